@@ -1,0 +1,58 @@
+// What travels over lulld's Unix socket (SOCK_SEQPACKET), and in which order.
+//
+//   shim                              lulld                          tool (lull status, ...)
+//   hello  ------------------------>  checks SO_PEERCRED, version
+//          <------ welcome + memfd    (status kWelcome*)
+//   1 byte doorbell --------------->  drains the rings
+//   end of file  <--------------->    either side has gone: gates open / claims are dropped
+//                                     <-------------------------- one JSON request, starts with '{'
+//                                     JSON reply in packets, then end of file ------------------>
+//
+// A connection is a tool's when its first packet starts with '{', a client's when it starts with
+// kMagic. Everything else is closed.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "coordinator/channel/layout.h"
+
+namespace lull::channel {
+
+inline constexpr int32_t kPriorityUnset = -1;
+inline constexpr uint32_t kPriorityLevels = 10;  // 0 highest
+inline constexpr size_t kReplyChunkBytes = 32768;
+
+struct lull_hello {
+  uint32_t magic;
+  uint32_t version;
+  int32_t priority;       // 0 .. 9 or kPriorityUnset
+  uint32_t flags;         // 0
+  uint64_t memory_limit;  // bytes for this process or, with a job name, for the whole job; 0: none
+  char name[64];          // task name; empty: the program's file name
+  char job[64];           // empty: a job of its own
+  char program[128];      // file name of the executable
+};
+static_assert(sizeof(lull_hello) == 280);
+
+enum lull_welcome_status : uint32_t {
+  kWelcomeOk = 0,
+  kWelcomeClamped = 1,   // the asked priority is not allowed; `message` says which one holds
+  kWelcomeVersion = 2,   // refused: another channel version
+  kWelcomeFull = 3,      // refused: no client slot left
+  kWelcomeRefused = 4,   // refused for the reason in `message`
+};
+
+struct lull_welcome {
+  uint32_t magic;
+  uint32_t version;
+  uint32_t status;  // lull_welcome_status
+  uint32_t client_id;
+  uint64_t region_bytes;
+  uint32_t priority;
+  uint32_t reserved;
+  char message[224];  // one line for the user, empty when all is well
+};
+static_assert(sizeof(lull_welcome) == 256);
+
+}  // namespace lull::channel

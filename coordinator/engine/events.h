@@ -1,0 +1,73 @@
+// What goes into the engine and what comes out: `step(now, inputs) -> outputs` (engine.h).
+//
+// The daemon makes inputs from the channel and carries outputs out; the simulator does the same
+// with a device model in place of the channel. Both are plain data, so a log of inputs replays.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "policies/vocabulary.h"
+
+namespace lull::engine {
+
+// ---- inputs ---------------------------------------------------------------------------------
+struct ClientAttached {
+  ClientId client;
+  JobId job;            // unique for a client without a job name
+  Priority priority;
+  std::string task;     // task key: profiles are remembered under it
+};
+struct ClientDetached { ClientId client; };
+struct DeviceUsed { ClientId client; DeviceId device; };  // the client may launch on it from now on
+struct PriorityChanged { ClientId client; Priority priority; };
+// Text "name" or "name key=value key=value"; checked by `make_policy` before it comes here.
+struct PolicyChanged { std::string policy; };
+
+// A unit (kernel, graph, copy) has gone to the driver.
+struct Launched {
+  ClientId client; DeviceId device; StreamSlot stream;
+  uint64_t sequence = 0;   // per (client, stream), ascending
+  KernelId kernel;
+  Instant at;              // when the call was made
+  bool tracked = true;     // the device will report this sequence number
+  Ticket ticket;           // of the held launch it was; 0: it went through an open gate or credit
+  ThreadSlot thread;
+};
+// A thread waits at the gate with this launch: a visible head.
+struct Held {
+  ClientId client; DeviceId device; ThreadSlot thread; StreamSlot stream;
+  Ticket ticket; KernelId kernel; Instant at;
+};
+struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
+// Everything up to `sequence` on this stream has completed.
+struct Progressed { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
+// A measured duration, and the gap until the client's next unit started where known (else < 0).
+struct Timed { ClientId client; KernelId kernel; Duration duration; Duration gap{-1}; };
+// `now` has reached what the last SetTimer asked for. (step with no inputs means the same.)
+struct TimerFired {};
+
+using Input = std::variant<ClientAttached, ClientDetached, DeviceUsed, PriorityChanged,
+                           PolicyChanged, Launched, Held, Cancelled, Progressed, Timed, TimerFired>;
+
+// ---- outputs --------------------------------------------------------------------------------
+enum class Gate : uint8_t { kOpen, kCredit, kClosed };
+// Publish the gate of a client on a device. `granted` (credit only) is the total of the epoch;
+// `new_epoch` voids what was granted before.
+struct SetGate { ClientId client; DeviceId device; Gate gate; Duration granted; bool new_epoch; };
+// Let one held launch go, whatever the gate says.
+struct Release { ClientId client; ThreadSlot thread; Ticket ticket; };
+// Whether the device must report completions of this client (costs it a marker a launch).
+struct SetProgress { ClientId client; DeviceId device; bool every_launch; };
+// What a launch of this kernel by this client costs in credit.
+struct Predict { ClientId client; KernelId kernel; Duration length; };
+// Call step again at this instant at the latest; replaces the previous timer. kNever: none.
+struct SetTimer { Instant at; };
+// A policy broke a rule and was replaced, a watchdog acted: one line for the log and `status`.
+struct Notice { std::string text; };
+
+using Output = std::variant<SetGate, Release, SetProgress, Predict, SetTimer, Notice>;
+
+}  // namespace lull::engine
