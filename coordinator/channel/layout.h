@@ -117,7 +117,7 @@ struct lull_thread {
   uint32_t held_stream;     // its stream slot
   uint32_t tid;             // kernel thread id, 0: free slot
   uint32_t reserved0;
-  uint8_t pad0[24];
+  uint8_t pad0[40];
   // daemon
   uint64_t tail;             // release by the daemon
   uint32_t released_ticket;  // release: the held launch with this ticket may go, whatever the gate
