@@ -1,0 +1,269 @@
+"""The project's rules, as tests: one class a rule. Run by ctest, or by hand with a class's name.
+
+Reads the sources below the current directory and the build in LULL_BUILD_DIR. LULL_CUDA_STUB, the
+toolkit's libcuda stub, is optional: without it the committed list of driver exports stands alone.
+"""
+
+import fnmatch
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("LULL_BUILD_DIR", ROOT / "build/dev"))
+CUDA_INCLUDE = pathlib.Path(os.environ.get("LULL_CUDA_INCLUDE", "/usr/local/cuda/include"))
+STUB = os.environ.get("LULL_CUDA_STUB", "")
+FOLDERS = ["shim", "coordinator", "policies", "tools", "tests", "examples"]
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def exported(library):
+    lines = run("nm", "-D", "--defined-only", str(library)).splitlines()
+    names = {line.split()[-1].split("@")[0] for line in lines if line.split()[-2] in "TWiBDR"}
+    return names
+
+
+def hooked():
+    text = (ROOT / "shim/driver_api.def").read_text()
+    return [m.group(1) for m in re.finditer(r"^\s*LULL_HOOK\w*\(\s*(\w+)", text, re.M)]
+
+
+def patterns(path):
+    """Lines `glob : reason`; returns {glob: reason}."""
+    found = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        line = line.split("#", 1)[0].strip()
+        if not line:
+            continue
+        glob, separator, reason = line.partition(":")
+        assert separator and reason.strip(), f"{path}:{number}: expected 'glob : reason'"
+        for one in glob.split():
+            assert one not in found, f"{path}:{number}: {one} is there twice"
+            found[one] = reason.strip()
+    return found
+
+
+def driver_exports():
+    return set((ROOT / "tools/simgpu/driver/driver_exports.txt").read_text().split())
+
+
+def sources(*suffixes, folders=FOLDERS):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes and path.is_file():
+                yield path
+
+
+class Exports(unittest.TestCase):
+    def test_the_shim_exports_exactly_the_rows_of_the_list_and_dlsym(self):
+        names = exported(BUILD / "lib/lull/liblull.so")
+        rows = hooked()
+        self.assertEqual(len(rows), len(set(rows)), "a row is there twice")
+        self.assertGreater(len(rows), 100)
+        self.assertEqual(names, set(rows) | {"dlsym"})
+
+    def test_every_driver_export_is_hooked_or_passed_through_with_a_reason(self):
+        passed = patterns(ROOT / "shim/passthrough.txt")
+        rows = set(hooked())
+        used = set()
+        for name in sorted(driver_exports()):
+            matches = [glob for glob in passed if fnmatch.fnmatchcase(name, glob)]
+            used.update(matches)
+            if name in rows:
+                exact = [glob for glob in matches if glob == name]
+                self.assertFalse(exact, f"{name} is hooked and passed through by name")
+            else:
+                self.assertTrue(matches, f"{name} is neither hooked nor in shim/passthrough.txt")
+        self.assertFalse(set(passed) - used, "patterns that match no driver export")
+
+    def test_every_hooked_name_is_a_driver_export(self):
+        self.assertFalse(set(hooked()) - driver_exports())
+
+    def test_the_committed_export_list_is_the_toolkit_stubs(self):
+        if not STUB or not pathlib.Path(STUB).exists():
+            self.skipTest("this toolkit has no libcuda stub")
+        names = {n for n in exported(STUB) if n.startswith("cu")}
+        self.assertEqual(names, driver_exports())
+
+    def test_every_hook_has_the_signature_of_cuda_h(self):
+        # The rows are typed by decltype of cuda.h's own declaration; here the compiler compares
+        # each with the shim's definition, so that a row without a type check cannot slip in.
+        text = (ROOT / "shim/driver_api.def").read_text()
+        header = (CUDA_INCLUDE / "cuda.h").read_text()
+        self.assertIn("decltype", "".join(p.read_text() for p in sources(".h", ".cc", folders=["shim"])))
+        unknown = []
+        for name in hooked():
+            base = re.sub(r"_pt[sd][sz]$", "", name)
+            base = re.sub(r"_v\d+$", "", base)
+            if not re.search(rf"\b{base}(_v\d+)?\b", header) and name not in text:
+                unknown.append(name)
+        self.assertFalse(unknown)
+
+
+class Layering(unittest.TestCase):
+    ALLOWED = {
+        "policies": {"policies"},
+        "coordinator/channel": {"coordinator/channel"},
+        "coordinator/engine": {"coordinator/engine", "policies"},
+        "coordinator/daemon": {"coordinator", "policies"},
+        "shim": {"shim", "coordinator/channel"},
+        "tools": {"tools", "coordinator", "policies"},
+        "examples": {"examples"},
+    }
+
+    def test_includes_run_one_way(self):
+        wrong = []
+        for part, allowed in self.ALLOWED.items():
+            for path in sources(".h", ".cc", ".def", ".cu", ".c", folders=[part]):
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+                    if not match or "/" not in match.group(1):
+                        continue
+                    target = match.group(1)
+                    if not any(target.startswith(root + "/") for root in allowed):
+                        wrong.append(f"{path.relative_to(ROOT)}:{number}: {part} may not include {target}")
+        self.assertFalse(wrong, "\n".join(wrong))
+
+    def test_nothing_but_the_shim_and_its_tests_includes_the_shim(self):
+        for path in sources(".h", ".cc"):
+            part = path.relative_to(ROOT).parts
+            if part[0] == "shim" or part[:2] == ("tests", "shim"):
+                continue
+            self.assertNotRegex(path.read_text(), r'#\s*include\s+"shim/', str(path))
+
+
+class Purity(unittest.TestCase):
+    BANNED_SYMBOLS = re.compile(
+        r"^(clock_gettime|gettimeofday|time|nanosleep|clock_nanosleep|open|open64|read|write|socket|"
+        r"fopen|fopen64|printf|puts|getenv|secure_getenv|rand|srand|random|getrandom|pthread_\w+|"
+        r"syscall|futex|mmap|fork|usleep|sleep|__cxa_guard_acquire|"
+        r"_ZNSt6chrono.*|_ZNSt13random_device.*|_ZSt4cout|_ZSt4cerr)$")
+    BANNED_WORDS = re.compile(
+        r"\b(std::chrono|steady_clock|system_clock|random_device|std::rand|std::thread|std::mutex|"
+        r"getenv|iostream|fstream|std::cout|std::cerr|printf|thread_local|mutable static)\b")
+
+    def archives(self):
+        found = [BUILD / "lib/static/liblull_policies.a", BUILD / "lib/static/liblull_engine.a"]
+        for archive in found:
+            self.assertTrue(archive.exists(), f"{archive} is not built")
+        return found
+
+    def test_objects_of_policies_and_engine_ask_for_nothing_impure(self):
+        wrong = []
+        for archive in self.archives():
+            for line in run("nm", "-u", "--quiet", str(archive)).splitlines():
+                parts = line.split()
+                if len(parts) == 2 and parts[0] == "U":
+                    name = parts[1].split("@")[0]
+                    if self.BANNED_SYMBOLS.match(name):
+                        wrong.append(f"{archive.name}: {name}")
+        self.assertFalse(wrong, "\n".join(wrong))
+
+    def test_no_writable_static_state(self):
+        wrong = []
+        for archive in self.archives():
+            for line in run("nm", "--quiet", str(archive)).splitlines():
+                parts = line.split()
+                if len(parts) == 3 and parts[1] in "bBdDC" and not parts[2].startswith(
+                        ("_ZTV", "_ZTI", "_ZTS", ".L", "DW.ref")):
+                    name = parts[2]
+                    # Tables of constants that hold pointers are writable until relocated.
+                    if "kPolic" in name or "kRegistry" in name:
+                        continue
+                    wrong.append(f"{archive.name}: {name}")
+        self.assertFalse(wrong, "\n".join(wrong))
+
+    def test_sources_of_policies_and_engine_hold_no_banned_word(self):
+        wrong = []
+        for path in sources(".h", ".cc", folders=["policies", "coordinator/engine"]):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                code = line.split("//", 1)[0]
+                if self.BANNED_WORDS.search(code):
+                    wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+        self.assertFalse(wrong, "\n".join(wrong))
+
+
+class Simgpu(unittest.TestCase):
+    def test_simgpu_exports_every_driver_call(self):
+        names = exported(BUILD / "lib/lull/sim/libcuda.so.1")
+        self.assertFalse(driver_exports() - names, "missing")
+        extra = names - driver_exports()
+        self.assertEqual(extra, {"simgpu_model_clock"})
+
+    def test_every_hooked_call_is_implemented_or_listed_as_not_supported(self):
+        # The build fails when an export is neither implemented nor listed; here: the list's
+        # patterns all match something, and what is listed and hooked is visible at a glance.
+        listed = patterns(ROOT / "tools/simgpu/driver/not_supported.txt")
+        exports = driver_exports()
+        for glob in listed:
+            self.assertTrue(any(fnmatch.fnmatchcase(n, glob) for n in exports), f"{glob} matches nothing")
+        for name in ("cuLaunchKernel", "cuGraphLaunch", "cuMemAlloc_v2", "cuLaunchKernelEx_ptsz"):
+            self.assertFalse(any(fnmatch.fnmatchcase(name, glob) for glob in listed), name)
+
+
+class Portability(unittest.TestCase):
+    LIMIT = (2, 34)
+
+    def test_the_shim_needs_glibc_alone_and_nothing_newer_than_2_34(self):
+        library = str(BUILD / "lib/lull/liblull.so")
+        needed = re.findall(r"NEEDED.*\[(.+?)\]", run("readelf", "-d", library))
+        self.assertLessEqual(set(needed), {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"})
+        versions = {tuple(map(int, v.split("."))) for v in re.findall(
+            r"GLIBC_(\d+\.\d+)", run("nm", "-D", "--undefined-only", library))}
+        self.assertFalse({v for v in versions if v > self.LIMIT}, "glibc symbols that are too new")
+
+    def test_the_shim_runs_nothing_when_loaded(self):
+        library = str(BUILD / "lib/lull/liblull.so")
+        sections = run("readelf", "-SW", library)
+        sizes = {m.group(1): int(m.group(2), 16) for m in re.finditer(
+            r"\]\s+(\.init_array|\.ctors|\.fini_array)\s+\S+\s+\S+\s+\S+\s+(\S+)", sections)}
+        # frame_dummy and __do_global_dtors_aux of the C runtime start-up files are allowed.
+        for section, size in sizes.items():
+            self.assertLessEqual(size, 8, f"{section} holds more than the C runtime's own entry")
+
+    def test_the_shim_has_no_thread_of_its_own(self):
+        undefined = run("nm", "-D", "--undefined-only", str(BUILD / "lib/lull/liblull.so"))
+        for name in ("pthread_create", "thrd_create", "clone", "fopen", "malloc"):
+            self.assertNotRegex(undefined, rf"\b{name}\b")
+
+
+class Tidiness(unittest.TestCase):
+    TOP = {"shim", "coordinator", "policies", "tools", "tests", "examples", "docs"}
+
+    def test_the_top_level_folders_are_the_fixed_ones(self):
+        listed = run("git", "-C", str(ROOT), "ls-files").splitlines()
+        if not listed:
+            self.skipTest("not a git checkout")
+        folders = {line.split("/")[0] for line in listed if "/" in line}
+        self.assertLessEqual(folders, self.TOP | {".ci"})
+
+    def test_every_header_is_guarded_and_no_file_is_a_drawer(self):
+        for path in sources(".h"):
+            self.assertIn("#pragma once", path.read_text(), str(path))
+        for path in sources(".h", ".cc"):
+            self.assertNotIn(path.stem, {"utils", "util", "common", "misc", "helpers"}, str(path))
+
+    def test_every_folder_says_what_it_is(self):
+        for folder in ["shim", "coordinator", "policies", "tools", "tests", "examples", "tools/lull",
+                       "tools/play", "tools/simgpu", "tools/cudart", "tools/bench", "docs"]:
+            readme = ROOT / folder / "README.md"
+            self.assertTrue(readme.exists(), f"{folder} has no README.md")
+
+    def test_atomics_on_shared_memory_live_in_the_channel(self):
+        for path in sources(".h", ".cc", folders=["coordinator/daemon", "coordinator/engine", "policies"]):
+            self.assertNotIn("atomic_ref", path.read_text(), str(path))
+
+    def test_no_path_of_one_machine_is_named(self):
+        for path in sources(".h", ".cc", ".py", ".md", ".txt", ".json", ".sh", ".cu", ".cmake"):
+            if path == pathlib.Path(__file__).resolve():
+                continue
+            self.assertNotRegex(path.read_text(errors="replace"), r"(?<![\w.])/work/|/root/", str(path))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

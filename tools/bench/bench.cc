@@ -1,0 +1,187 @@
+// lull-bench: what lull costs on the launch path, as nanoseconds and as ratios to the bare call.
+//
+// A child process launches over a driver whose calls do nothing (empty_driver.cc), so that only
+// lull is left. In every row the bare call is measured in the same process, in alternating
+// batches. Medians over batches; this machine's figures, not a pass or a fail.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "tools/bench/launcher.h"
+#include "tools/bench/stand_in_coordinator.h"
+
+extern char** environ;
+
+namespace {
+
+namespace fs = std::filesystem;
+using lull::bench::Mode;
+
+struct Row {
+  std::string name;
+  double ns;
+  double bare_ns;
+  uint64_t records;
+  uint64_t dropped;
+};
+
+struct Setup {
+  fs::path self;
+  fs::path libraries;  // .../lib/lull
+  fs::path directory;  // private, temporary
+  int batches;
+  int calls;
+};
+
+std::optional<nlohmann::json> run_child(const Setup& setup, int threads, const std::string& preload,
+                                        const std::string& socket) {
+  int out[2];
+  if (pipe2(out, O_CLOEXEC) != 0) return std::nullopt;
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (text.rfind("LULL_", 0) != 0 && text.rfind("LD_", 0) != 0) environment.push_back(text);
+  }
+  environment.push_back("LD_LIBRARY_PATH=" + (setup.libraries / "bench").string());
+  if (!preload.empty()) environment.push_back("LD_PRELOAD=" + preload);
+  if (!socket.empty()) environment.push_back("LULL_SOCKET=" + socket);
+  std::vector<std::string> arguments = {setup.self.string(), "--launcher", std::to_string(threads),
+                                        "--batches", std::to_string(setup.batches), "--calls",
+                                        std::to_string(setup.calls)};
+  auto pointers = [](std::vector<std::string>& strings) {
+    std::vector<char*> result;
+    for (auto& text : strings) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  };
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, setup.self.c_str(), &actions, nullptr,
+                                pointers(arguments).data(), pointers(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(out[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; error == 0 && (n = read(out[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  close(out[0]);
+  if (error != 0) return std::nullopt;
+  int status = 0;
+  waitpid(child, &status, 0);
+  auto result = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (status != 0 || result.is_discarded()) return std::nullopt;
+  return result;
+}
+
+std::optional<Row> measure(const Setup& setup, const std::string& name, int threads, bool preload,
+                           std::optional<Mode> mode) {
+  const fs::path socket = setup.directory / "bench.sock";
+  std::optional<lull::bench::StandInCoordinator> coordinator;
+  if (mode) {
+    coordinator.emplace(socket.string());
+    coordinator->set_mode(*mode);
+  }
+  const auto result = run_child(setup, threads, preload ? (setup.libraries / "liblull.so").string() : "",
+                                mode ? socket.string() : "");
+  if (!result) return std::nullopt;
+  return Row{name, (*result)["launch_ns"], (*result)["bare_ns"], coordinator ? coordinator->records() : 0,
+             coordinator ? coordinator->dropped() : 0};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"lull-bench: what lull costs a launch, beside the bare driver call"};
+  Setup setup{};
+  bool json = false;
+  int launcher = 0;
+  setup.batches = 61;
+  setup.calls = 20000;
+  app.add_flag("--json", json, "Print {\"rows\": [{name, ns, ratio_to_bare, ...}]}");
+  app.add_option("--batches", setup.batches, "Batches a figure is the median of")->check(CLI::Range(3, 10000));
+  app.add_option("--calls", setup.calls, "Launches in a batch")->check(CLI::Range(100, 10000000));
+  app.add_option("--launcher", launcher)->group("");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  if (launcher > 0) return lull::bench::run_launcher(launcher, setup.batches, setup.calls);
+
+  setup.self = fs::read_symlink("/proc/self/exe");
+  setup.libraries = setup.self.parent_path().parent_path() / "lib" / "lull";
+  if (!fs::exists(setup.libraries / "liblull.so") || !fs::exists(setup.libraries / "bench/libcuda.so.1")) {
+    fmt::print(stderr, "lull-bench: no liblull.so and bench/libcuda.so.1 in {}: build or install all of lull\n",
+               setup.libraries.string());
+    return 1;
+  }
+  std::string name = (fs::temp_directory_path() / "lull-bench-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) {
+    fmt::print(stderr, "lull-bench: cannot make a directory {}: set TMPDIR to a writable one\n", name);
+    return 1;
+  }
+  setup.directory = name;
+
+  struct Case {
+    const char* name;
+    int threads;
+    bool preload;
+    std::optional<Mode> mode;
+  };
+  const Case cases[] = {
+      {"bare_call", 1, false, std::nullopt},        {"shim_no_coordinator", 1, true, std::nullopt},
+      {"gate_open_no_record", 1, true, Mode::kOpenNoRecords},
+      {"gate_open", 1, true, Mode::kOpen},          {"gate_credit", 1, true, Mode::kCredit},
+      {"gate_open_marker", 1, true, Mode::kOpenMarkers},
+      {"gate_open_2_threads", 2, true, Mode::kOpen}, {"gate_credit_2_threads", 2, true, Mode::kCredit},
+  };
+  std::vector<Row> rows;
+  bool failed = false;
+  for (const Case& one : cases) {
+    try {
+      if (auto row = measure(setup, one.name, one.threads, one.preload, one.mode)) {
+        rows.push_back(*row);
+        continue;
+      }
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "lull-bench: {}\n", error.what());
+    }
+    fmt::print(stderr, "lull-bench: {} could not be measured\n", one.name);
+    failed = true;
+  }
+  fs::remove_all(setup.directory);
+
+  if (json) {
+    nlohmann::json out;
+    out["unit"] = "ns a launch, median over batches";
+    out["cores"] = std::thread::hardware_concurrency();
+    for (const Row& row : rows) {
+      out["rows"].push_back({{"name", row.name}, {"ns", row.ns}, {"bare_ns", row.bare_ns},
+                             {"over_bare_ns", row.ns - row.bare_ns}, {"ratio_to_bare", row.ns / row.bare_ns},
+                             {"records", row.records}, {"dropped", row.dropped}});
+    }
+    fmt::print("{}\n", out.dump(2));
+  } else {
+    fmt::print("{:<24} {:>9} {:>9} {:>10} {:>8} {:>12} {:>10}\n", "name", "ns", "bare ns", "over bare",
+               "ratio", "records", "dropped");
+    for (const Row& row : rows) {
+      fmt::print("{:<24} {:>9.2f} {:>9.2f} {:>10.2f} {:>8.2f} {:>12} {:>10}\n", row.name, row.ns, row.bare_ns,
+                 row.ns - row.bare_ns, row.ns / row.bare_ns, row.records, row.dropped);
+    }
+  }
+  return failed ? 1 : 0;
+}

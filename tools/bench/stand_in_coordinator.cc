@@ -1,0 +1,135 @@
+#include "tools/bench/stand_in_coordinator.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "coordinator/channel/gate.h"
+#include "coordinator/channel/messages.h"
+#include "coordinator/channel/ring.h"
+
+namespace lull::bench {
+
+using namespace lull::channel;
+
+StandInCoordinator::StandInCoordinator(std::string socket_path) : path_(std::move(socket_path)) {
+  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof address.sun_path) throw std::runtime_error("socket path too long");
+  strcpy(address.sun_path, path_.c_str());
+  if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(listener_, 8) != 0) {
+    throw std::runtime_error("cannot listen on " + path_ + ": " + strerror(errno));
+  }
+  thread_ = std::thread([this] { serve(); });
+}
+
+StandInCoordinator::~StandInCoordinator() {
+  stop_ = true;
+  thread_.join();
+  if (connection_ >= 0) close(connection_);
+  close(listener_);
+  unlink(path_.c_str());
+}
+
+void StandInCoordinator::set_mode(Mode mode) {
+  mode_ = mode;
+  char* base = base_.load();
+  if (base == nullptr) return;
+  lull_control& control = *Region{base}.control();
+  atomic32(control.wants_launch_records)
+      .store(mode == Mode::kOpenNoRecords ? 0 : 1, std::memory_order_relaxed);
+  atomic32(control.progress_mode[0])
+      .store(mode == Mode::kOpenMarkers ? kProgressEvery : kProgressNone, std::memory_order_relaxed);
+  const auto epoch = gate_epoch(load_gate(control, 0)) + 1;
+  publish_gate(control, 0,
+               mode == Mode::kCredit ? pack_gate(GateState::kCredit, epoch, kGateNsMax)
+                                     : pack_gate(GateState::kOpen, epoch, 0));
+}
+
+uint64_t StandInCoordinator::dropped() const {
+  uint64_t sum = 0;
+  if (char* base = base_.load()) {
+    for (uint32_t slot = 0; slot < kMaxThreads; ++slot) {
+      sum += atomic64(Region{base}.thread(slot)->dropped).load(std::memory_order_relaxed);
+    }
+  }
+  return sum;
+}
+
+bool StandInCoordinator::attach(int connection) {
+  lull_hello hello;
+  if (recv(connection, &hello, sizeof hello, 0) != sizeof hello) return false;
+  const int memory = memfd_create("lull-bench", MFD_CLOEXEC);
+  if (memory < 0 || ftruncate(memory, kRegionBytes) != 0) return false;
+  void* mapped = mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory, 0);
+  if (mapped == MAP_FAILED) return false;
+  const Region region{static_cast<char*>(mapped)};
+  *region.header() = {.magic = kMagic, .version = kVersion, .region_bytes = kRegionBytes, .client_id = 1, .reserved = {}};
+  lull_control& control = *region.control();
+  for (uint32_t device = 0; device < kMaxDevices; ++device) {
+    control.gate[device] = kGateOpenAtBirth;
+    control.memory_allowance[device] = UINT64_MAX;
+  }
+  base_ = region.base;
+  set_mode(mode_);
+
+  lull_welcome welcome{};
+  welcome.magic = kMagic;
+  welcome.version = kVersion;
+  welcome.status = kWelcomeOk;
+  welcome.client_id = 1;
+  welcome.region_bytes = kRegionBytes;
+  iovec part{&welcome, sizeof welcome};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(header), &memory, sizeof memory);
+  const bool sent = sendmsg(connection, &message, MSG_NOSIGNAL) == sizeof welcome;
+  close(memory);
+  return sent;
+}
+
+void StandInCoordinator::serve() {
+  while (!stop_) {
+    if (connection_ < 0) {
+      pollfd waiting{listener_, POLLIN, 0};
+      if (poll(&waiting, 1, 50) != 1) continue;
+      connection_ = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (connection_ >= 0 && !attach(connection_)) {
+        close(connection_);
+        connection_ = -1;
+      }
+      continue;
+    }
+    const Region region{base_.load()};
+    uint64_t drained = 0;
+    for (uint32_t slot = 0; slot < kMaxThreads; ++slot) {
+      drain_records(*region.thread(slot), region.ring(slot), kRingRecords,
+                    [&](const lull_record&) { ++drained; });
+    }
+    records_ += drained;
+    if (drained == 0) {
+      char byte;
+      if (recv(connection_, &byte, 1, MSG_DONTWAIT) == 0) {
+        close(connection_);
+        connection_ = -1;
+      }
+    }
+  }
+}
+
+}  // namespace lull::bench
