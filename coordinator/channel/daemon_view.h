@@ -1,0 +1,206 @@
+// What the daemon reads and writes in a client's region beyond gates (gate.h) and rings (ring.h).
+// Daemon only, its loop thread. Everything read here was written by the client and is a private
+// copy once it is returned; ranges are the caller's to check.
+//
+// The doorbell is a lost-wake protocol without a fence on the launch path:
+//
+//   daemon                                        shim, each record
+//   daemon_sleeping = 1                           push the record (release of head)
+//   look at the rings again                       CAS daemon_sleeping 1 -> 0: send one byte
+//   ... once more when any store buffer has
+//   drained (session.h: Arming), then sleep
+#pragma once
+
+#include <string.h>
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "coordinator/channel/gate.h"
+#include "coordinator/channel/layout.h"
+
+namespace lull::channel {
+
+struct DeviceEntry {
+  std::array<uint8_t, 16> uuid{};
+  uint64_t total_bytes = 0;
+  uint32_t ordinal = 0;
+  std::string name;
+};
+
+struct HeldLaunch {
+  uint32_t ticket = 0;  // 0: none
+  uint32_t kernel = 0;
+  uint32_t device = 0;
+  uint32_t stream = 0;
+  uint64_t since_ticks = 0;
+};
+
+struct ThreadTotals {
+  uint64_t launches = 0;
+  uint64_t graph_kernels = 0;
+  uint64_t copies = 0;
+  uint64_t memsets = 0;
+  uint64_t dropped = 0;
+  uint64_t held_ns = 0;
+  ThreadTotals& operator+=(const ThreadTotals& other) {
+    launches += other.launches;
+    graph_kernels += other.graph_kernels;
+    copies += other.copies;
+    memsets += other.memsets;
+    dropped += other.dropped;
+    held_ns += other.held_ns;
+    return *this;
+  }
+};
+
+inline void write_birth(const Region& region, uint32_t client_id, uint32_t timing_period,
+                        uint32_t priority, uint64_t memory_allowance) {
+  lull_header& header = *region.header();
+  header.magic = kMagic;
+  header.version = kVersion;
+  header.region_bytes = kRegionBytes;
+  header.client_id = client_id;
+  lull_control& control = *region.control();
+  for (uint32_t device = 0; device < kMaxDevices; ++device) {
+    control.gate[device] = kGateOpenAtBirth;
+    control.memory_allowance[device] = memory_allowance;
+    control.progress_mode[device] = kProgressNone;
+  }
+  control.wants_launch_records = 1;
+  control.timing_period = timing_period;
+  control.priority = priority;
+}
+
+inline uint32_t device_count(const Region& region) {
+  // Acquire: pairs with the shim's release after it began the entry.
+  const uint32_t count =
+      atomic32(region.client()->device_count).load(std::memory_order_acquire);
+  return count > kMaxDevices ? kMaxDevices : count;
+}
+
+inline std::optional<DeviceEntry> read_device(const Region& region, uint32_t index) {
+  lull_device& device = region.client()->device[index];
+  // Acquire: pairs with the shim's release of `ready` after uuid, total_bytes and name.
+  if (atomic32(device.ready).load(std::memory_order_acquire) != 1) return std::nullopt;
+  DeviceEntry entry;
+  memcpy(entry.uuid.data(), device.uuid, sizeof device.uuid);
+  entry.total_bytes = atomic64(device.total_bytes).load(std::memory_order_relaxed);
+  entry.ordinal = atomic32(device.ordinal).load(std::memory_order_relaxed);
+  char name[sizeof device.name];
+  memcpy(name, device.name, sizeof name);
+  entry.name.assign(name, strnlen(name, sizeof name));
+  return entry;
+}
+
+// Relaxed: figures, nothing is published through them.
+inline uint64_t memory_used(const Region& region, uint32_t index) {
+  return atomic64(region.client()->device[index].used_bytes).load(std::memory_order_relaxed);
+}
+inline uint64_t memory_wanted(const Region& region, uint32_t index) {
+  return atomic64(region.client()->device[index].wanted_bytes).load(std::memory_order_relaxed);
+}
+inline uint64_t memory_allowance(const Region& region, uint32_t index) {
+  return atomic64(region.control()->memory_allowance[index]).load(std::memory_order_relaxed);
+}
+inline bool client_detached(const Region& region) {
+  return atomic32(region.client()->detached).load(std::memory_order_relaxed) != 0;
+}
+
+inline uint32_t kernel_count(const Region& region) {
+  // Acquire: pairs with the shim's release after it filled the slot.
+  const uint32_t count =
+      atomic32(region.client()->kernel_count).load(std::memory_order_acquire);
+  return count > kMaxKernels ? kMaxKernels : count;
+}
+inline uint64_t kernel_id(const Region& region, uint32_t slot) {
+  return atomic64(region.kernel(slot)->kernel_id).load(std::memory_order_relaxed);
+}
+// A copy of the kernel's name, cut at `most` bytes; empty when its offset points outside.
+inline std::string kernel_name(const Region& region, uint32_t slot, size_t most) {
+  const uint32_t offset = atomic32(region.kernel(slot)->name_offset).load(std::memory_order_relaxed);
+  if (offset >= kNameBytes) return {};
+  const size_t room = kNameBytes - offset < most ? kNameBytes - offset : most;
+  std::string name(room, '\0');
+  memcpy(name.data(), region.names() + offset, room);
+  name.resize(strnlen(name.data(), room));
+  return name;
+}
+inline void publish_prediction(const Region& region, uint32_t slot, uint32_t predicted_ns) {
+  // Relaxed: the number stands for itself; a grant that counts on it is published after it.
+  atomic32(region.kernel(slot)->predicted_ns).store(predicted_ns, std::memory_order_relaxed);
+}
+
+inline bool ring_has_records(lull_thread& thread) {
+  // Relaxed: `drain_records` acquires before anything is read.
+  return atomic64(thread.head).load(std::memory_order_relaxed) !=
+         atomic64(thread.tail).load(std::memory_order_relaxed);
+}
+inline bool thread_in_use(lull_thread& thread) {
+  return atomic32(thread.tid).load(std::memory_order_relaxed) != 0 ||
+         atomic64(thread.head).load(std::memory_order_relaxed) != 0;
+}
+inline uint32_t thread_tid(lull_thread& thread) {
+  return atomic32(thread.tid).load(std::memory_order_relaxed);
+}
+inline ThreadTotals read_totals(lull_thread& thread) {
+  const auto read = [](uint64_t& word) { return atomic64(word).load(std::memory_order_relaxed); };
+  return {read(thread.launches), read(thread.graph_kernels), read(thread.copies),
+          read(thread.memsets),  read(thread.dropped),       read(thread.held_ns)};
+}
+inline uint32_t held_ticket(lull_thread& thread) {
+  // Acquire: pairs with the shim's release of the ticket after the other held_* fields.
+  return atomic32(thread.held_ticket).load(std::memory_order_acquire);
+}
+// The held launch of the thread; ticket 0 when none is held, or when it changed under the reading.
+inline HeldLaunch read_held(lull_thread& thread) {
+  HeldLaunch held;
+  held.ticket = held_ticket(thread);
+  if (held.ticket == 0) return held;
+  held.kernel = atomic32(thread.held_kernel).load(std::memory_order_relaxed);
+  held.device = atomic32(thread.held_device).load(std::memory_order_relaxed);
+  held.stream = atomic32(thread.held_stream).load(std::memory_order_relaxed);
+  held.since_ticks = atomic64(thread.held_since_tsc).load(std::memory_order_relaxed);
+  if (held_ticket(thread) != held.ticket) held.ticket = 0;
+  return held;
+}
+
+inline uint64_t completed_sequence(const Region& region, uint32_t stream) {
+  // Acquire: pairs with the device's write, or the shim's release store after a synchronisation.
+  return atomic64(region.progress()->completed[stream]).load(std::memory_order_acquire);
+}
+
+inline void bump_wake_sequence(const Region& region) {
+  // Release: pairs with the acquire of wake_sequence in the shim's wait loop.
+  atomic32(region.control()->wake_sequence).fetch_add(1, std::memory_order_release);
+}
+inline void publish_release(const Region& region, uint32_t thread, uint32_t ticket) {
+  // Release: pairs with the shim's acquire of released_ticket in its wait loop.
+  atomic32(region.thread(thread)->released_ticket).store(ticket, std::memory_order_release);
+  bump_wake_sequence(region);
+}
+inline void publish_allowance(const Region& region, uint32_t index, uint64_t bytes) {
+  atomic64(region.control()->memory_allowance[index]).store(bytes, std::memory_order_release);
+  bump_wake_sequence(region);
+}
+inline void publish_progress_mode(const Region& region, uint32_t index, lull_progress_mode mode) {
+  atomic32(region.control()->progress_mode[index]).store(mode, std::memory_order_relaxed);
+}
+inline void publish_priority(const Region& region, uint32_t level) {
+  atomic32(region.control()->priority).store(level, std::memory_order_relaxed);
+}
+inline void publish_timing_period(const Region& region, uint32_t period) {
+  atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);
+}
+
+// The word shims ring by. seq_cst: the daemon's following look at the rings stays behind it.
+inline void arm_doorbell(const Region& region) {
+  atomic32(region.control()->daemon_sleeping).store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+inline void disarm_doorbell(const Region& region) {
+  atomic32(region.control()->daemon_sleeping).store(0, std::memory_order_relaxed);
+}
+
+}  // namespace lull::channel

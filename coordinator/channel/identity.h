@@ -1,0 +1,65 @@
+// KernelId: one 64-bit number for "this function, from this image, launched in this shape", the
+// same in every process, run and machine. The shim computes it at the first launch of a shape;
+// the daemon and tools compute it for what they read from files. Pure; no memory of its own.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace lull::channel {
+
+// Mixes one word into a running hash (xor, multiply, rotate; the finish is in `hash_finish`).
+constexpr uint64_t hash_mix(uint64_t hash, uint64_t word) {
+  hash ^= word * 0x9e3779b97f4a7c15ULL;
+  hash = (hash << 27) | (hash >> 37);
+  return hash * 0xbf58476d1ce4e5b9ULL + 0x52dce729ULL;
+}
+constexpr uint64_t hash_finish(uint64_t hash) {
+  hash ^= hash >> 31;
+  hash *= 0x94d049bb133111ebULL;
+  return hash ^ (hash >> 29);
+}
+
+// Of `size` bytes, eight at a time.
+inline uint64_t hash_bytes(const void* data, size_t size, uint64_t seed = 0) {
+  const char* at = static_cast<const char*>(data);
+  uint64_t hash = hash_mix(0x6c756c6cULL ^ seed, size);
+  for (; size >= 8; at += 8, size -= 8) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    hash = hash_mix(hash, word);
+  }
+  uint64_t last = 0;
+  memcpy(&last, at, size);
+  return hash_finish(hash_mix(hash, last));
+}
+
+// Of a module image. A big one (libraries carry hundreds of MB) is sampled: its size, its first
+// MiB, and 4 KiB from each of 64 equal parts of the rest.
+inline uint64_t hash_image(const void* image, size_t size) {
+  constexpr size_t kWhole = 1U << 20;
+  constexpr size_t kSample = 4096;
+  constexpr size_t kSamples = 64;
+  if (size <= kWhole + kSample * kSamples) return hash_bytes(image, size);
+  const char* bytes = static_cast<const char*>(image);
+  uint64_t hash = hash_bytes(bytes, kWhole, size);
+  const size_t part = (size - kWhole) / kSamples;
+  for (size_t n = 0; n < kSamples; ++n) {
+    hash = hash_mix(hash, hash_bytes(bytes + kWhole + n * part, kSample));
+  }
+  return hash_finish(hash);
+}
+
+// Never 0, which means "no kernel".
+inline uint64_t kernel_id(const char* name, uint64_t image_hash, const uint32_t grid[3],
+                          const uint32_t block[3], uint32_t shared_bytes) {
+  uint64_t hash = hash_bytes(name, strlen(name), image_hash);
+  for (int axis = 0; axis < 3; ++axis) {
+    hash = hash_mix(hash, (uint64_t{grid[axis]} << 32) | block[axis]);
+  }
+  hash = hash_finish(hash_mix(hash, shared_bytes));
+  return hash == 0 ? 1 : hash;
+}
+
+}  // namespace lull::channel

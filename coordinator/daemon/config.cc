@@ -1,0 +1,237 @@
+#include "coordinator/daemon/config.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <errno.h>
+#include <string.h>
+
+#include <fstream>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace lull::daemon {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxConfigBytes = 1U << 20;
+
+// Thrown and caught inside this file only.
+struct BadConfig {
+  std::string key;
+  std::string problem;  // what is wrong: what would be right
+};
+
+[[noreturn]] void fail(const std::string& key, const std::string& problem) {
+  throw BadConfig{key, problem};
+}
+
+void check_keys(const json& object, const std::string& where,
+                std::initializer_list<const char*> known) {
+  if (!object.is_object()) {
+    fail(where, fmt::format("is {}: an object {{...}} is expected", object.type_name()));
+  }
+  for (const auto& [key, value] : object.items()) {
+    bool found = false;
+    for (const char* name : known) found = found || key == name;
+    if (found) continue;
+    std::string names;
+    for (const char* name : known) names += (names.empty() ? "" : ", ") + std::string(name);
+    fail(where.empty() ? key : where + "." + key,
+         fmt::format("is not a known key: known are {}", names));
+  }
+}
+
+std::string join(const std::string& where, const char* key) {
+  return where.empty() ? key : where + "." + key;
+}
+
+uint64_t read_number(const json& value, const std::string& key, uint64_t least, uint64_t most) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < least ||
+      value.get<uint64_t>() > most) {
+    fail(key, fmt::format("is {}: a whole number from {} to {} is expected", value.dump(), least,
+                          most));
+  }
+  return value.get<uint64_t>();
+}
+
+std::string read_string(const json& value, const std::string& key, const char* expected) {
+  if (!value.is_string()) fail(key, fmt::format("is {}: {} is expected", value.dump(), expected));
+  return value.get<std::string>();
+}
+
+Priority read_priority(const json& value, const std::string& key) {
+  std::optional<Priority> priority;
+  if (value.is_string()) priority = parse_priority(value.get<std::string>());
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= 9) {
+    priority = Priority{value.get<uint8_t>()};
+  }
+  if (!priority) fail(key, fmt::format("is {}: {} is expected", value.dump(), kLevelsExpected));
+  return *priority;
+}
+
+mode_t read_mode(const json& value, const std::string& key) {
+  const char* expected = "permissions as a string of octal digits, such as \"0660\",";
+  const std::string text = read_string(value, key, expected);
+  mode_t mode = 0;
+  bool good = text.size() >= 3 && text.size() <= 4;
+  for (const char c : text) {
+    good = good && c >= '0' && c <= '7';
+    mode = mode * 8 + static_cast<mode_t>(c - '0');
+  }
+  if (!good || mode > 0777) fail(key, fmt::format("is \"{}\": {} is expected", text, expected));
+  return mode;
+}
+
+gid_t read_group(const json& value, const std::string& key) {
+  if (value.is_number_unsigned()) {
+    return static_cast<gid_t>(read_number(value, key, 0, UINT32_MAX - 1));
+  }
+  const std::string name = read_string(value, key, "a group's name or number");
+  const group* entry = ::getgrnam(name.c_str());
+  if (entry == nullptr) {
+    fail(key, fmt::format("is \"{}\": no such group on this machine: name one that exists (getent "
+                          "group)",
+                          name));
+  }
+  return entry->gr_gid;
+}
+
+PeerMatch read_match(const json& object, const std::string& where) {
+  PeerMatch match;
+  int named = 0;
+  if (object.contains("uid")) {
+    match.uid = static_cast<uid_t>(read_number(object["uid"], join(where, "uid"), 0, UINT32_MAX - 1));
+    ++named;
+  }
+  if (object.contains("gid")) {
+    match.gid = static_cast<gid_t>(read_number(object["gid"], join(where, "gid"), 0, UINT32_MAX - 1));
+    ++named;
+  }
+  if (object.contains("any")) {
+    if (object["any"] != json(true)) {
+      fail(join(where, "any"), fmt::format("is {}: true is expected", object["any"].dump()));
+    }
+    match.any = true;
+    ++named;
+  }
+  if (named != 1) {
+    fail(where, fmt::format("names {} of uid, gid, any: exactly one is expected", named));
+  }
+  return match;
+}
+
+const json& read_list(const json& value, const std::string& key) {
+  if (!value.is_array()) {
+    fail(key, fmt::format("is {}: a list [...] is expected", value.type_name()));
+  }
+  return value;
+}
+
+std::vector<PriorityRule> read_rules(const json& value) {
+  std::vector<PriorityRule> rules;
+  for (const json& item : read_list(value, "priorities")) {
+    const std::string where = fmt::format("priorities[{}]", rules.size());
+    check_keys(item, where, {"uid", "gid", "any", "highest", "default"});
+    PriorityRule rule;
+    rule.who = read_match(item, where);
+    if (!item.contains("highest")) {
+      fail(join(where, "highest"), fmt::format("is missing: {} is expected", kLevelsExpected));
+    }
+    rule.highest = read_priority(item["highest"], join(where, "highest"));
+    rule.normal = std::max(rule.highest, Priority{5});
+    if (item.contains("default")) {
+      rule.normal = read_priority(item["default"], join(where, "default"));
+      if (rule.normal < rule.highest) {
+        fail(join(where, "default"),
+             fmt::format("is {}, above this rule's highest, {}: {} to 9 is expected",
+                         rule.normal.level, rule.highest.level, rule.highest.level));
+      }
+    }
+    rules.push_back(rule);
+  }
+  return rules;
+}
+
+std::vector<PeerMatch> read_operators(const json& value) {
+  std::vector<PeerMatch> operators;
+  for (const json& item : read_list(value, "operators")) {
+    const std::string where = fmt::format("operators[{}]", operators.size());
+    check_keys(item, where, {"uid", "gid", "any"});
+    operators.push_back(read_match(item, where));
+  }
+  return operators;
+}
+
+Config read_config(const json& root, const PolicyCheck& check) {
+  check_keys(root, "", {"socket", "policy", "priorities", "operators", "max_clients",
+                        "timing_period", "memory_reserve_bytes"});
+  Config config;
+  if (root.contains("socket")) {
+    const json& socket = root["socket"];
+    check_keys(socket, "socket", {"mode", "group"});
+    if (socket.contains("mode")) config.socket_mode = read_mode(socket["mode"], "socket.mode");
+    if (socket.contains("group")) config.socket_group = read_group(socket["group"], "socket.group");
+  }
+  if (root.contains("policy")) {
+    config.policy = read_string(root["policy"], "policy", "a policy's name and options, as text,");
+    if (const auto good = check(config.policy); !good) fail("policy", good.error());
+  }
+  if (root.contains("priorities")) config.priorities = read_rules(root["priorities"]);
+  if (root.contains("operators")) config.operators = read_operators(root["operators"]);
+  if (root.contains("max_clients")) {
+    config.max_clients =
+        static_cast<uint32_t>(read_number(root["max_clients"], "max_clients", 1, kMaxClientsLimit));
+  }
+  if (root.contains("timing_period")) {
+    config.timing_period = static_cast<uint32_t>(
+        read_number(root["timing_period"], "timing_period", 0, 1'000'000'000));
+  }
+  if (root.contains("memory_reserve_bytes")) {
+    config.memory_reserve_bytes =
+        read_number(root["memory_reserve_bytes"], "memory_reserve_bytes", 0, UINT64_C(1) << 48);
+  }
+  return config;
+}
+
+}  // namespace
+
+std::expected<Config, std::string> parse_config(const std::string& text, const std::string& name,
+                                                const PolicyCheck& check) {
+  json root;
+  try {
+    root = json::parse(text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const json::parse_error& error) {
+    size_t line = 1;
+    for (size_t i = 0; i + 1 < error.byte && i < text.size(); ++i) line += text[i] == '\n' ? 1 : 0;
+    return std::unexpected(
+        fmt::format("cannot read {}: line {} is not JSON: mend it there, or compare it with "
+                    "lulld.json as shipped",
+                    name, line));
+  }
+  try {
+    return read_config(root, check);
+  } catch (const BadConfig& bad) {
+    return std::unexpected(
+        fmt::format("cannot use {}: {} {}", name, bad.key.empty() ? "the file" : bad.key,
+                    bad.problem));
+  }
+}
+
+std::expected<Config, std::string> load_config(const std::string& path, const PolicyCheck& check) {
+  errno = 0;
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return std::unexpected(fmt::format("cannot read {}: {}: name a readable JSON file with --config",
+                                       path, errno != 0 ? strerror(errno) : "it is empty"));
+  }
+  if (text.str().size() > kMaxConfigBytes) {
+    return std::unexpected(
+        fmt::format("cannot use {}: it is larger than 1 MiB: name a lulld.json", path));
+  }
+  return parse_config(text.str(), path, check);
+}
+
+}  // namespace lull::daemon

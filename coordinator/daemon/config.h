@@ -1,0 +1,53 @@
+// The daemon's configuration file, checked whole before anything starts.
+//
+//   {
+//     "socket": {"mode": "0666", "group": "lull"},
+//     "policy": "priority in_flight_us=50",
+//     "priorities": [{"uid": 1000, "highest": "high", "default": "normal"},
+//                    {"any": true, "highest": "normal"}],
+//     "operators": [{"gid": 27}],
+//     "max_clients": 1024,
+//     "timing_period": 64,
+//     "memory_reserve_bytes": 0
+//   }
+//
+// Every key may be left out. An error is one line that names the file, the key and what would be
+// right; an unknown key is an error.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/daemon/priority_rules.h"
+
+namespace lull::daemon {
+
+inline constexpr uint32_t kMaxClientsLimit = 16384;
+inline constexpr std::string_view kDefaultPolicy = "priority";
+
+struct Config {
+  std::optional<mode_t> socket_mode;  // default: 0666 for root's daemon, 0600 for a user's
+  std::optional<gid_t> socket_group;
+  std::string policy{kDefaultPolicy};
+  std::optional<std::vector<PriorityRule>> priorities;
+  std::vector<PeerMatch> operators;  // may change policy and priorities, besides root and own user
+  uint32_t max_clients = 1024;
+  uint32_t timing_period = 64;  // one launch of a known kernel in N is timed; 0: none
+  uint64_t memory_reserve_bytes = 0;  // of each device, that no single client may take
+};
+
+// Says what is wrong with a policy's text, or nothing.
+using PolicyCheck = std::function<std::expected<void, std::string>(const std::string&)>;
+
+std::expected<Config, std::string> load_config(const std::string& path, const PolicyCheck& check);
+// `name` stands for the file in errors.
+std::expected<Config, std::string> parse_config(const std::string& text, const std::string& name,
+                                                const PolicyCheck& check);
+
+}  // namespace lull::daemon

@@ -1,0 +1,109 @@
+#include "coordinator/daemon/control.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace lull::daemon {
+namespace {
+
+using nlohmann::json;
+
+json failure(const std::string& error) { return {{"ok", false}, {"error", error}}; }
+
+std::optional<Priority> priority_in(const json& request, const char* key) {
+  const auto value = request.find(key);
+  if (value == request.end()) return std::nullopt;
+  if (value->is_string()) return parse_priority(value->get<std::string>());
+  if (value->is_number_integer() && *value >= 0 && *value <= 9) {
+    return Priority{value->get<uint8_t>()};
+  }
+  return std::nullopt;
+}
+
+std::string shown(const json& request, const char* key) {
+  const auto value = request.find(key);
+  return value == request.end() ? "missing" : value->dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+json answer_policy(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto text = request.find("policy");
+  if (text == request.end()) return {{"ok", true}, {"policy", target.policy_text()}};
+  if (!text->is_string()) {
+    return failure(fmt::format("cannot change the policy: policy is {}: a policy's name and "
+                               "options as text are expected",
+                               shown(request, "policy")));
+  }
+  const auto changed = target.change_policy(text->get<std::string>(), peer);
+  if (!changed) return failure(changed.error());
+  return {{"ok", true}, {"policy", *changed}};
+}
+
+json answer_priority(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto level = priority_in(request, "level");
+  if (!level) {
+    return failure(fmt::format("cannot change a priority: level is {}: {} is expected",
+                               shown(request, "level"), kLevelsExpected));
+  }
+  const auto task = request.find("task");
+  std::string name;
+  if (task != request.end() && task->is_string()) name = task->get<std::string>();
+  if (task != request.end() && task->is_number_unsigned()) name = task->dump();
+  if (name.empty()) {
+    return failure(fmt::format("cannot change a priority: task is {}: a task's name, a pid or a "
+                               "client id is expected",
+                               shown(request, "task")));
+  }
+  const auto changed = target.change_priority(name, *level, peer);
+  if (!changed) return failure(changed.error());
+  json ids = json::array();
+  for (const ClientId id : *changed) ids.push_back(id.value);
+  return {{"ok", true}, {"changed", ids}, {"level", level->level}};
+}
+
+json answer_may(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto level = priority_in(request, "priority");
+  if (!level) {
+    return failure(fmt::format("cannot judge: priority is {}: {} is expected",
+                               shown(request, "priority"), kLevelsExpected));
+  }
+  const PriorityVerdict verdict = target.judge(peer, *level);
+  if (verdict.clamped) {
+    json reply = failure(fmt::format("priority {} is not allowed for uid {}: allowed are {}",
+                                     priority_name(*level), peer.uid,
+                                     allowed_levels(verdict.highest)));
+    reply["highest"] = verdict.highest.level;
+    return reply;
+  }
+  return {{"ok", true}, {"priority", level->level}, {"highest", verdict.highest.level}};
+}
+
+json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto op = request.find("op");
+  const std::string name = op != request.end() && op->is_string() ? op->get<std::string>() : "";
+  if (name == "ping") return {{"ok", true}, {"version", LULL_VERSION}, {"pid", ::getpid()}};
+  if (name == "status") return target.status();
+  if (name == "policy") return answer_policy(request, peer, target);
+  if (name == "priority") return answer_priority(request, peer, target);
+  if (name == "may") return answer_may(request, peer, target);
+  return failure(fmt::format("unknown request: op is {}: ping, status, policy, priority or may is "
+                             "expected",
+                             shown(request, "op")));
+}
+
+}  // namespace
+
+std::string answer(std::string_view request, const Peer& peer, ControlTarget& target) {
+  json reply;
+  try {
+    const json parsed = json::parse(request);
+    reply = parsed.is_object() ? answer_json(parsed, peer, target)
+                               : failure("unknown request: a JSON object is expected");
+  } catch (const json::parse_error&) {
+    reply = failure("unknown request: it is not JSON: send one object such as {\"op\":\"status\"}");
+  } catch (const std::exception& error) {
+    reply = failure(fmt::format("request failed: {}: report this", error.what()));
+  }
+  return reply.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace lull::daemon

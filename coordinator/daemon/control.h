@@ -1,0 +1,43 @@
+// The requests of tools (`lull status`, `lull policy`, ...): one JSON object in, one JSON reply out.
+//
+//   {"op":"ping"}                                   {"ok":true,"version":..,"pid":..}
+//   {"op":"status"}                                 {"ok":true, ...} (status.h)
+//   {"op":"policy"}                                 {"ok":true,"policy":".."}
+//   {"op":"policy","policy":"fikit epsilon_us=5"}   {"ok":true,"policy":"normalised"}
+//   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
+//   {"op":"may","priority":2}                       {"ok":true,"priority":2,"highest":2}
+//   anything wrong                                  {"ok":false,"error":"one line"}
+//
+// Here is what requests mean and who may make them; the daemon does them. Loop thread.
+#pragma once
+
+#include <expected>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "coordinator/daemon/priority_rules.h"
+
+namespace lull::daemon {
+
+inline constexpr size_t kMaxRequestBytes = 65536;
+
+// What the daemon can do for a tool. Errors are one line.
+class ControlTarget {
+ public:
+  virtual ~ControlTarget() = default;
+  virtual nlohmann::json status() = 0;
+  virtual std::string policy_text() = 0;
+  // Returns the normalised text.
+  virtual std::expected<std::string, std::string> change_policy(const std::string& text,
+                                                                const Peer& peer) = 0;
+  // `task`: a task's name, a pid or a client id. Returns the clients changed.
+  virtual std::expected<std::vector<ClientId>, std::string> change_priority(
+      const std::string& task, Priority level, const Peer& peer) = 0;
+  virtual PriorityVerdict judge(const Peer& peer, Priority asked) const = 0;
+};
+
+// The reply's text; never throws, whatever the request is.
+std::string answer(std::string_view request, const Peer& peer, ControlTarget& target);
+
+}  // namespace lull::daemon

@@ -1,0 +1,159 @@
+// The I/O shell around the engine: sockets, regions, clock and loop. One thread does everything; it
+// decides nothing that the engine decides.
+//
+//   sockets, pidfds, signals --epoll--> Daemon::turn
+//   rings, progress words ----poll----> inputs --> Engine::step --> outputs --> PublishQueue --> gates
+//
+// A turn costs O(clients that do something). Who is looked at, and how often:
+//   closely   a client on a device that several use, under a policy that holds launches: every ~5 us
+//             of model time while it launches or has tracked work in flight, more slowly the longer
+//             a kernel runs; by spinning where that is shorter than a sleep and there are more than
+//             two processors
+//   lazily    every other client: every 2 ms while it launches (sooner when rings fill up), so that
+//             totals and identities are known
+//   not       a quiet client: its doorbell is armed. With all clients quiet the daemon sleeps.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/daemon/config.h"
+#include "coordinator/daemon/control.h"
+#include "coordinator/daemon/listener.h"
+#include "coordinator/daemon/log.h"
+#include "coordinator/daemon/memory_ledger.h"
+#include "coordinator/daemon/publish_queue.h"
+#include "coordinator/daemon/status.h"
+#include "coordinator/daemon/tool_connection.h"
+
+namespace lull::channel {
+struct lull_hello;
+}
+
+namespace lull::daemon {
+
+inline constexpr size_t kMaxToolConnections = 256;
+
+struct DaemonSettings {
+  std::string socket_path;
+  Config config;
+  std::string config_path;  // read again on reload; empty: none
+  std::string policy;       // overrides the configuration's, also on reload; empty: none
+  bool simulated = false;
+  std::string sim_device;
+  bool verbose = false;
+  bool silent = false;         // log nothing (tests)
+  bool handle_signals = false; // the caller has blocked TERM, INT and HUP
+};
+
+class Daemon : private ControlTarget {
+ public:
+  static std::expected<std::unique_ptr<Daemon>, std::string> start(DaemonSettings settings);
+  ~Daemon() override;
+
+  // Until SIGTERM or SIGINT; then every gate is open and every socket closed.
+  void run();
+  // One turn of the loop, sleeping at most `most_ns` for something to do. False: asked to stop.
+  bool turn(uint64_t most_ns);
+  // Reads the configuration again; a bad one is logged and the old one stays.
+  void reload();
+  // Opens every gate and lets every client go. Done once, also by the destructor.
+  void stop();
+
+  const Clock& clock() const { return clock_; }
+  size_t client_count() const { return sessions_.size(); }
+  uint64_t turns() const { return figures_.turns; }
+
+ private:
+  Daemon(DaemonSettings settings, Listener listener, Clock clock);
+
+  // ---- epoll ----
+  enum class Source : uint32_t { kListener, kSignal, kTool, kClient, kProcess };
+  bool watch(int fd, Source source, uint32_t id, uint32_t events);
+  bool look_at_sockets(uint64_t most_ns);
+  void take_connections();
+  void take_signals();
+  void take_tool_event(uint32_t id, uint32_t events);
+  void take_client_event(uint32_t id, uint32_t events);
+
+  // ---- clients ----
+  void take_hello(ToolConnection& connection, const channel::lull_hello& hello);
+  void refuse(ToolConnection& connection, uint32_t status, const std::string& message);
+  JobId job_of(const Peer& peer, const std::string& name, ClientId client);
+  void look_for_sim_device();
+  void reset_engine();
+  void drop(Session& session, const std::string& why);
+  void bury();
+
+  // ---- one turn ----
+  void look_at_clients(uint64_t monotonic_ns);
+  void look_at_client(Session& session, uint64_t monotonic_ns);
+  void settle_activity(Session& session, bool eventful, uint64_t monotonic_ns);
+  bool is_close(const Session& session) const;
+  uint64_t close_spacing_ns(const Session& session, uint64_t monotonic_ns) const;
+  void wake(Session& session);
+  void step_engine();
+  void publish_due();
+  void publish(const engine::Output& output);
+  void keep_house(uint64_t monotonic_ns);
+  uint64_t next_deadline_ns() const;
+  uint64_t wait_ns(uint64_t most_ns);
+
+  // ---- ControlTarget ----
+  nlohmann::json status() override;
+  std::string policy_text() override;
+  std::expected<std::string, std::string> change_policy(const std::string& text,
+                                                        const Peer& peer) override;
+  std::expected<std::vector<ClientId>, std::string> change_priority(const std::string& task,
+                                                                    Priority level,
+                                                                    const Peer& peer) override;
+  PriorityVerdict judge(const Peer& peer, Priority asked) const override;
+  bool is_operator(const Peer& peer) const;
+  void adopt_policy(const std::string& text);
+
+  DaemonSettings settings_;
+  Log log_;
+  Clock clock_;
+  PriorityRules rules_;
+  FileDescriptor epoll_;
+  FileDescriptor signals_;
+  FileDescriptor spare_;  // given up for a moment to turn a connection away when none is left
+  Listener listener_;
+
+  std::unique_ptr<engine::Engine> engine_;
+  DeviceTable devices_;
+  MemoryLedger ledger_;
+  PublishQueue queue_;
+  Instant timer_ = kNever;
+  std::vector<StampedInput> inputs_;
+  std::vector<std::pair<Instant, size_t>> order_;  // by time, then arrival
+  std::vector<engine::Input> ordered_;
+  std::vector<engine::Output> outputs_;
+
+  std::map<uint32_t, ToolConnection> tools_;
+  SessionMap sessions_;
+  std::vector<Session*> awake_;
+  std::map<std::pair<uid_t, std::string>, JobId> jobs_;
+  std::map<uint64_t, uint32_t> job_members_;
+  uint32_t next_tool_ = 1;
+  uint32_t next_client_ = 1;
+  uint64_t next_job_ = 1;
+  bool any_gone_ = false;
+  bool policy_holds_ = false;  // the policy closes gates: its clients' records are urgent
+  bool stopping_ = false;
+  bool stopped_ = false;
+
+  uint64_t started_ns_ = 0;
+  uint64_t last_sockets_ns_ = 0;
+  uint64_t watchdog_interval_ns_ = 0;
+  uint64_t next_watchdog_ns_ = 0;
+  uint64_t next_sweep_ns_ = 0;
+  unsigned processors_ = 1;
+  DaemonFigures figures_;
+};
+
+}  // namespace lull::daemon

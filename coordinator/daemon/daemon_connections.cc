@@ -1,0 +1,266 @@
+// Daemon's sockets: who connects, what it says first, and how it leaves.
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "coordinator/channel/messages.h"
+#include "coordinator/daemon/daemon.h"
+
+namespace lull::daemon {
+namespace {
+
+using channel::lull_hello;
+using channel::lull_welcome;
+
+constexpr int kAcceptsATurn = 64;
+constexpr int kDoorbellsATurn = 16;
+
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return printable(std::string_view(field, strnlen(field, N)));
+}
+
+// Sends the welcome, with `fd` when there is one. False: the peer has gone.
+bool send_welcome(int socket, const lull_welcome& welcome, int fd) {
+  iovec part{.iov_base = const_cast<lull_welcome*>(&welcome), .iov_len = sizeof welcome};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof welcome);
+}
+
+lull_welcome make_welcome(uint32_t status, const std::string& text) {
+  lull_welcome welcome{};
+  welcome.magic = channel::kMagic;
+  welcome.version = channel::kVersion;
+  welcome.status = status;
+  const size_t length = std::min(text.size(), sizeof welcome.message - 1);
+  memcpy(welcome.message, text.data(), length);
+  return welcome;
+}
+
+}  // namespace
+
+void Daemon::take_connections() {
+  for (int n = 0; n < kAcceptsATurn; ++n) {
+    FileDescriptor socket = listener_.accept();
+    if (!socket) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      // No descriptor left: turn this one away, or the listener stays readable for ever.
+      spare_.reset();
+      listener_.accept().reset();
+      spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      log_.line("a connection was turned away: no descriptor left: raise the limit of open files");
+      continue;
+    }
+    auto peer = peer_of(socket.get());
+    if (!peer) continue;
+    // The oldest that has said nothing makes room.
+    if (tools_.size() >= kMaxToolConnections) tools_.erase(tools_.begin());
+    const uint32_t id = next_tool_++;
+    if (!watch(socket.get(), Source::kTool, id, EPOLLIN)) continue;
+    tools_.emplace(id, ToolConnection(std::move(socket), std::move(*peer), channel::monotonic_ns()));
+  }
+}
+
+void Daemon::take_tool_event(uint32_t id, uint32_t events) {
+  const auto found = tools_.find(id);
+  if (found == tools_.end()) return;
+  ToolConnection& tool = found->second;
+  if (tool.is_replying()) {
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0 || !tool.send_more()) tools_.erase(found);
+    return;
+  }
+  std::string packet(kMaxRequestBytes + 1, '\0');
+  const ssize_t got = ::recv(tool.socket(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    tools_.erase(found);
+    return;
+  }
+  const auto length = static_cast<size_t>(got);
+  uint32_t magic = 0;
+  memcpy(&magic, packet.data(), std::min(length, sizeof magic));
+  if (packet[0] == '{') {
+    if (length > kMaxRequestBytes) {
+      tool.set_reply(R"({"ok":false,"error":"request too long: at most 65536 bytes"})");
+    } else {
+      packet.resize(length);
+      tool.set_reply(answer(packet, tool.peer(), *this));
+    }
+    if (tool.send_more()) {
+      watch(tool.socket(), Source::kTool, id, EPOLLOUT);
+    } else {
+      tools_.erase(found);
+    }
+    return;
+  }
+  if (magic == channel::kMagic && length >= 2 * sizeof(uint32_t)) {
+    lull_hello hello{};
+    memcpy(&hello, packet.data(), std::min(length, sizeof hello));
+    if (hello.version != channel::kVersion || length != sizeof hello) {
+      refuse(tool, channel::kWelcomeVersion,
+             fmt::format("this lulld speaks channel version {}, the program's liblull.so version "
+                         "{}: install the same lull for both",
+                         channel::kVersion, hello.version));
+    } else {
+      take_hello(tool, hello);
+    }
+  }
+  tools_.erase(found);
+}
+
+void Daemon::refuse(ToolConnection& connection, uint32_t status, const std::string& message) {
+  send_welcome(connection.socket(), make_welcome(status, message), -1);
+  log_.line(fmt::format("refused pid {}: {}", connection.peer().pid, message));
+}
+
+JobId Daemon::job_of(const Peer& peer, const std::string& name, ClientId client) {
+  // The upper half is for clients without a job name.
+  if (name.empty()) return JobId{(uint64_t{1} << 63) | client.value};
+  const auto [entry, fresh] = jobs_.try_emplace({peer.uid, name}, JobId{next_job_});
+  if (fresh) ++next_job_;
+  ++job_members_[entry->second.value];
+  return entry->second;
+}
+
+void Daemon::look_for_sim_device() {
+  const auto found = clock_.look_for_device();
+  if (!found) {
+    log_.line(found.error());
+  } else if (*found && sessions_.empty()) {
+    // Another device, another origin of time: nothing learnt holds.
+    reset_engine();
+  }
+}
+
+void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
+  if (clock_.is_simulated() && (!clock_.ready() || sessions_.empty())) look_for_sim_device();
+  if (sessions_.size() >= settings_.config.max_clients) {
+    return refuse(connection, channel::kWelcomeFull,
+                  fmt::format("lulld serves {} clients already: raise max_clients in its "
+                              "configuration",
+                              sessions_.size()));
+  }
+  if (hello.priority < channel::kPriorityUnset ||
+      hello.priority >= static_cast<int32_t>(channel::kPriorityLevels)) {
+    return refuse(connection, channel::kWelcomeRefused,
+                  fmt::format("priority {} is no level: {} is expected", hello.priority,
+                              kLevelsExpected));
+  }
+  auto region = ClientRegion::create();
+  if (!region) {
+    return refuse(connection, channel::kWelcomeRefused,
+                  fmt::format("lulld has no memory for another client: {}", region.error()));
+  }
+  std::optional<Priority> asked;
+  if (hello.priority >= 0) asked = Priority{static_cast<uint8_t>(hello.priority)};
+  const Peer& peer = connection.peer();
+  const PriorityVerdict verdict = rules_.judge(peer, asked);
+
+  const ClientId id{next_client_++};
+  SessionBirth birth{.id = id,
+                     .peer = peer,
+                     .task = text_of(hello.name),
+                     .job_name = text_of(hello.job),
+                     .program = text_of(hello.program),
+                     .priority = verdict.granted,
+                     .memory_limit_bytes = hello.memory_limit};
+  if (birth.task.empty()) birth.task = birth.program;
+  if (birth.task.empty()) birth.task = fmt::format("pid {}", peer.pid);
+  birth.job = job_of(peer, birth.job_name, id);
+  channel::write_birth(region->view(), id.value, settings_.config.timing_period,
+                       verdict.granted.level,
+                       ledger_.birth_allowance(birth.job, hello.memory_limit));
+
+  lull_welcome welcome = make_welcome(channel::kWelcomeOk, "");
+  if (verdict.clamped) {
+    welcome = make_welcome(
+        channel::kWelcomeClamped,
+        fmt::format("priority {} is not allowed for uid {}: running at {}: allowed are {}",
+                    priority_name(*asked), peer.uid, priority_name(verdict.granted),
+                    allowed_levels(verdict.highest)));
+  }
+  welcome.client_id = id.value;
+  welcome.region_bytes = channel::kRegionBytes;
+  welcome.priority = verdict.granted.level;
+  const bool welcomed = send_welcome(connection.socket(), welcome, region->fd());
+
+  // A process that has ended already leaves no pidfd, and its socket says so.
+  FileDescriptor pidfd;
+  if (peer.pid > 0) pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  auto session = std::make_unique<Session>(std::move(birth), connection.take_socket(),
+                                           std::move(pidfd), std::move(*region));
+  Session& client = *session;
+  sessions_.emplace(id.value, std::move(session));
+  ledger_.join(client);
+  awake_.push_back(&client);
+  client.last_event_ns = channel::monotonic_ns();
+  // The engine remembers by task: one user's program does not spoil what is known of another's.
+  inputs_.push_back({clock_.now(), engine::ClientAttached{
+                                       .client = id,
+                                       .job = client.who().job,
+                                       .priority = verdict.granted,
+                                       .task = fmt::format("{}/{}", peer.uid, client.who().task)}});
+  log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
+                          peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));
+  const bool watched =
+      watch(client.socket(), Source::kClient, id.value, EPOLLIN) &&
+      (client.pidfd() < 0 || watch(client.pidfd(), Source::kProcess, id.value, EPOLLIN));
+  if (!welcomed || !watched) drop(client, "it left before it was welcomed");
+}
+
+void Daemon::take_client_event(uint32_t id, uint32_t events) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || found->second->gone) return;
+  Session& session = *found->second;
+  for (int n = 0; n < kDoorbellsATurn; ++n) {
+    char byte[64];
+    const ssize_t got = ::recv(session.socket(), byte, sizeof byte, MSG_DONTWAIT);
+    if (got > 0) {
+      wake(session);
+      continue;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    return drop(session, "it has closed its socket");
+  }
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) drop(session, "it has closed its socket");
+}
+
+void Daemon::drop(Session& session, const std::string& why) {
+  if (session.gone) return;
+  session.gone = true;
+  any_gone_ = true;
+  ++figures_.clients_dropped;
+  log_.detail(fmt::format("client {} gone (pid {}, task {}): {}", session.id().value,
+                          session.who().peer.pid, session.who().task, why));
+  session.open_all();
+  devices_.remove_user(session.id());
+  ledger_.leave(session, devices_);
+  inputs_.push_back({clock_.now(), engine::ClientDetached{session.id()}});
+  const SessionBirth& who = session.who();
+  if (who.job_name.empty()) return;
+  const auto members = job_members_.find(who.job.value);
+  if (members == job_members_.end() || --members->second > 0) return;
+  job_members_.erase(members);
+  jobs_.erase({who.peer.uid, who.job_name});
+}
+
+}  // namespace lull::daemon

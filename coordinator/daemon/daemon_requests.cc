@@ -1,0 +1,132 @@
+// What Daemon does for tools and for its operator: status, policy, priorities, configuration.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "coordinator/daemon/daemon.h"
+#include "policies/launch/registry.h"
+
+namespace lull::daemon {
+
+nlohmann::json Daemon::status() {
+  figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
+  // What rings hold now belongs to the answer.
+  step_engine();
+  return make_status(engine_->status(), sessions_, devices_, clock_, figures_);
+}
+
+std::string Daemon::policy_text() { return engine_->status().policy; }
+
+bool Daemon::is_operator(const Peer& peer) const {
+  if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
+  const auto& operators = settings_.config.operators;
+  return std::any_of(operators.begin(), operators.end(),
+                     [&](const PeerMatch& who) { return who.matches(peer); });
+}
+
+PriorityVerdict Daemon::judge(const Peer& peer, Priority asked) const {
+  return rules_.judge(peer, asked);
+}
+
+void Daemon::adopt_policy(const std::string& text) {
+  const auto choice = policies::parse_policy(text);
+  policy_holds_ = choice && choice->row->holding != policies::Holding::kNothing;
+}
+
+std::expected<std::string, std::string> Daemon::change_policy(const std::string& text,
+                                                              const Peer& peer) {
+  if (!is_operator(peer)) {
+    return std::unexpected(fmt::format("cannot change the policy: uid {} is no operator of this "
+                                       "lulld: ask one, or be added to operators in its "
+                                       "configuration",
+                                       peer.uid));
+  }
+  const auto good = policies::check_policy(text);
+  if (!good) return std::unexpected(good.error());
+  inputs_.push_back({clock_.now(), engine::PolicyChanged{*good}});
+  step_engine();
+  adopt_policy(*good);
+  for (const auto& [id, session] : sessions_) {
+    if (!session->gone) wake(*session);
+  }
+  log_.line(fmt::format("policy {} (asked by uid {}, pid {})", *good, peer.uid, peer.pid));
+  return policy_text();
+}
+
+std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const std::string& task,
+                                                                          Priority level,
+                                                                          const Peer& peer) {
+  std::vector<Session*> named;
+  const auto collect = [&](auto&& is_named) {
+    if (!named.empty()) return;
+    for (const auto& [id, session] : sessions_) {
+      if (!session->gone && is_named(*session)) named.push_back(session.get());
+    }
+  };
+  collect([&](const Session& s) { return s.who().task == task; });
+  collect([&](const Session& s) { return fmt::format("{}", s.who().peer.pid) == task; });
+  collect([&](const Session& s) { return fmt::format("{}", s.id().value) == task; });
+  if (named.empty()) {
+    return std::unexpected(fmt::format("cannot change a priority: no client is called \"{}\": see "
+                                       "`lull status` for names, pids and ids",
+                                       printable(task)));
+  }
+  const PriorityVerdict verdict = rules_.judge(peer, level);
+  for (const Session* session : named) {
+    if (is_operator(peer)) break;
+    if (session->who().peer.uid != peer.uid) {
+      return std::unexpected(fmt::format("cannot change a priority: client {} belongs to uid {}: "
+                                         "ask that user or an operator",
+                                         session->id().value, session->who().peer.uid));
+    }
+    if (verdict.clamped) {
+      return std::unexpected(fmt::format("priority {} is not allowed for uid {}: allowed are {}",
+                                         priority_name(level), peer.uid,
+                                         allowed_levels(verdict.highest)));
+    }
+  }
+  std::vector<ClientId> changed;
+  for (Session* session : named) {
+    session->set_priority(level);
+    inputs_.push_back({clock_.now(), engine::PriorityChanged{session->id(), level}});
+    changed.push_back(session->id());
+    log_.line(fmt::format("client {} (task {}) now has priority {} (asked by uid {})",
+                          session->id().value, session->who().task, priority_name(level),
+                          peer.uid));
+  }
+  step_engine();
+  return changed;
+}
+
+void Daemon::reload() {
+  if (settings_.config_path.empty()) {
+    log_.line("nothing to read again: started without --config");
+    return;
+  }
+  auto config = load_config(settings_.config_path, [](const std::string& text) {
+    const auto good = policies::check_policy(text);
+    return good ? std::expected<void, std::string>()
+                : std::expected<void, std::string>(std::unexpected(good.error()));
+  });
+  if (!config) {
+    log_.line(config.error() + " (the configuration in use stays)");
+    return;
+  }
+  const std::string old_policy = settings_.config.policy;
+  settings_.config = std::move(*config);
+  const Config& fresh = settings_.config;
+  rules_ = fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
+  ledger_.set_reserve(fresh.memory_reserve_bytes);
+  for (const auto& [id, session] : sessions_) session->set_timing_period(fresh.timing_period);
+  const auto access = listener_.set_access(
+      fresh.socket_mode.value_or(::geteuid() == 0 ? 0666 : 0600), fresh.socket_group);
+  if (!access) log_.line(access.error());
+  log_.line(fmt::format("read {} again", settings_.config_path));
+  if (settings_.policy.empty() && fresh.policy != old_policy) {
+    const auto changed = change_policy(fresh.policy, Peer{.pid = ::getpid(), .uid = ::geteuid()});
+    if (!changed) log_.line(changed.error());
+  }
+}
+
+}  // namespace lull::daemon

@@ -1,0 +1,377 @@
+#include "coordinator/daemon/session.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "coordinator/channel/ring.h"
+
+namespace lull::daemon {
+namespace {
+
+using channel::kMaxDevices;
+using channel::kMaxStreams;
+using channel::kMaxThreads;
+using channel::lull_record;
+
+constexpr uint64_t kHeadLieWeight = 16;
+constexpr int64_t kLongestKernelNs = 3'600'000'000'000;
+// A held launch that its thread no longer shows and that no record explains (its ring was full) is
+// taken for launched after this long.
+constexpr Duration kVanishedAfter{5'000'000};
+constexpr size_t kNameShown = 512;
+
+}  // namespace
+
+Session::Session(SessionBirth birth, FileDescriptor socket, FileDescriptor pidfd,
+                 ClientRegion region)
+    : who_(std::move(birth)),
+      socket_(std::move(socket)),
+      pidfd_(std::move(pidfd)),
+      memory_(std::move(region)),
+      region_(memory_.view()) {
+  memory_.drop_fd();
+}
+
+// ---- in ---------------------------------------------------------------------------------------
+
+void Session::map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs) {
+  device_count_ = std::max(device_count_, channel::device_count(region_));
+  for (uint32_t index = 0; index < device_count_; ++index) {
+    Device& device = devices_[index];
+    if (device.id) continue;
+    const auto entry = channel::read_device(region_, index);
+    if (!entry) continue;
+    const auto id = devices.add_user(*entry, who_.id);
+    if (!id) {
+      lie(kMaxLies);
+      return;
+    }
+    // The program may know one GPU by two numbers: one seat, the same gate.
+    const auto twin = std::find_if(devices_.begin(), devices_.end(),
+                                   [&](const Device& d) { return d.id == *id; });
+    if (twin != devices_.end()) {
+      device.gate_word = twin->gate_word;
+      device.epoch = twin->epoch;
+      channel::publish_gate(*region_.control(), index, device.gate_word);
+    } else {
+      inputs.push_back({now, engine::DeviceUsed{who_.id, *id}});
+    }
+    device.id = id;
+  }
+}
+
+void Session::map_kernels() {
+  const uint32_t count = channel::kernel_count(region_);
+  for (auto slot = static_cast<uint32_t>(kernel_ids_.size()); slot < count; ++slot) {
+    const KernelId id{channel::kernel_id(region_, slot)};
+    kernel_ids_.push_back(id);
+    Kernel& kernel = kernels_[id.value];
+    kernel.slots.push_back(slot);
+    if (kernel.predicted_ns != 0) channel::publish_prediction(region_, slot, kernel.predicted_ns);
+  }
+}
+
+std::optional<KernelId> Session::kernel_of(uint32_t slot) {
+  if (slot >= kernel_ids_.size()) map_kernels();
+  if (slot < kernel_ids_.size()) return kernel_ids_[slot];
+  if (slot == channel::kOverflowKernel) return KernelId{0};
+  return std::nullopt;
+}
+
+bool Session::drain(const Clock& clock, Instant now, DeviceTable& devices, bool thorough,
+                    std::vector<StampedInput>& inputs) {
+  map_devices(now, devices, inputs);
+  bool any = false;
+  ring_high_water_ = 0;
+  const uint32_t slots = thorough ? kMaxThreads : std::min(kMaxThreads, threads_seen_ + 1);
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    channel::lull_thread& thread = *region_.thread(slot);
+    if (slot >= threads_seen_) {
+      if (!channel::thread_in_use(thread)) continue;
+      threads_seen_ = slot + 1;
+    }
+    if (channel::ring_has_records(thread)) {
+      any = true;
+      uint32_t count = 0;
+      const uint64_t lost = channel::drain_records(
+          thread, region_.ring(slot), channel::kRingRecords, [&](const lull_record& record) {
+            ++count;
+            take(record, ThreadSlot{slot}, clock, now, inputs);
+          });
+      if (lost != 0) lie(kHeadLieWeight);
+      ring_high_water_ = std::max(ring_high_water_, count);
+    }
+    look_at_held(ThreadSlot{slot}, clock, now, inputs);
+  }
+  return any;
+}
+
+void Session::take(const lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
+                   std::vector<StampedInput>& inputs) {
+  const Instant at = clock.at_ticks(record.tsc, now);
+  switch (record.kind) {
+    case channel::kRecordLaunch:
+      return take_launch(record, thread, at, inputs);
+    case channel::kRecordHeld:
+      return take_held({.ticket = record.ticket,
+                        .kernel = record.kernel,
+                        .device = record.device,
+                        .stream = record.stream,
+                        .since_ticks = record.tsc},
+                       thread, at, inputs);
+    case channel::kRecordTiming: {
+      const auto kernel = kernel_of(record.kernel);
+      if (!kernel || record.value0 > static_cast<uint64_t>(kLongestKernelNs)) return lie();
+      const bool gap_known = record.value1 <= static_cast<uint64_t>(kLongestKernelNs);
+      inputs.push_back(
+          {at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
+                             Duration{gap_known ? static_cast<int64_t>(record.value1) : -1}}});
+      return;
+    }
+    case channel::kRecordCancel: {
+      if (record.stream >= kMaxStreams) return lie();
+      inputs.push_back(
+          {at, engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence}});
+      // Nothing will report a refused launch complete; the one before it will be.
+      Stream& stream = streams_[record.stream];
+      if (stream.tracked == record.sequence) {
+        stream.tracked = record.sequence - 1;
+        if (stream.completed >= stream.tracked) streams_in_flight_.reset(record.stream);
+      }
+      return;
+    }
+    case channel::kRecordSynced:
+      if (record.stream >= kMaxStreams) return lie();
+      return complete(StreamSlot{record.stream}, record.sequence, at, inputs);
+    case channel::kRecordMemory:
+      return;  // the ledger looks after every drain
+    default:
+      return lie();
+  }
+}
+
+void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant at,
+                          std::vector<StampedInput>& inputs) {
+  const auto kernel = kernel_of(record.kernel);
+  if (!kernel || record.device >= kMaxDevices || !devices_[record.device].id ||
+      record.stream >= kMaxStreams || record.sequence == 0) {
+    return lie();
+  }
+  Stream& stream = streams_[record.stream];
+  const bool tracked =
+      (record.flags & channel::kFlagMarker) != 0 && record.stream != channel::kUntrackedStream;
+  inputs.push_back({at, engine::Launched{.client = who_.id,
+                                         .device = *devices_[record.device].id,
+                                         .stream = {record.stream},
+                                         .sequence = record.sequence,
+                                         .kernel = *kernel,
+                                         .at = at,
+                                         .tracked = tracked,
+                                         .ticket = {record.ticket},
+                                         .thread = thread}});
+  // A held thread launches nothing but what it was held with.
+  if (threads_[thread.value].held_ticket != 0) forget_held(thread);
+  stream.launched = std::max(stream.launched, record.sequence);
+  if (record.sequence <= stream.completed) {
+    // Another thread's later launch on this stream was drained and completed first.
+    inputs.push_back(
+        {at, engine::Progressed{who_.id, StreamSlot{record.stream}, stream.completed}});
+    return;
+  }
+  if (tracked) {
+    stream.tracked = std::max(stream.tracked, record.sequence);
+    streams_in_flight_.set(record.stream);
+  }
+}
+
+void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Instant at,
+                        std::vector<StampedInput>& inputs) {
+  Thread& mine = threads_[thread.value];
+  if (held.ticket == 0) return lie();
+  if (mine.held_ticket == held.ticket) return;
+  const auto kernel = kernel_of(held.kernel);
+  if (!kernel || held.device >= kMaxDevices || !devices_[held.device].id ||
+      held.stream >= kMaxStreams) {
+    return lie();
+  }
+  if (mine.held_ticket == 0) ++held_threads_;
+  mine = {.held_ticket = held.ticket, .held = held};
+  inputs.push_back({at, engine::Held{.client = who_.id,
+                                     .device = *devices_[held.device].id,
+                                     .thread = thread,
+                                     .stream = {held.stream},
+                                     .ticket = {held.ticket},
+                                     .kernel = *kernel,
+                                     .at = at}});
+}
+
+// The record of a held launch, or of its end, may have found the ring full: the thread's slot tells.
+void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
+                           std::vector<StampedInput>& inputs) {
+  channel::lull_thread& slot = *region_.thread(thread.value);
+  Thread& mine = threads_[thread.value];
+  const uint32_t shown = channel::held_ticket(slot);
+  if (shown == mine.held_ticket) {
+    mine.vanished = Instant{-1};
+    return;
+  }
+  if (shown != 0) {
+    const channel::HeldLaunch held = channel::read_held(slot);
+    if (held.ticket != 0) take_held(held, thread, clock.at_ticks(held.since_ticks, now), inputs);
+    return;
+  }
+  if (mine.vanished.ns < 0) {
+    mine.vanished = now;
+  } else if (now - mine.vanished > kVanishedAfter) {
+    const auto kernel = kernel_of(mine.held.kernel);
+    if (kernel) {
+      Stream& stream = streams_[mine.held.stream];
+      inputs.push_back({now, engine::Launched{.client = who_.id,
+                                              .device = *devices_[mine.held.device].id,
+                                              .stream = {mine.held.stream},
+                                              .sequence = ++stream.launched,
+                                              .kernel = *kernel,
+                                              .at = now,
+                                              .tracked = false,
+                                              .ticket = {mine.held_ticket},
+                                              .thread = thread}});
+    }
+    forget_held(thread);
+  }
+}
+
+void Session::forget_held(ThreadSlot thread) {
+  threads_[thread.value] = {};
+  --held_threads_;
+}
+
+void Session::complete(StreamSlot slot, uint64_t sequence, Instant at,
+                       std::vector<StampedInput>& inputs) {
+  Stream& stream = streams_[slot.value];
+  // What is not recorded yet is reported when it is; it also bounds a lie.
+  const uint64_t known = std::min(sequence, stream.launched);
+  if (known <= stream.completed) return;
+  stream.completed = known;
+  inputs.push_back({at, engine::Progressed{who_.id, slot, known}});
+  if (stream.completed >= stream.tracked) streams_in_flight_.reset(slot.value);
+}
+
+bool Session::poll_progress(Instant now, std::vector<StampedInput>& inputs) {
+  if (streams_in_flight_.none()) return false;
+  const size_t before = inputs.size();
+  for (uint32_t slot = 0; slot < kMaxStreams; ++slot) {
+    if (!streams_in_flight_.test(slot)) continue;
+    complete(StreamSlot{slot}, channel::completed_sequence(region_, slot), now, inputs);
+  }
+  return inputs.size() != before;
+}
+
+bool Session::has_records() const {
+  for (uint32_t slot = 0; slot < kMaxThreads; ++slot) {
+    if (channel::ring_has_records(*region_.thread(slot))) return true;
+  }
+  return false;
+}
+
+// ---- out --------------------------------------------------------------------------------------
+
+void Session::wake_threads() const {
+  // Not a private futex: the waiters are another process.
+  ::syscall(SYS_futex, &region_.control()->wake_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Session::set_gate(const engine::SetGate& gate) {
+  constexpr channel::GateState kStates[] = {channel::GateState::kOpen, channel::GateState::kCredit,
+                                            channel::GateState::kClosed};
+  const channel::GateState state = kStates[static_cast<size_t>(gate.gate)];
+  for (uint32_t index = 0; index < device_count_; ++index) {
+    Device& device = devices_[index];
+    if (device.id != gate.device) continue;
+    if (gate.new_epoch) ++device.epoch;
+    const uint64_t granted = state == channel::GateState::kCredit
+                                 ? static_cast<uint64_t>(std::max<int64_t>(0, gate.granted.ns))
+                                 : 0;
+    device.gate_word = channel::pack_gate(state, device.epoch, granted);
+    channel::publish_gate(*region_.control(), index, device.gate_word);
+  }
+  if (state != channel::GateState::kClosed) wake_threads();
+}
+
+void Session::release(const engine::Release& release) {
+  if (release.thread.value >= kMaxThreads) return;
+  channel::publish_release(region_, release.thread.value, release.ticket.value);
+  wake_threads();
+}
+
+void Session::set_progress(const engine::SetProgress& progress) {
+  for (uint32_t index = 0; index < device_count_; ++index) {
+    if (devices_[index].id != progress.device) continue;
+    channel::publish_progress_mode(
+        region_, index,
+        progress.every_launch ? channel::kProgressEvery : channel::kProgressNone);
+  }
+}
+
+void Session::predict(const engine::Predict& prediction) {
+  const auto kernel = kernels_.find(prediction.kernel.value);
+  if (kernel == kernels_.end()) return;
+  kernel->second.predicted_ns = static_cast<uint32_t>(
+      std::clamp<int64_t>(prediction.length.ns, 0, static_cast<int64_t>(UINT32_MAX)));
+  for (const uint32_t slot : kernel->second.slots) {
+    channel::publish_prediction(region_, slot, kernel->second.predicted_ns);
+  }
+}
+
+void Session::set_priority(Priority priority) {
+  who_.priority = priority;
+  channel::publish_priority(region_, priority.level);
+}
+
+void Session::open_all() {
+  for (uint32_t index = 0; index < kMaxDevices; ++index) {
+    Device& device = devices_[index];
+    device.gate_word = channel::pack_gate(channel::GateState::kOpen, ++device.epoch, 0);
+    channel::publish_gate(*region_.control(), index, device.gate_word);
+    channel::publish_progress_mode(region_, index, channel::kProgressNone);
+  }
+  wake_threads();
+}
+
+void Session::set_allowance(uint32_t index, uint64_t bytes) {
+  if (channel::memory_allowance(region_, index) == bytes) return;
+  channel::publish_allowance(region_, index, bytes);
+  wake_threads();
+}
+
+void Session::set_timing_period(uint32_t period) {
+  channel::publish_timing_period(region_, period);
+}
+
+// ---- figures ----------------------------------------------------------------------------------
+
+channel::GateState Session::gate_state(uint32_t index) const {
+  return channel::gate_state(devices_[index].gate_word);
+}
+
+channel::ThreadTotals Session::totals() const {
+  channel::ThreadTotals totals;
+  for (uint32_t slot = 0; slot < kMaxThreads; ++slot) {
+    totals += channel::read_totals(*region_.thread(slot));
+  }
+  return totals;
+}
+
+std::string Session::kernel_name(KernelId kernel) const {
+  const auto found = kernels_.find(kernel.value);
+  if (found == kernels_.end() || found->second.slots.empty()) return "?";
+  return channel::kernel_name(region_, found->second.slots.front(), kNameShown);
+}
+
+uint32_t Session::thread_tid(ThreadSlot thread) const {
+  return thread.value < kMaxThreads ? channel::thread_tid(*region_.thread(thread.value)) : 0;
+}
+
+}  // namespace lull::daemon

@@ -1,0 +1,173 @@
+// One attached client: its socket and pidfd, its region, and what the daemon knows of it. Turns the
+// client's records into engine inputs and the engine's outputs into gate words. Loop thread only.
+// It decides nothing and knows no other client.
+//
+// Everything read from the region is checked; what does not hold is counted as a lie, and a client
+// with kMaxLies of them is `hopeless`: the daemon drops it and its gates open.
+//
+// How closely the daemon looks (the daemon's loop moves it, `activity` is kept here):
+//
+//   Awake --(quiet for a while)--> Arming --(still quiet a moment later)--> Asleep
+//     ^ \___ polled every spacing     | doorbell armed, rings looked at       | not looked at
+//     +------- record seen -----------+                                       |
+//     +------- doorbell, or an output that lets it launch --------------------+
+//
+// The moment in Arming is far longer than a store stays in a store buffer, so the shim needs no
+// fence between its record and its look at the doorbell word.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coordinator/channel/daemon_view.h"
+#include "coordinator/daemon/client_region.h"
+#include "coordinator/daemon/clock.h"
+#include "coordinator/daemon/device_table.h"
+#include "coordinator/daemon/priority_rules.h"
+#include "coordinator/engine/events.h"
+
+namespace lull::daemon {
+
+inline constexpr uint64_t kMaxLies = 64;
+
+struct StampedInput {
+  Instant at;
+  engine::Input input;
+};
+
+// What is known of a client at its hello.
+struct SessionBirth {
+  ClientId id;
+  JobId job;
+  Peer peer;
+  std::string task;
+  std::string job_name;  // empty: a job of its own
+  std::string program;
+  Priority priority;
+  uint64_t memory_limit_bytes = 0;  // 0: none
+};
+
+enum class Activity : uint8_t { kAwake, kArming, kAsleep };
+
+class Session {
+ public:
+  Session(SessionBirth birth, FileDescriptor socket, FileDescriptor pidfd, ClientRegion region);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const SessionBirth& who() const { return who_; }
+  ClientId id() const { return who_.id; }
+  int socket() const { return socket_.get(); }
+  int pidfd() const { return pidfd_.get(); }
+  channel::Region region() const { return region_; }
+
+  // ---- in: what the client and the device wrote ----
+  // Appends inputs, unordered between threads; true when there was any record. `thorough` looks at
+  // every thread slot, otherwise at those seen in use and the next one.
+  bool drain(const Clock& clock, Instant now, DeviceTable& devices, bool thorough,
+             std::vector<StampedInput>& inputs);
+  // Appends what the device has completed since; true when there was anything.
+  bool poll_progress(Instant now, std::vector<StampedInput>& inputs);
+  bool has_tracked_work() const { return streams_in_flight_.any(); }
+  // A held launch is known, or vanished and is being watched.
+  bool has_held() const { return held_threads_ != 0; }
+  bool has_records() const;
+  // The fullest ring at the last drain, in records.
+  uint32_t ring_high_water() const { return ring_high_water_; }
+  bool is_detached() const { return channel::client_detached(region_); }
+  uint64_t lies() const { return lies_; }
+  bool is_hopeless() const { return lies_ >= kMaxLies; }
+
+  // ---- out ----
+  void set_gate(const engine::SetGate& gate);
+  void release(const engine::Release& release);
+  void set_progress(const engine::SetProgress& progress);
+  void predict(const engine::Predict& prediction);
+  void set_priority(Priority priority);
+  // Opens every gate: the daemon lets go of this client.
+  void open_all();
+  void set_allowance(uint32_t index, uint64_t bytes);
+  void set_timing_period(uint32_t period);
+
+  // ---- for the ledger and for status ----
+  uint32_t device_count() const { return device_count_; }
+  // Nothing until the client's entry was complete.
+  std::optional<DeviceId> device(uint32_t index) const { return devices_[index].id; }
+  channel::GateState gate_state(uint32_t index) const;
+  channel::ThreadTotals totals() const;
+  size_t kernel_count() const { return kernel_ids_.size(); }
+  // As the driver names it; "?" for one that was never shown.
+  std::string kernel_name(KernelId kernel) const;
+  uint32_t thread_tid(ThreadSlot thread) const;
+
+  // ---- the loop's own notes ----
+  Activity activity = Activity::kAwake;
+  uint64_t next_poll_ns = 0;      // CLOCK_MONOTONIC
+  uint64_t last_event_ns = 0;     // last record or progress
+  uint64_t last_thorough_ns = 0;
+  uint64_t armed_ns = 0;
+  uint64_t lazy_spacing_ns = 0;
+  bool gone = false;              // to be erased at the end of the turn
+
+ private:
+  struct Device {
+    std::optional<DeviceId> id;
+    uint32_t epoch = 0;
+    uint64_t gate_word = channel::kGateOpenAtBirth;
+  };
+  struct Thread {
+    uint32_t held_ticket = 0;   // the engine has been told of
+    channel::HeldLaunch held;
+    Instant vanished{-1};       // since when the thread no longer shows it
+  };
+  struct Stream {
+    uint64_t launched = 0;      // last sequence number recorded
+    uint64_t tracked = 0;       // last one with a marker
+    uint64_t completed = 0;     // last one reported to the engine
+  };
+  struct Kernel {
+    std::vector<uint32_t> slots;
+    uint32_t predicted_ns = 0;
+  };
+
+  void map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
+  void map_kernels();
+  std::optional<KernelId> kernel_of(uint32_t slot);
+  void take(const channel::lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
+            std::vector<StampedInput>& inputs);
+  void take_launch(const channel::lull_record& record, ThreadSlot thread, Instant at,
+                   std::vector<StampedInput>& inputs);
+  void take_held(const channel::HeldLaunch& held, ThreadSlot thread, Instant at,
+                 std::vector<StampedInput>& inputs);
+  void look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
+                    std::vector<StampedInput>& inputs);
+  void forget_held(ThreadSlot thread);
+  void complete(StreamSlot stream, uint64_t sequence, Instant at,
+                std::vector<StampedInput>& inputs);
+  void lie(uint64_t weight = 1) { lies_ += weight; }
+  void wake_threads() const;
+
+  SessionBirth who_;
+  FileDescriptor socket_;
+  FileDescriptor pidfd_;
+  ClientRegion memory_;
+  channel::Region region_;
+
+  uint32_t device_count_ = 0;
+  std::array<Device, channel::kMaxDevices> devices_{};
+  uint32_t threads_seen_ = 0;  // slots [0, n) have been in use
+  uint32_t held_threads_ = 0;
+  uint32_t ring_high_water_ = 0;
+  std::array<Thread, channel::kMaxThreads> threads_{};
+  std::array<Stream, channel::kMaxStreams> streams_{};
+  std::bitset<channel::kMaxStreams> streams_in_flight_;
+  std::vector<KernelId> kernel_ids_;  // by slot
+  std::unordered_map<uint64_t, Kernel> kernels_;
+  uint64_t lies_ = 0;
+};
+
+}  // namespace lull::daemon

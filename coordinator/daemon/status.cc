@@ -1,0 +1,123 @@
+#include "coordinator/daemon/status.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+namespace lull::daemon {
+namespace {
+
+using nlohmann::json;
+
+json client_devices(const Session& session, const engine::ClientStatus* known,
+                    const DeviceTable& devices) {
+  json list = json::array();
+  std::set<uint32_t> shown;
+  for (uint32_t index = 0; index < session.device_count(); ++index) {
+    const auto id = session.device(index);
+    if (!id || !shown.insert(id->value).second) continue;
+    const DeviceRow* row = devices.find(*id);
+    constexpr const char* kGates[] = {"open", "credit", "closed"};
+    json device = {{"uuid", row != nullptr ? uuid_text(row->uuid) : "?"},
+                   {"gate", kGates[static_cast<size_t>(session.gate_state(index)) % 3]},
+                   {"memory_bytes", channel::memory_used(session.region(), index)},
+                   {"memory_allowance_bytes", channel::memory_allowance(session.region(), index)},
+                   {"in_flight_ns", 0},
+                   {"device_time_ns", 0}};
+    if (known != nullptr) {
+      const auto seat =
+          std::find_if(known->devices.begin(), known->devices.end(),
+                       [&](const engine::SeatStatus& s) { return s.device == *id; });
+      if (seat != known->devices.end()) {
+        device["in_flight_ns"] = seat->in_flight.ns;
+        device["device_time_ns"] = seat->device_time.ns;
+        device["outstanding"] = seat->outstanding;
+      }
+    }
+    list.push_back(std::move(device));
+  }
+  return list;
+}
+
+json client_held(const Session& session, const engine::ClientStatus* known, Instant now) {
+  json list = json::array();
+  if (known == nullptr) return list;
+  for (const engine::HeldStatus& held : known->held) {
+    json by = json::array();
+    for (const ClientId id : held.by) by.push_back(id.value);
+    list.push_back({{"thread", session.thread_tid(held.thread)},
+                    {"kernel", session.kernel_name(held.kernel)},
+                    {"for_us", std::max<int64_t>(0, now.ns - held.since.ns) / 1000},
+                    {"by", std::move(by)},
+                    {"why", held.why}});
+  }
+  return list;
+}
+
+json client_json(const Session& session, const engine::ClientStatus* known,
+                 const DeviceTable& devices, Instant now) {
+  const SessionBirth& who = session.who();
+  const channel::ThreadTotals totals = session.totals();
+  return {{"id", who.id.value},
+          {"pid", who.peer.pid},
+          {"uid", who.peer.uid},
+          {"task", who.task},
+          {"job", who.job_name},
+          {"program", who.program},
+          {"priority", who.priority.level},
+          {"devices", client_devices(session, known, devices)},
+          {"launches", totals.launches},
+          {"graph_kernels", totals.graph_kernels},
+          {"copies", totals.copies},
+          {"memsets", totals.memsets},
+          {"dropped", totals.dropped},
+          {"held_ns", totals.held_ns},
+          {"held", client_held(session, known, now)},
+          {"kernels", session.kernel_count()},
+          {"floor_grants", known != nullptr ? known->floor_grants : 0},
+          {"lies", session.lies()}};
+}
+
+}  // namespace
+
+json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
+                 const DeviceTable& devices, const Clock& clock, const DaemonFigures& figures) {
+  const Instant now = clock.now();
+  json reply = {{"ok", true},
+                {"pid", ::getpid()},
+                {"version", LULL_VERSION},
+                {"simulated", clock.is_simulated()},
+                {"sharing", clock.sharing()},
+                {"slow_motion", clock.slow_motion()},
+                {"control_latency_us", static_cast<double>(clock.control_latency().ns) / 1000.0},
+                {"policy", engine.policy},
+                {"uptime_s", figures.uptime_s},
+                {"now_ns", now.ns},
+                {"turns", figures.turns},
+                {"records_lied", figures.records_lied},
+                {"clients_dropped", figures.clients_dropped},
+                {"notices", engine.notices},
+                {"devices", json::array()},
+                {"clients", json::array()}};
+  for (const DeviceRow& row : devices.rows()) {
+    json users = json::array();
+    for (const ClientId id : row.users) users.push_back(id.value);
+    reply["devices"].push_back({{"index", row.id.value},
+                                {"uuid", uuid_text(row.uuid)},
+                                {"name", row.name},
+                                {"total_bytes", row.total_bytes},
+                                {"clients", std::move(users)}});
+  }
+  for (const auto& [id, session] : sessions) {
+    // Both lists ascend by client id.
+    const auto known = std::lower_bound(
+        engine.clients.begin(), engine.clients.end(), session->id(),
+        [](const engine::ClientStatus& client, ClientId wanted) { return client.client < wanted; });
+    const bool found = known != engine.clients.end() && known->client == session->id();
+    reply["clients"].push_back(client_json(*session, found ? &*known : nullptr, devices, now));
+  }
+  return reply;
+}
+
+}  // namespace lull::daemon

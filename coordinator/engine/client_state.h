@@ -1,0 +1,158 @@
+// What the engine keeps of a client: its devices, streams, work in flight and waiting threads.
+// Plain state with its bounds; engine.cc says what happens to it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coordinator/engine/events.h"
+#include "coordinator/engine/task_memory.h"
+#include "policies/vocabulary.h"
+
+namespace lull::engine {
+
+inline constexpr size_t kMaxStreams = 64;
+inline constexpr size_t kMaxHeads = 64;          // waiting threads of a client
+inline constexpr size_t kMaxSeats = 16;          // devices of a client
+inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
+
+// One launch in flight; several, where a stream has more than it can hold.
+struct Unit {
+  uint64_t sequence = 0;
+  Duration predicted;
+  Instant at;
+  Instant due;         // untracked: counts as done from here on
+  uint32_t count = 1;
+  bool tracked = false;
+  DeviceId device;
+};
+
+// The units of a stream, oldest first.
+class UnitQueue {
+ public:
+  bool empty() const { return first_ == units_.size(); }
+  Unit& front() { return units_[first_]; }
+  const Unit& front() const { return units_[first_]; }
+  Unit& back() { return units_.back(); }
+  size_t size() const { return units_.size() - first_; }
+  void push(const Unit& unit) { units_.push_back(unit); }
+  void pop() {
+    first_ += 1;
+    if (first_ == units_.size()) {
+      units_.clear();
+      first_ = 0;
+    } else if (first_ >= 64 && first_ * 2 >= units_.size()) {
+      units_.erase(units_.begin(), units_.begin() + static_cast<ptrdiff_t>(first_));
+      first_ = 0;
+    }
+  }
+  // The newest unit with this number; null without one.
+  Unit* find(uint64_t sequence) {
+    for (size_t i = units_.size(); i > first_; --i) {
+      if (units_[i - 1].sequence == sequence) return &units_[i - 1];
+    }
+    return nullptr;
+  }
+  void erase(const Unit* unit) {
+    units_.erase(units_.begin() + (unit - units_.data()));
+    if (first_ == units_.size()) {
+      units_.clear();
+      first_ = 0;
+    }
+  }
+  auto begin() const { return units_.begin() + static_cast<ptrdiff_t>(first_); }
+  auto end() const { return units_.end(); }
+
+ private:
+  std::vector<Unit> units_;
+  size_t first_ = 0;
+};
+
+struct Stream {
+  uint64_t completed = 0;
+  UnitQueue units;
+};
+
+// A client on a device.
+struct Seat {
+  DeviceId device;
+  // The policy's decision.
+  Gate wanted = Gate::kOpen;
+  Duration bound;
+  // What is published. A gate is open at birth.
+  Gate gate = Gate::kOpen;
+  Duration granted;      // credit: total of the epoch
+  Duration spent;        // what the client's own count should say, as gate.h counts it
+  Instant epoch_began;
+  Instant granted_at;    // last change of the grant
+  Instant opened_at;
+  bool every_launch = false;
+
+  uint32_t units = 0;
+  Duration in_flight;
+  Instant last_launch;
+  Instant last_progress;
+  Instant last_due;      // of untracked work
+  Duration device_time;
+  Instant settled_until;
+  bool stuck = false;    // inversion rule: nothing of it moves
+};
+
+struct Head {
+  ThreadSlot thread;
+  Ticket ticket;
+  DeviceId device;
+  StreamSlot stream;
+  KernelId kernel;
+  Duration predicted;
+  Instant since;
+  bool released = false;
+  Instant released_at;
+};
+
+// A kernel as this client was told about it.
+struct KernelUse {
+  policies::KernelProfile* profile = nullptr;  // null: beyond the task's bound
+  Duration published;
+};
+
+struct Client {
+  ClientId id;
+  JobId job;
+  Priority own;
+  Priority priority;  // the highest of the job's
+  std::string task;
+  TaskProfile* profile = nullptr;
+  std::vector<std::unique_ptr<Seat>> seats;  // by device
+  std::vector<Stream> streams;               // by slot
+  uint64_t busy_streams = 0;                 // bit per slot with units
+  std::vector<Head> heads;                   // by thread
+  std::unordered_map<KernelId, KernelUse, KernelHash> kernels;
+  uint64_t launches = 0;
+  uint64_t floor_grants = 0;
+  Instant last_floor;
+  Instant wake = kNever;
+  bool dirty = false;
+  bool inversion_told = false;
+
+  const Seat* seat(DeviceId device) const {
+    for (const auto& s : seats) {
+      if (s->device == device) return s.get();
+    }
+    return nullptr;
+  }
+  Seat* seat(DeviceId device) {
+    return const_cast<Seat*>(static_cast<const Client*>(this)->seat(device));
+  }
+};
+
+struct Job {
+  std::vector<ClientId> members;  // ascending
+  uint64_t arrival = 0;           // 0: not on any device yet
+  bool closed = false;            // a rank is closed, so all are
+};
+
+}  // namespace lull::engine

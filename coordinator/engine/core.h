@@ -1,0 +1,135 @@
+// The inside of Engine: see engine.h for what it promises. Included by the engine's sources only.
+//
+//   inputs (inputs.cc)      update clients, streams, heads; leave events for the policies
+//   decisions (engine.cc)   ask the policies that have events or a timer due, check their answers
+//   gates (gates.cc)        job rule, inversion rule, watchdog, credit; what changed goes out
+//   status.cc               the same state for people
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "coordinator/engine/client_state.h"
+#include "coordinator/engine/engine.h"
+#include "coordinator/engine/task_memory.h"
+
+namespace lull::engine {
+
+inline constexpr size_t kMaxDevices = 64;
+inline constexpr size_t kNoticesKept = 20;
+inline constexpr size_t kMaxTaskKey = 256;
+// A thread that may go and of which no launch was heard has gone without a record (full ring) or
+// has died. Longer than the shim's 50 ms look at its gate.
+inline constexpr Duration kGrantedHeadExpires{60'000'000};
+// A head that should fit the credit but stays: what we believe was spent has drifted (lost
+// records). A new epoch puts both counts to nought.
+inline constexpr Duration kStaleCredit{1'000'000};
+// Inversion rule: no progress for so many times the prediction, and for so long.
+inline constexpr int64_t kStuckFactor = 10;
+inline constexpr Duration kStuckAtLeast{20'000'000};
+// A prediction is published again when the mean has moved by more than one in so many.
+inline constexpr int64_t kPredictionStep = 20;
+
+class Engine::Core {
+ public:
+  explicit Core(EngineOptions options);
+  void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
+  EngineStatus status() const;
+
+ private:
+  static constexpr int kNobodyStuck = 1000;
+  struct Device {
+    std::unique_ptr<policies::LaunchPolicy> policy;
+    std::vector<policies::Event> events;
+    Instant policy_timer = kNever;
+    std::vector<ClientId> members;  // ascending
+    bool progress = false;          // completions are reported
+    int lowest_level = 0;           // of the members
+    int stuck_level = kNobodyStuck; // the highest level with a stuck seat
+  };
+
+  // inputs.cc
+  void take(const ClientAttached& input);
+  void take(const ClientDetached& input);
+  void take(const DeviceUsed& input);
+  void take(const PriorityChanged& input);
+  void take(const PolicyChanged& input);
+  void take(const Launched& input);
+  void take(const Held& input);
+  void take(const Cancelled& input);
+  void take(const Progressed& input);
+  void take(const Timed& input);
+  void take(const TimerFired&) {}
+
+  Client* find(ClientId id);
+  const Client* find(ClientId id) const;
+  Device* device(DeviceId id);
+  const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
+  KernelUse& use_kernel(Client& client, KernelId kernel);
+  void count_spent(Seat& seat, Duration predicted) const;
+  void done(Client& client, Seat& seat, uint32_t units, Duration predicted, Instant first_launch,
+            Instant at);
+  void retire_due(Client& client);
+  void drop_head(Client& client, size_t index, bool tell_policy);
+  void set_job_priority(Job& job);
+  void watch_device(DeviceId id, Device& device);
+
+  // engine.cc
+  void use_policy(const policies::PolicyChoice& choice);
+  void replay(DeviceId id, Device& device);
+  void ask_policies();
+  // Carries the decision out; or says which rule it breaks.
+  std::string carry_out(DeviceId id, Device& device, const policies::Decision& decision);
+  void eject(DeviceId id, const std::string& broken_rule);
+  template <typename T>
+  void put(T output) {
+    out_->emplace_back(std::in_place_type<T>, std::move(output));
+  }
+  void notice(std::string text);
+  void mark(Client& client);
+  void mark_all(const Device& device);
+  void set_timer();
+
+  // gates.cc
+  void expire_heads(Client& client);
+  void release(Client& client, Head& head, bool tell_policy);
+  Gate target(const Client& client, const Seat& seat) const;
+  void apply_job_rules();
+  void apply_job_rule(Job& job);
+  Instant stuck_at(const Client& client, const Seat& seat) const;
+  void look_for_inversion(Client& client);
+  void recount_stuck(Device& device);
+  void watchdog(Client& client);
+  void publish(Client& client);
+  void publish_credit(Client& client, Seat& seat);
+  Instant next_wake(const Client& client) const;
+  void set_wake(Client& client);
+  bool holds_by_prediction() const {
+    return choice_.row->holding == policies::Holding::kByPrediction;
+  }
+
+  EngineOptions options_;
+  policies::PolicyChoice choice_;
+  Instant now_{0};
+  std::vector<Output>* out_ = nullptr;  // of the step in progress
+
+  std::map<ClientId, std::unique_ptr<Client>> clients_;
+  std::map<DeviceId, Device> devices_;
+  std::map<JobId, Job> jobs_;
+  TaskMemory tasks_;
+  uint64_t arrivals_ = 0;
+
+  std::vector<ClientId> dirty_;                    // to be looked at in this step
+  std::set<std::pair<Instant, ClientId>> wakes_;   // Client::wake, where it is not kNever
+  std::vector<policies::Decision> decisions_;      // scratch
+  Instant timer_ = kNever;                         // as last put out
+  std::string bad_first_policy_;                   // to be told in the first step
+  std::vector<std::string> notices_;
+  uint64_t steps_ = 0;
+  uint64_t inputs_ = 0;
+  uint64_t dropped_ = 0;
+  bool full_told_ = false;
+};
+
+}  // namespace lull::engine

@@ -1,0 +1,241 @@
+#include "coordinator/engine/engine.h"
+
+#include <algorithm>
+
+#include "coordinator/engine/core.h"
+
+namespace lull::engine {
+namespace {
+
+template <typename... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+// Later instants would overflow when a duration is added; the clock never gets there.
+constexpr Instant kLatest{INT64_MAX / 4};
+// Decisions a policy may take in a step: some a client and waiting thread, and a few more.
+constexpr size_t kDecisionsPerMember = 8 + kMaxHeads;
+constexpr size_t kDecisionsAnyway = 64;
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : core_(std::make_unique<Core>(std::move(options))) {}
+Engine::~Engine() = default;
+void Engine::step(Instant now, std::span<const Input> inputs, std::vector<Output>& out) {
+  core_->step(now, inputs, out);
+}
+EngineStatus Engine::status() const { return core_->status(); }
+
+Engine::Core::Core(EngineOptions options) : options_(std::move(options)) {
+  auto choice = policies::parse_policy(options_.policy, options_.policies);
+  if (!choice) {
+    bad_first_policy_ = choice.error();
+    choice = policies::parse_policy("share");
+  }
+  choice_ = *choice;
+}
+
+void Engine::Core::step(Instant now, std::span<const Input> inputs, std::vector<Output>& out) {
+  out_ = &out;
+  now_ = std::clamp(now, now_, kLatest);
+  steps_ += 1;
+  inputs_ += inputs.size();
+  if (!bad_first_policy_.empty()) {
+    notice("policy share: " + bad_first_policy_);
+    bad_first_policy_.clear();
+  }
+
+  for (const Input& input : inputs) {
+    std::visit([this](const auto& i) { take(i); }, input);
+  }
+  while (!wakes_.empty() && wakes_.begin()->first <= now_) {
+    Client& client = *find(wakes_.begin()->second);
+    wakes_.erase(wakes_.begin());
+    client.wake = kNever;
+    mark(client);
+  }
+  // The list grows while it is read.
+  for (size_t i = 0; i < dirty_.size(); ++i) {
+    if (Client* client = find(dirty_[i])) {
+      retire_due(*client);
+      expire_heads(*client);
+    }
+  }
+  ask_policies();
+  for (size_t i = 0; i < dirty_.size(); ++i) {
+    if (Client* client = find(dirty_[i])) {
+      look_for_inversion(*client);
+      watchdog(*client);
+    }
+  }
+  apply_job_rules();
+
+  std::sort(dirty_.begin(), dirty_.end());
+  for (ClientId id : dirty_) {
+    Client* client = find(id);
+    if (client == nullptr || !client->dirty) continue;
+    client->dirty = false;
+    publish(*client);
+    set_wake(*client);
+  }
+  dirty_.clear();
+  set_timer();
+  out_ = nullptr;
+}
+
+void Engine::Core::mark(Client& client) {
+  if (client.dirty) return;
+  client.dirty = true;
+  dirty_.push_back(client.id);
+}
+
+void Engine::Core::mark_all(const Device& on) {
+  for (ClientId member : on.members) {
+    if (Client* client = find(member)) mark(*client);
+  }
+}
+
+void Engine::Core::notice(std::string text) {
+  if (notices_.size() >= kNoticesKept) notices_.erase(notices_.begin());
+  notices_.push_back(text);
+  put(Notice{std::move(text)});
+}
+
+void Engine::Core::use_policy(const policies::PolicyChoice& choice) {
+  choice_ = choice;
+  for (auto& [id, on] : devices_) {
+    on.policy = choice_.row->make(choice_.values);
+    on.policy_timer = kNever;
+    replay(id, on);
+    watch_device(id, on);
+    mark_all(on);
+  }
+}
+
+// Tells a fresh policy how things stand, and puts its clients where it finds them: open.
+void Engine::Core::replay(DeviceId id, Device& on) {
+  on.events.clear();
+  std::vector<std::pair<uint64_t, ClientId>> by_arrival;
+  for (ClientId member : on.members) {
+    by_arrival.emplace_back(jobs_[find(member)->job].arrival, member);
+  }
+  std::sort(by_arrival.begin(), by_arrival.end());
+  for (const auto& [arrival, member] : by_arrival) {
+    const Client& client = *find(member);
+    Seat& seat = *find(member)->seat(id);
+    seat.wanted = Gate::kOpen;
+    seat.stuck = false;
+    on.events.push_back(
+        policies::Joined{member, client.job, client.priority, arrival, seat.last_launch});
+    for (const Stream& stream : client.streams) {
+      for (const Unit& unit : stream.units) {
+        if (unit.device != id) continue;
+        Duration predicted = unit.predicted;
+        for (uint32_t i = 0; i < unit.count; ++i, predicted = Duration{}) {
+          on.events.push_back(policies::Submitted{.client = member,
+                                                  .thread = {},
+                                                  .kernel = {},
+                                                  .predicted = predicted,
+                                                  .gap = {-1},
+                                                  .at = unit.at});
+        }
+      }
+    }
+    for (const Head& head : client.heads) {
+      if (head.device != id || head.released) continue;
+      on.events.push_back(policies::Waiting{member, head.thread, head.ticket, head.kernel,
+                                            head.predicted, head.since});
+    }
+  }
+  on.stuck_level = kNobodyStuck;
+}
+
+void Engine::Core::ask_policies() {
+  for (auto it = devices_.begin(); it != devices_.end(); ++it) {
+    auto& [id, on] = *it;
+    if (on.policy_timer <= now_) {
+      on.policy_timer = kNever;
+      on.events.push_back(policies::TimerDue{});
+    }
+    if (on.events.empty()) continue;
+    decisions_.clear();
+    on.policy->step(now_, on.events, decisions_);
+    on.events.clear();
+    std::string broken;
+    if (decisions_.size() > kDecisionsAnyway + kDecisionsPerMember * on.members.size()) {
+      broken = std::to_string(decisions_.size()) + " decisions in one step";
+    }
+    for (size_t i = 0; i < decisions_.size() && broken.empty(); ++i) {
+      broken = carry_out(id, on, decisions_[i]);
+    }
+    if (!broken.empty()) {
+      eject(id, broken);
+      return;  // what took its place decides nothing
+    }
+  }
+}
+
+std::string Engine::Core::carry_out(DeviceId id, Device& on, const policies::Decision& decision) {
+  auto set_gate = [&](ClientId client_id, Gate gate, Duration bound) -> std::string {
+    Client* client = find(client_id);
+    Seat* seat = client == nullptr ? nullptr : client->seat(id);
+    if (seat == nullptr) {
+      return "a gate for client " + std::to_string(client_id.value) + ", which is not there";
+    }
+    if (bound.ns < 0 || bound > policies::kMaxCreditBound) {
+      return "a credit of " + std::to_string(bound.ns) + " ns for client " +
+             std::to_string(client_id.value);
+    }
+    seat->wanted = gate;
+    seat->bound = bound;
+    mark(*client);
+    return {};
+  };
+  return std::visit(
+      Overloaded{
+          [&](const policies::Open& d) { return set_gate(d.client, Gate::kOpen, {}); },
+          [&](const policies::Credit& d) { return set_gate(d.client, Gate::kCredit, d.bound); },
+          [&](const policies::Close& d) { return set_gate(d.client, Gate::kClosed, {}); },
+          [&](const policies::ReleaseHead& d) -> std::string {
+            if (Client* client = find(d.client)) {
+              for (Head& head : client->heads) {
+                if (head.thread != d.thread || head.ticket != d.ticket || head.device != id) {
+                  continue;
+                }
+                if (head.released) break;
+                release(*client, head, /*tell_policy=*/false);
+                return {};
+              }
+            }
+            return "release of ticket " + std::to_string(d.ticket.value) + " of client " +
+                   std::to_string(d.client.value) + ", which is not waiting";
+          },
+          [&](const policies::WakeAt& d) -> std::string {
+            if (d.at <= now_) return "a timer that is not in the future";
+            on.policy_timer = d.at;
+            return {};
+          },
+      },
+      decision);
+}
+
+void Engine::Core::eject(DeviceId id, const std::string& broken_rule) {
+  const std::string name(choice_.row->name);
+  use_policy(*policies::parse_policy("share"));
+  // `share` takes no decision, so there is nothing to ask it.
+  for (auto& [device_id, on] : devices_) on.events.clear();
+  notice("policy " + name + " broke a rule on device " + std::to_string(id.value) + " (" +
+         broken_rule + "): replaced by share; mend it or name another policy");
+}
+
+void Engine::Core::set_timer() {
+  Instant next = wakes_.empty() ? kNever : wakes_.begin()->first;
+  for (const auto& [id, on] : devices_) next = std::min(next, on.policy_timer);
+  if (next < timer_ || timer_ <= now_) {
+    timer_ = next;
+    put(SetTimer{next});
+  }
+}
+
+}  // namespace lull::engine

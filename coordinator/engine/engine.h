@@ -1,0 +1,100 @@
+// The pure core of lulld: what every client runs, what it may run next, and what it learnt.
+//
+//   daemon or simulator --- now, inputs ---> Engine::step --- events ---> LaunchPolicy (one a device)
+//                       <-- outputs --------     | checks every decision <--- decisions ---+
+//                                                | watchdog, inversion rule, job rule, predictions
+//
+// Called by one thread at a time. No clock, system call, log, randomness or static state: the same
+// inputs at the same instants give the same outputs. It does not publish, wait or write anything,
+// and it never trusts an input: what names an unknown client, device or stream is counted and
+// dropped.
+//
+// How a gate comes about, the later rule winning:
+//   1. the policy's decision (open, credit with a bound on what is in flight, closed)
+//   2. job rule: one rank closed closes the others; ranks behind the furthest one are released
+//   3. inversion rule: the highest work is stuck for many times its prediction: lower gates open
+// Beside the gates, single held launches are released by the policy, by the job rule, and by the
+// watchdog (`max_hold_ms` of the policy text; 0: off).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coordinator/engine/events.h"
+#include "policies/launch/registry.h"
+#include "policies/vocabulary.h"
+
+namespace lull::engine {
+
+struct EngineOptions {
+  // Text of the first policy; one that policies::check_policy refuses becomes `share`, with a
+  // Notice.
+  std::string policy = "priority";
+  uint32_t max_clients = 1024;  // attachments beyond it are dropped, with a Notice
+  // The policies that can be named. Tests put their own here; it must outlive the engine.
+  std::span<const policies::PolicyRow> policies = policies::policy_rows();
+};
+
+struct SeatStatus {  // a client on a device
+  DeviceId device;
+  Gate gate = Gate::kOpen;
+  Duration granted;          // credit only: the total of the epoch
+  Duration in_flight;        // predicted length of what was launched and is not known complete
+  Duration device_time;      // device time used, settled at completion
+  uint32_t outstanding = 0;  // units in flight
+  bool every_launch = false; // the device reports each completion
+};
+struct HeldStatus {  // a thread waiting at the gate
+  ThreadSlot thread;
+  Ticket ticket;
+  DeviceId device;
+  StreamSlot stream;
+  KernelId kernel;
+  Instant since;
+  std::vector<ClientId> by;  // who it waits for, ascending
+  std::string why;           // one line
+};
+struct ClientStatus {
+  ClientId client;
+  JobId job;
+  Priority priority;  // the level that counts: the highest of its job's
+  std::string task;
+  std::vector<SeatStatus> devices;  // by device id
+  std::vector<HeldStatus> held;     // by thread
+  uint64_t launches = 0;            // launch records seen
+  uint64_t floor_grants = 0;        // releases by the watchdog
+  uint64_t kernels = 0;             // kernels known of its task
+};
+struct EngineStatus {
+  std::string policy;                 // normalised text, with every setting
+  std::vector<ClientStatus> clients;  // by client id
+  std::vector<std::string> notices;   // the last 20, oldest first
+  uint64_t steps = 0;
+  uint64_t inputs = 0;
+  uint64_t dropped_inputs = 0;        // named something unknown, or beyond a bound
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Takes `inputs` in order, all of them at or before `now`, and appends what to do to `out`. A
+  // `now` before the last one counts as the last one. No input is needed: a step with none lets
+  // timers act. Gates of clients nobody heard of are open, as the shim's are at birth.
+  void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
+
+  // As of the last step.
+  EngineStatus status() const;
+
+ private:
+  class Core;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace lull::engine

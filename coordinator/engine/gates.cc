@@ -1,0 +1,278 @@
+#include <algorithm>
+
+#include "coordinator/engine/core.h"
+
+namespace lull::engine {
+
+// ---- heads ----------------------------------------------------------------------------------
+
+namespace {
+
+// When a head that may go is given up for gone; kNever while it may not.
+Instant head_expiry(const Head& head, const Seat& seat) {
+  if (head.released) return head.released_at + kGrantedHeadExpires;
+  if (seat.gate == Gate::kOpen) {
+    return std::max(head.since, seat.opened_at) + kGrantedHeadExpires;
+  }
+  // Nothing of a fresh grant is spent and nothing is in flight: even the longest unit may go.
+  if (seat.gate == Gate::kCredit && seat.units == 0 && seat.spent.ns == 0 && seat.granted.ns > 0) {
+    return std::max(head.since, seat.granted_at) + kGrantedHeadExpires;
+  }
+  return kNever;
+}
+
+// Of a device the client is on.
+const Seat& seat_of(const Client& client, DeviceId device) {
+  return *client.seat(device);
+}
+
+}  // namespace
+
+void Engine::Core::expire_heads(Client& client) {
+  for (size_t i = client.heads.size(); i > 0; --i) {
+    const Head& head = client.heads[i - 1];
+    if (head_expiry(head, seat_of(client, head.device)) > now_) continue;
+    drop_head(client, i - 1, /*tell_policy=*/true);
+  }
+}
+
+void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
+  head.released = true;
+  head.released_at = now_;
+  put(Release{client.id, head.thread, head.ticket});
+  if (tell_policy) {
+    device(head.device)->events.push_back(policies::Withdrawn{client.id, head.thread});
+  }
+  mark(client);
+}
+
+// ---- job rule -------------------------------------------------------------------------------
+
+// Ranks of a job stop at the same launch index, the furthest that any has passed: a collective on
+// the device spins for ever against a peer that is held.
+void Engine::Core::apply_job_rules() {
+  std::vector<JobId> touched;
+  for (ClientId id : dirty_) {
+    const Client* client = find(id);
+    if (client != nullptr) touched.push_back(client->job);
+  }
+  std::sort(touched.begin(), touched.end());
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  for (JobId id : touched) {
+    Job& job = jobs_[id];
+    if (job.members.size() > 1 || job.closed) apply_job_rule(job);
+  }
+}
+
+void Engine::Core::apply_job_rule(Job& job) {
+  bool closed = false;
+  if (holds_by_prediction() && job.members.size() > 1) {
+    for (ClientId member : job.members) {
+      const Client& client = *find(member);
+      for (const auto& seat : client.seats) {
+        const bool overruled = device_of(*seat).stuck_level < client.priority.level;
+        closed |= seat->wanted == Gate::kClosed && !overruled;
+      }
+    }
+  }
+  if (closed != job.closed) {
+    job.closed = closed;
+    for (ClientId member : job.members) mark(*find(member));
+  }
+  if (!closed) return;
+  uint64_t furthest = 0;
+  for (ClientId member : job.members) furthest = std::max(furthest, find(member)->launches);
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    uint64_t index = client.launches;
+    for (const Head& head : client.heads) index += head.released ? 1 : 0;
+    for (Head& head : client.heads) {
+      if (index >= furthest) break;
+      if (head.released) continue;
+      release(client, head, /*tell_policy=*/true);
+      index += 1;
+    }
+  }
+}
+
+// ---- inversion rule -------------------------------------------------------------------------
+
+// When the client's work on a device counts as stuck; kNever if it has none that could be.
+Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
+  const Device& on = device_of(seat);
+  if (!holds_by_prediction() || seat.units == 0 || on.lowest_level <= client.priority.level) {
+    return kNever;
+  }
+  const Unit* oldest = nullptr;
+  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const Unit& front = units.front();
+    if (!front.tracked || front.device != seat.device) continue;
+    if (oldest == nullptr || front.at < oldest->at) oldest = &front;
+  }
+  if (oldest == nullptr) return kNever;
+  const Duration patience{
+      std::max(kStuckAtLeast.ns, oldest->predicted.ns / oldest->count * kStuckFactor)};
+  const Instant at = std::max(oldest->at, seat.last_progress) + patience;
+  if (at > now_) return at;
+  // It may well be behind the others' work; that has its time too.
+  Duration others;
+  for (ClientId member : on.members) {
+    if (member != client.id) others += seat_of(*find(member), seat.device).in_flight;
+  }
+  return at + others + others;
+}
+
+void Engine::Core::look_for_inversion(Client& client) {
+  for (auto& seat : client.seats) {
+    if (seat->stuck || stuck_at(client, *seat) > now_) continue;
+    seat->stuck = true;
+    recount_stuck(*device(seat->device));
+    if (client.inversion_told) continue;
+    client.inversion_told = true;
+    notice("client " + std::to_string(client.id.value) + " (" + client.task +
+           ") makes no progress on device " + std::to_string(seat->device.value) +
+           ": lower priorities may go until it does; it may be waiting for one of them");
+  }
+}
+
+void Engine::Core::recount_stuck(Device& on) {
+  int level = kNobodyStuck;
+  for (ClientId member : on.members) {
+    const Client* client = find(member);
+    for (const auto& seat : client->seats) {
+      if (seat->stuck && device(seat->device) == &on) {
+        level = std::min<int>(level, client->priority.level);
+      }
+    }
+  }
+  if (level == on.stuck_level) return;
+  on.stuck_level = level;
+  mark_all(on);
+}
+
+// ---- watchdog -------------------------------------------------------------------------------
+
+namespace {
+
+// The head that has waited longest at a gate that is not open.
+Head* oldest_held(Client& client) {
+  Head* oldest = nullptr;
+  for (Head& head : client.heads) {
+    if (head.released || seat_of(client, head.device).gate == Gate::kOpen) continue;
+    if (oldest == nullptr || head.since < oldest->since) oldest = &head;
+  }
+  return oldest;
+}
+
+}  // namespace
+
+void Engine::Core::watchdog(Client& client) {
+  if (choice_.max_hold.ns == 0 || !holds_by_prediction()) return;
+  Head* head = oldest_held(client);
+  if (head == nullptr || now_ < std::max(head->since, client.last_floor) + choice_.max_hold) {
+    return;
+  }
+  client.last_floor = now_;
+  client.floor_grants += 1;
+  release(client, *head, /*tell_policy=*/true);
+  if (client.floor_grants > 1) return;
+  notice("client " + std::to_string(client.id.value) + " (" + client.task + ") was held for " +
+         std::to_string(choice_.max_hold.ns / 1'000'000) +
+         " ms: one launch let go, and one for each such time from now on");
+}
+
+// ---- publishing -----------------------------------------------------------------------------
+
+Gate Engine::Core::target(const Client& client, const Seat& seat) const {
+  if (device_of(seat).stuck_level < client.priority.level) return Gate::kOpen;
+  if (jobs_.find(client.job)->second.closed) return Gate::kClosed;
+  return seat.wanted;
+}
+
+void Engine::Core::publish(Client& client) {
+  for (auto& seat : client.seats) {
+    const Gate gate = target(client, *seat);
+    if (gate == Gate::kCredit) {
+      publish_credit(client, *seat);
+      continue;
+    }
+    if (gate == seat->gate) continue;
+    seat->gate = gate;
+    seat->granted = Duration{};
+    if (gate == Gate::kOpen) seat->opened_at = now_;
+    put(SetGate{client.id, seat->device, gate, Duration{}, /*new_epoch=*/false});
+  }
+}
+
+// The grant that keeps what is in flight within the bound:
+//
+//   granted = spent + (bound - in flight)      so that  spent + next <= granted
+//                                              means    in flight + next <= bound
+//
+// Of a fresh grant the client may spend all on one launch however long (gate.h), so a fresh one is
+// given only with nothing in flight; and that is how a unit longer than the bound gets through.
+void Engine::Core::publish_credit(Client& client, Seat& seat) {
+  bool long_head = false;
+  bool stale = false;
+  for (const Head& head : client.heads) {
+    if (head.released || head.device != seat.device) continue;
+    long_head |= head.predicted > seat.bound;
+    stale |= now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;
+  }
+  const bool nearly_full = seat.spent.ns > policies::kMaxCreditBound.ns / 2;
+  const bool renew = seat.gate != Gate::kCredit ||
+                     (seat.units == 0 && seat.spent.ns > 0 && (long_head || stale || nearly_full));
+  if (renew) {
+    seat.spent = Duration{};
+    seat.epoch_began = now_;
+  }
+  Duration room = std::max(Duration{}, seat.bound - seat.in_flight);
+  if (seat.spent.ns == 0 && seat.units > 0) room = Duration{};
+  const Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
+  if (!renew && granted == seat.granted) return;
+  seat.gate = Gate::kCredit;
+  seat.granted = granted;
+  seat.granted_at = now_;
+  put(SetGate{client.id, seat.device, Gate::kCredit, granted, renew});
+}
+
+// ---- timers ---------------------------------------------------------------------------------
+
+Instant Engine::Core::next_wake(const Client& client) const {
+  Instant next = kNever;
+  bool reported = false;
+  for (const auto& seat : client.seats) {
+    reported |= seat->every_launch;
+    if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
+  }
+  // Where nobody waits for it, work that is not reported is settled with the next launch.
+  for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
+    const Unit& front =
+        client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
+    if (!front.tracked) next = std::min(next, front.due);
+  }
+  for (const Head& head : client.heads) {
+    const Seat& seat = seat_of(client, head.device);
+    next = std::min(next, head_expiry(head, seat));
+    if (head.released || seat.gate == Gate::kOpen) continue;
+    if (choice_.max_hold.ns > 0 && holds_by_prediction()) {
+      next = std::min(next, std::max(head.since, client.last_floor) + choice_.max_hold);
+    }
+    if (seat.gate == Gate::kCredit && seat.units == 0 && seat.spent.ns > 0) {
+      next = std::min(next, std::max(head.since, seat.granted_at) + kStaleCredit);
+    }
+  }
+  return next == kNever ? kNever : std::max(next, now_ + Duration{1});
+}
+
+// A wake that has become too early stays: it costs one look, and moving it costs one a launch.
+void Engine::Core::set_wake(Client& client) {
+  const Instant next = next_wake(client);
+  if (next >= client.wake) return;
+  if (client.wake != kNever) wakes_.erase({client.wake, client.id});
+  client.wake = next;
+  wakes_.emplace(next, client.id);
+}
+
+}  // namespace lull::engine

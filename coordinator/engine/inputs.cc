@@ -1,0 +1,435 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "coordinator/engine/core.h"
+
+namespace lull::engine {
+
+namespace {
+
+auto head_at(Client& client, ThreadSlot thread) {
+  return std::lower_bound(client.heads.begin(), client.heads.end(), thread,
+                          [](const Head& head, ThreadSlot t) { return head.thread < t; });
+}
+
+}  // namespace
+
+Client* Engine::Core::find(ClientId id) {
+  auto found = clients_.find(id);
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+const Client* Engine::Core::find(ClientId id) const {
+  auto found = clients_.find(id);
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+Engine::Core::Device* Engine::Core::device(DeviceId id) {
+  auto found = devices_.find(id);
+  return found == devices_.end() ? nullptr : &found->second;
+}
+
+void Engine::Core::take(const ClientAttached& input) {
+  if (clients_.contains(input.client) || clients_.size() >= options_.max_clients) {
+    dropped_ += 1;
+    if (clients_.size() >= options_.max_clients && !full_told_) {
+      full_told_ = true;
+      notice("no more than " + std::to_string(options_.max_clients) +
+             " clients: further ones run unscheduled");
+    }
+    return;
+  }
+  auto client = std::make_unique<Client>();
+  client->id = input.client;
+  client->job = input.job;
+  client->own = client->priority = Priority{std::min<uint8_t>(input.priority.level, 9)};
+  client->task = input.task.substr(0, kMaxTaskKey);
+  // Without a key a client learns for itself; no key contains a newline before a number.
+  client->profile = &tasks_.acquire(
+      client->task.empty() ? "\n" + std::to_string(input.client.value) : client->task,
+      input.client);
+  client->last_floor = now_;
+  Job& job = jobs_[input.job];
+  job.members.insert(std::lower_bound(job.members.begin(), job.members.end(), input.client),
+                     input.client);
+  clients_.emplace(input.client, std::move(client));
+  set_job_priority(job);
+}
+
+void Engine::Core::take(const ClientDetached& input) {
+  Client* client = find(input.client);
+  if (client == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  for (const auto& seat : client->seats) {
+    Device* on = device(seat->device);
+    std::erase(on->members, client->id);
+    on->events.push_back(policies::Left{client->id});
+    mark_all(*on);
+  }
+  if (client->wake != kNever) wakes_.erase({client->wake, client->id});
+  tasks_.release(*client->profile, client->id);
+  std::vector<DeviceId> left;
+  for (const auto& seat : client->seats) left.push_back(seat->device);
+  const JobId job_id = client->job;
+  const ClientId id = client->id;
+  clients_.erase(id);
+  Job& job = jobs_[job_id];
+  std::erase(job.members, id);
+  if (job.members.empty()) {
+    jobs_.erase(job_id);
+  } else {
+    set_job_priority(job);
+    for (ClientId member : job.members) mark(*find(member));
+  }
+  for (DeviceId device_id : left) {
+    Device* on = device(device_id);
+    if (on->members.empty()) {
+      devices_.erase(device_id);
+    } else {
+      watch_device(device_id, *on);
+      recount_stuck(*on);
+    }
+  }
+}
+
+void Engine::Core::take(const DeviceUsed& input) {
+  Client* client = find(input.client);
+  if (client == nullptr || client->seat(input.device) != nullptr ||
+      client->seats.size() >= kMaxSeats ||
+      (!devices_.contains(input.device) && devices_.size() >= kMaxDevices)) {
+    dropped_ += 1;
+    return;
+  }
+  auto seat = std::make_unique<Seat>();
+  seat->device = input.device;
+  seat->last_launch = policies::kLongAgo;
+  seat->last_progress = seat->settled_until = seat->last_due = seat->opened_at = now_;
+  client->seats.insert(
+      std::lower_bound(client->seats.begin(), client->seats.end(), input.device,
+                       [](const auto& s, DeviceId id) { return s->device < id; }),
+      std::move(seat));
+  Job& job = jobs_[client->job];
+  if (job.arrival == 0) job.arrival = ++arrivals_;
+  Device& on = devices_[input.device];
+  if (!on.policy) on.policy = choice_.row->make(choice_.values);
+  on.members.insert(std::lower_bound(on.members.begin(), on.members.end(), client->id),
+                    client->id);
+  on.events.push_back(policies::Joined{client->id, client->job, client->priority, job.arrival});
+  watch_device(input.device, on);
+  mark(*client);
+}
+
+void Engine::Core::take(const PriorityChanged& input) {
+  Client* client = find(input.client);
+  if (client == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  client->own = Priority{std::min<uint8_t>(input.priority.level, 9)};
+  set_job_priority(jobs_[client->job]);
+}
+
+// All ranks of a job count as its most important one.
+void Engine::Core::set_job_priority(Job& job) {
+  Priority highest{9};
+  for (ClientId member : job.members) highest = std::min(highest, find(member)->own);
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    if (client.priority == highest) continue;
+    client.priority = highest;
+    for (const auto& seat : client.seats) {
+      Device& on = *device(seat->device);
+      on.events.push_back(policies::Reprioritised{client.id, highest});
+      watch_device(seat->device, on);
+      recount_stuck(on);
+      mark_all(on);
+    }
+  }
+}
+
+// Who is on the device has changed: whether it must report completions.
+void Engine::Core::watch_device(DeviceId id, Device& on) {
+  bool several_levels = false;
+  bool several_jobs = false;
+  on.lowest_level = 0;
+  const Client& first = *find(on.members.front());
+  for (ClientId member : on.members) {
+    const Client& client = *find(member);
+    several_levels |= client.priority != first.priority;
+    several_jobs |= client.job != first.job;
+    on.lowest_level = std::max<int>(on.lowest_level, client.priority.level);
+  }
+  const policies::ProgressNeed need = choice_.row->progress;
+  on.progress = (need == policies::ProgressNeed::kBetweenLevels && several_levels) ||
+                (need == policies::ProgressNeed::kBetweenJobs && several_jobs);
+  for (ClientId member : on.members) {
+    Client& client = *find(member);
+    Seat& seat = *client.seat(id);
+    if (seat.every_launch == on.progress) continue;
+    seat.every_launch = on.progress;
+    put(SetProgress{member, id, on.progress});
+    mark(client);
+  }
+}
+
+void Engine::Core::take(const PolicyChanged& input) {
+  auto choice = policies::parse_policy(input.policy, options_.policies);
+  if (!choice) {
+    dropped_ += 1;
+    notice("policy stays " + choice_.text + ": " + choice.error());
+    return;
+  }
+  const std::string before = choice_.text;
+  use_policy(*choice);
+  notice("policy " + choice_.text + " in place of " + before);
+}
+
+KernelUse& Engine::Core::use_kernel(Client& client, KernelId kernel) {
+  auto found = client.kernels.find(kernel);
+  if (found != client.kernels.end()) return found->second;
+  // A bound on a hostile program's inventions: it only forgets what it was told.
+  if (client.kernels.size() >= kMaxKernelsPerTask) client.kernels.clear();
+  KernelUse& use = client.kernels[kernel];
+  use.profile = client.profile->kernel(kernel);
+  const bool known = use.profile != nullptr && use.profile->count() > 0;
+  use.published = known ? use.profile->mean() : client.profile->unknown_kernel();
+  put(Predict{client.id, kernel, use.published});
+  return use;
+}
+
+// As try_spend of the channel counts: one launch longer than a grant of which nothing is spent
+// spends all of it.
+void Engine::Core::count_spent(Seat& seat, Duration predicted) const {
+  Duration after = seat.spent + predicted;
+  if (after > seat.granted && seat.spent.ns == 0) after = seat.granted;
+  seat.spent = std::min(after, policies::kMaxCreditBound);
+}
+
+void Engine::Core::take(const Launched& input) {
+  Client* client = find(input.client);
+  Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
+  if (seat == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  retire_due(*client);
+  const bool tracked = input.tracked && input.stream.value < kMaxStreams;
+  const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
+  const KernelUse& use = use_kernel(*client, input.kernel);
+  Unit unit;
+  unit.sequence = input.sequence;
+  unit.predicted = use.published;
+  unit.at = std::clamp(input.at, seat->last_launch, now_);
+  unit.tracked = tracked;
+  unit.device = input.device;
+
+  auto head = head_at(*client, input.thread);
+  bool released = false;
+  if (head != client->heads.end() && head->thread == input.thread) {
+    released = head->released && head->ticket == input.ticket;
+    const bool same_device = head->device == input.device;
+    if (!same_device) {
+      drop_head(*client, static_cast<size_t>(head - client->heads.begin()), /*tell_policy=*/true);
+    } else {
+      client->heads.erase(head);
+    }
+  }
+  if (seat->gate == Gate::kCredit && !released && input.at >= seat->epoch_began) {
+    count_spent(*seat, unit.predicted);
+  }
+
+  client->launches += 1;
+  seat->last_launch = unit.at;
+  if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
+  seat->units += 1;
+  seat->in_flight += unit.predicted;
+  Device& on = *device(input.device);
+  const Duration gap = use.profile == nullptr ? Duration{-1} : use.profile->mean_gap();
+  on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, unit.predicted,
+                                          gap, unit.at});
+  mark(*client);
+
+  if (client->streams.size() <= slot) client->streams.resize(slot + 1);
+  Stream& stream = client->streams[slot];
+  if (tracked && input.sequence <= stream.completed) {  // its completion was read before its record
+    done(*client, *seat, 1, unit.predicted, unit.at, now_);
+    return;
+  }
+  if (!tracked) {
+    seat->last_due = std::max(seat->last_due, unit.at) + unit.predicted;
+    unit.due = seat->last_due;
+  }
+  if (!stream.units.empty()) {
+    Unit& last = stream.units.back();
+    unit.sequence = std::max(unit.sequence, last.sequence);
+    if (stream.units.size() >= kMaxUnitsPerStream && last.device == unit.device) {
+      last.sequence = unit.sequence;
+      last.predicted += unit.predicted;
+      last.count += 1;
+      last.tracked = unit.tracked;
+      last.due = unit.due;
+      return;
+    }
+  }
+  stream.units.push(unit);
+  client->busy_streams |= uint64_t{1} << slot;
+}
+
+void Engine::Core::take(const Held& input) {
+  Client* client = find(input.client);
+  Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
+  if (seat == nullptr || input.ticket.value == 0) {
+    dropped_ += 1;
+    return;
+  }
+  auto at = head_at(*client, input.thread);
+  if (at != client->heads.end() && at->thread == input.thread) {
+    if (at->ticket == input.ticket) {
+      dropped_ += 1;
+      return;
+    }
+    const size_t index = static_cast<size_t>(at - client->heads.begin());
+    drop_head(*client, index, /*tell_policy=*/true);
+    at = client->heads.begin() + static_cast<ptrdiff_t>(index);
+  } else if (client->heads.size() >= kMaxHeads) {
+    dropped_ += 1;
+    return;
+  }
+  Head head;
+  head.thread = input.thread;
+  head.ticket = input.ticket;
+  head.device = input.device;
+  head.stream = input.stream;
+  head.kernel = input.kernel;
+  head.predicted = use_kernel(*client, input.kernel).published;
+  head.since = std::clamp(input.at, policies::kLongAgo, now_);
+  client->heads.insert(at, head);
+  device(input.device)->events.push_back(policies::Waiting{
+      client->id, head.thread, head.ticket, head.kernel, head.predicted, head.since});
+  mark(*client);
+}
+
+void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
+  const Head& head = client.heads[index];
+  if (tell_policy) {
+    device(head.device)->events.push_back(policies::Withdrawn{client.id, head.thread});
+  }
+  client.heads.erase(client.heads.begin() + static_cast<ptrdiff_t>(index));
+  mark(client);
+}
+
+// `units` units of the seat are through at `at`. Device time is settled by the union of busy
+// intervals: no more than has passed since the last settlement or the first of these launches.
+void Engine::Core::done(Client& client, Seat& seat, uint32_t units, Duration predicted,
+                        Instant first_launch, Instant at) {
+  const Instant busy_from = std::max(seat.settled_until, first_launch);
+  const Duration elapsed = std::max(Duration{}, at - busy_from);
+  seat.device_time += std::min(predicted, elapsed);
+  seat.settled_until = std::max(seat.settled_until, at);
+  seat.units -= std::min(seat.units, units);
+  seat.in_flight -= std::min(seat.in_flight, predicted);
+  if (seat.units == 0) seat.in_flight = Duration{};
+  seat.last_progress = std::max(seat.last_progress, at);
+  Device& on = *device(seat.device);
+  on.events.push_back(policies::Completed{client.id, units, predicted});
+  if (seat.stuck) {
+    seat.stuck = false;
+    recount_stuck(on);
+  }
+  mark(client);
+}
+
+// Work that nobody reports counts as done when it is predicted to be, in the order of its stream.
+void Engine::Core::retire_due(Client& client) {
+  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
+    const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));
+    UnitQueue& units = client.streams[slot].units;
+    while (!units.empty() && !units.front().tracked && units.front().due <= now_) {
+      const Unit unit = units.front();
+      units.pop();
+      done(client, *client.seat(unit.device), unit.count, unit.predicted, unit.at, unit.due);
+    }
+    if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
+  }
+}
+
+void Engine::Core::take(const Progressed& input) {
+  Client* client = find(input.client);
+  if (client == nullptr || input.stream.value >= kMaxStreams) {
+    dropped_ += 1;
+    return;
+  }
+  const size_t slot = input.stream.value;
+  if (client->streams.size() <= slot) client->streams.resize(slot + 1);
+  Stream& stream = client->streams[slot];
+  if (input.sequence <= stream.completed) return;
+  stream.completed = input.sequence;
+  // Together, where they are of one device: they were seen complete at one moment.
+  while (!stream.units.empty() && stream.units.front().sequence <= input.sequence) {
+    const Unit first = stream.units.front();
+    uint32_t count = 0;
+    Duration predicted;
+    while (!stream.units.empty() && stream.units.front().sequence <= input.sequence &&
+           stream.units.front().device == first.device) {
+      count += stream.units.front().count;
+      predicted += stream.units.front().predicted;
+      stream.units.pop();
+    }
+    done(*client, *client->seat(first.device), count, predicted, first.at, now_);
+  }
+  if (stream.units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
+}
+
+void Engine::Core::take(const Cancelled& input) {
+  Client* client = find(input.client);
+  Unit* unit = nullptr;
+  const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
+  if (client != nullptr && slot < client->streams.size()) {
+    unit = client->streams[slot].units.find(input.sequence);
+  }
+  if (unit == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  Seat& seat = *client->seat(unit->device);
+  const Duration predicted{unit->predicted.ns / unit->count};
+  if (unit->count > 1) {
+    unit->count -= 1;
+    unit->predicted -= predicted;
+  } else {
+    UnitQueue& units = client->streams[slot].units;
+    units.erase(unit);
+    if (units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
+  }
+  // Nothing has run: settled over an empty interval.
+  done(*client, seat, 1, predicted, now_, seat.settled_until);
+}
+
+void Engine::Core::take(const Timed& input) {
+  Client* client = find(input.client);
+  policies::KernelProfile* profile =
+      client == nullptr || input.duration.ns < 0 ? nullptr : client->profile->kernel(input.kernel);
+  if (profile == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  const bool first = profile->count() == 0;
+  client->profile->add(*profile, input.duration, input.gap);
+  const Duration mean = profile->mean();
+  use_kernel(*client, input.kernel);
+  for (ClientId user : client->profile->users) {
+    Client& other = *find(user);
+    auto use = other.kernels.find(input.kernel);
+    if (use == other.kernels.end()) continue;
+    use->second.profile = profile;
+    Duration& published = use->second.published;
+    const int64_t moved = std::abs(mean.ns - published.ns);
+    if (moved == 0 || (!first && moved <= published.ns / kPredictionStep)) continue;
+    published = mean;
+    put(Predict{user, input.kernel, mean});
+  }
+}
+
+}  // namespace lull::engine

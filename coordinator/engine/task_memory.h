@@ -1,0 +1,64 @@
+// What the engine has learnt of every task's kernels, kept after the clients have gone.
+//
+// A task is named by the key of ClientAttached; clients with the same key learn together, so the
+// daemon puts into the key what must not mix (user, program). Pure; used by the engine only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "policies/prediction/kernel_profile.h"
+#include "policies/vocabulary.h"
+
+namespace lull::engine {
+
+inline constexpr size_t kMaxTasks = 1024;
+inline constexpr size_t kMaxKernelsPerTask = 8192;
+inline constexpr Duration kUnknownKernel{50'000};  // before anything of the task is known
+
+// Ids come from the programs: spread, so that nobody can choose a bucket.
+struct KernelHash {
+  size_t operator()(KernelId id) const {
+    uint64_t x = id.value;
+    x = (x ^ (x >> 32)) * 0x9e3779b97f4a7c15ULL;
+    return x ^ (x >> 29);
+  }
+};
+
+class TaskProfile {
+ public:
+  // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
+  policies::KernelProfile* kernel(KernelId id);
+  // Takes a measurement of one of this task's kernels.
+  void add(policies::KernelProfile& kernel, Duration duration, Duration gap);
+  // What to expect of a kernel that was never measured: the mean over the known ones.
+  Duration unknown_kernel() const;
+  size_t size() const { return kernels_.size(); }
+
+  std::vector<ClientId> users;  // ascending
+
+ private:
+  friend class TaskMemory;
+  std::unordered_map<KernelId, policies::KernelProfile, KernelHash> kernels_;
+  int64_t sum_of_means_ns_ = 0;
+  int64_t known_ = 0;
+  uint64_t last_used_ = 0;
+};
+
+class TaskMemory {
+ public:
+  TaskProfile& acquire(const std::string& task, ClientId user);
+  void release(TaskProfile& profile, ClientId user);
+
+ private:
+  void forget_oldest();
+
+  std::map<std::string, std::unique_ptr<TaskProfile>> tasks_;
+  uint64_t uses_ = 0;
+};
+
+}  // namespace lull::engine

@@ -1,0 +1,138 @@
+#include "policies/launch/fikit.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "policies/launch/client_table.h"
+
+namespace lull::policies {
+namespace {
+
+class Fikit final : public LaunchPolicy {
+ public:
+  Fikit(Duration epsilon, Duration switch_cost) : epsilon_(epsilon), switch_cost_(switch_cost) {}
+
+  void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
+    bool changed = false;
+    for (const Event& event : events) {
+      Member* member = table_.apply(event);
+      if (const auto* submitted = std::get_if<Submitted>(&event)) {
+        if (member != nullptr && member->priority.level <= table_.top_active(now)) {
+          begin_gap(*submitted, *member);
+        }
+      } else if (std::holds_alternative<Completed>(event)) {
+        if (member != nullptr && gap_ && gap_->owner == member->client) move_gap(*member, now);
+      } else if (std::holds_alternative<TimerDue>(event)) {
+        wake_ = kNever;
+      } else if (!std::holds_alternative<Waiting>(event) &&
+                 !std::holds_alternative<Withdrawn>(event)) {
+        changed = true;
+      }
+    }
+    const int active = table_.top_active(now);
+    if (gap_ && !owner_is_highest(active)) gap_.reset();
+    if (changed || active != active_) {
+      active_ = active;
+      publish(out);
+    }
+    fill(now, out);
+    if (wake_ == kNever && table_.has_several_levels()) {
+      wake_ = table_.next_expiry(now);
+      if (wake_ != kNever) out.push_back(WakeAt{wake_});
+    }
+  }
+
+ private:
+  struct Gap {
+    ClientId owner;
+    Instant begin;  // the high kernel's end
+    Instant end;
+    Instant free;   // the device is through with the fillers so far
+  };
+
+  void begin_gap(const Submitted& launch, const Member& member) {
+    const bool queued = gap_ && gap_->owner == launch.client && member.units > 1;
+    const Instant start = queued ? std::max(launch.at, gap_->begin) : launch.at;
+    const Instant begin = start + launch.predicted;
+    // A kernel without a known pause has none: its gap keeps the place in the queue only.
+    const Duration pause{std::max<int64_t>(0, launch.gap.ns)};
+    gap_ = Gap{launch.client, begin, begin + pause, begin};
+  }
+
+  void move_gap(const Member& owner, Instant now) {
+    const Instant begin = owner.units == 0 ? now : now + owner.in_flight;
+    const Duration shift = begin - gap_->begin;
+    gap_->begin = begin;
+    gap_->end = gap_->end + shift;
+    gap_->free = gap_->free + shift;
+  }
+
+  bool owner_is_highest(int active) {
+    const Member* owner = table_.find(gap_->owner);
+    return owner != nullptr && owner->priority.level <= active;
+  }
+
+  void publish(std::vector<Decision>& out) {
+    for (Member& member : table_.members()) {
+      if (member.priority.level <= active_) {
+        ClientTable::open(member, out);
+      } else {
+        ClientTable::close(member, out);
+      }
+    }
+  }
+
+  void fill(Instant now, std::vector<Decision>& out) {
+    if (!gap_) return;
+    for (const Member& member : table_.members()) {
+      if (member.priority.level <= active_ && member.client != gap_->owner && member.units > 0) {
+        return;
+      }
+    }
+    for (;;) {
+      const Instant start = std::max(now, gap_->free);
+      const Duration budget = gap_->end - start;
+      if (budget <= epsilon_) return;
+      auto [member, head] = best_fit(budget);
+      if (head == nullptr) return;
+      head->released = true;
+      out.push_back(ReleaseHead{member->client, head->thread, head->ticket});
+      gap_->free = start + head->predicted + switch_cost_;
+    }
+  }
+
+  // BestPrioFit: the longest that fits, of the highest level that has one that fits.
+  std::pair<Member*, WaitingHead*> best_fit(Duration budget) {
+    Member* best_member = nullptr;
+    WaitingHead* best = nullptr;
+    for (Member& member : table_.members()) {
+      if (member.priority.level <= active_) continue;
+      for (WaitingHead& head : member.heads) {
+        if (head.released || head.predicted + switch_cost_ > budget) continue;
+        const bool better = best == nullptr || member.priority < best_member->priority ||
+                            (member.priority == best_member->priority &&
+                             head.predicted > best->predicted);
+        if (better) {
+          best_member = &member;
+          best = &head;
+        }
+      }
+    }
+    return {best_member, best};
+  }
+
+  const Duration epsilon_;
+  const Duration switch_cost_;
+  ClientTable table_;
+  std::optional<Gap> gap_;
+  int active_ = kNoLevel;
+  Instant wake_ = kNever;
+};
+
+}  // namespace
+
+std::unique_ptr<LaunchPolicy> make_fikit(const SettingValues& values) {
+  return std::make_unique<Fikit>(Duration{values[0] * 1000}, Duration{values[1] * 1000});
+}
+
+}  // namespace lull::policies

@@ -1,0 +1,83 @@
+// A launch policy decides, for one device, whose launch may go now.
+//
+// The engine makes one instance a device and calls `step` from its own thread, with what has
+// happened since the last call. The policy appends decisions; it never calls back, never reads a
+// clock, and keeps no state outside itself. What it says stands until it says otherwise. The engine
+// checks every decision and replaces a policy that breaks a rule:
+//   - decide only about clients that have joined and not left
+//   - release only a head that is waiting, once
+//   - a credit bound is 0 .. kMaxCreditBound
+//   - a timer lies after `now`
+// A fresh instance that takes over from another is told the present state in the same events.
+//
+// Ties break by client id, then thread. Time is model time of the device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+inline constexpr Instant kLongAgo{INT64_MIN / 2};
+inline constexpr Duration kMaxCreditBound{(int64_t{1} << 40) - 1};
+
+// ---- events ---------------------------------------------------------------------------------
+struct Joined {  // a client may launch on this device from now on; its gate is open
+  ClientId client;
+  JobId job;
+  Priority priority;
+  uint64_t arrival = 0;            // of its job, ascending over the whole node: one order everywhere
+  Instant last_launch = kLongAgo;  // known when a policy takes over
+};
+struct Left { ClientId client; };
+struct Reprioritised { ClientId client; Priority priority; };
+struct Submitted {  // a unit went to the driver; a head waiting on `thread` is that unit
+  ClientId client;
+  ThreadSlot thread;
+  KernelId kernel;
+  Duration predicted;
+  Duration gap{-1};  // mean pause of this client's task after this kernel; < 0: not known
+  Instant at;
+};
+struct Completed {  // `units` units of a client are done, or were cancelled
+  ClientId client;
+  uint32_t units = 0;
+  Duration predicted;  // the sum of what was predicted for them at launch
+};
+struct Waiting {  // a thread is held with this launch: a visible head
+  ClientId client;
+  ThreadSlot thread;
+  Ticket ticket;
+  KernelId kernel;
+  Duration predicted;
+  Instant since;
+};
+struct Withdrawn { ClientId client; ThreadSlot thread; };  // the head is gone without a launch
+struct TimerDue {};
+
+using Event =
+    std::variant<Joined, Left, Reprioritised, Submitted, Completed, Waiting, Withdrawn, TimerDue>;
+
+// ---- decisions ------------------------------------------------------------------------------
+struct Open { ClientId client; };
+// Launches go as long as no more than `bound` of predicted time is in flight; one unit longer than
+// the bound goes when nothing of the client is. The engine tops the credit up on completions.
+struct Credit { ClientId client; Duration bound; };
+struct Close { ClientId client; };
+struct ReleaseHead { ClientId client; ThreadSlot thread; Ticket ticket; };
+// Call again at this instant at the latest, with TimerDue; replaces the previous. kNever: none.
+struct WakeAt { Instant at; };
+
+using Decision = std::variant<Open, Credit, Close, ReleaseHead, WakeAt>;
+
+class LaunchPolicy {
+ public:
+  virtual ~LaunchPolicy() = default;
+  virtual void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) = 0;
+};
+
+}  // namespace lull::policies

@@ -1,0 +1,502 @@
+#include "shim/connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "coordinator/channel/messages.h"
+#include "coordinator/channel/model_clock.h"
+#include "shim/device_memory.h"
+#include "shim/devices.h"
+#include "shim/kernel_identity.h"
+#include "shim/kernel_timer.h"
+#include "shim/stream_slots.h"
+
+namespace lull::shim {
+
+std::atomic<Attachment*> attachment;
+thread_local constinit ThreadState thread_state;
+
+namespace {
+
+constexpr uint64_t kFirstAttachNs = 200'000'000;
+constexpr uint64_t kLaterAttachNs = 50'000'000;
+constexpr uint64_t kRetryNs = 1'000'000'000;
+constexpr uint32_t kCallsBetweenClockLooks = 64;
+constexpr uint32_t kSharedSlot = channel::kMaxThreads - 1;
+constexpr int kHighDescriptor = 900;
+
+Lock attach_lock;
+std::atomic<bool> may_attach{true};    // false in a fork child until its own cuInit
+std::atomic<bool> attempted;
+std::atomic<uint64_t> next_attempt_ns;
+std::atomic<bool> said;                // the one line of this process
+bool prepared;                         // under attach_lock: fork handlers and the thread key
+pthread_key_t thread_key;
+
+// ---- the environment -------------------------------------------------------------------------
+
+bool socket_path(sockaddr_un& address) {
+  address.sun_family = AF_UNIX;
+  const size_t room = sizeof address.sun_path;
+  const auto put = [&](const char* head, const char* tail) {
+    if (strlen(head) + strlen(tail) >= room) return false;
+    strcpy(address.sun_path, head);
+    strcat(address.sun_path, tail);
+    return true;
+  };
+  if (const char* path = environment("LULL_SOCKET")) return put(path, "");
+  struct stat look;
+  if (stat("/run/lull", &look) == 0 && S_ISDIR(look.st_mode) &&
+      (geteuid() == 0 || stat("/run/lull/lulld.sock", &look) == 0)) {
+    return put("/run/lull/lulld.sock", "");
+  }
+  if (const char* runtime = environment("XDG_RUNTIME_DIR")) return put(runtime, "/lull/lulld.sock");
+  char digits[16];
+  char* at = digits + sizeof digits;
+  *--at = '\0';
+  unsigned uid = getuid();
+  do *--at = static_cast<char>('0' + uid % 10);
+  while ((uid /= 10) != 0);
+  return put("/tmp/lull-", at) && strlen(address.sun_path) + sizeof "/lulld.sock" <= room &&
+         strcat(address.sun_path, "/lulld.sock") != nullptr;
+}
+
+int32_t asked_priority() {
+  const char* text = environment("LULL_PRIORITY");
+  if (text == nullptr) return channel::kPriorityUnset;
+  if (text[0] >= '0' && text[0] <= '9' && text[1] == '\0') return text[0] - '0';
+  constexpr struct {
+    const char* name;
+    int32_t level;
+  } kLevels[] = {{"realtime", 0}, {"high", 2}, {"normal", 5}, {"low", 7}, {"idle", 9}};
+  for (const auto& known : kLevels) {
+    if (strcmp(text, known.name) == 0) return known.level;
+  }
+  return channel::kPriorityUnset;
+}
+
+void copy_text(char* to, size_t room, const char* from) {
+  size_t length = from == nullptr ? 0 : strnlen(from, room - 1);
+  memcpy(to, from, length);
+  to[length] = '\0';
+}
+
+void program_name(char* to, size_t room) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return copy_text(to, room, "?");
+  path[length] = '\0';
+  const char* slash = strrchr(path, '/');
+  copy_text(to, room, slash != nullptr ? slash + 1 : path);
+}
+
+bool user_asked() {
+  return environment("LULL_SOCKET") != nullptr || environment("LULL_RUN") != nullptr;
+}
+
+void say_once(const char* what, const char* path, const char* cure) {
+  if (!user_asked() && !environment_set("LULL_REQUIRE_COORDINATOR")) return;
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  say("lull: %s at %s: %s: %s", what, path,
+      environment_set("LULL_REQUIRE_COORDINATOR") ? "a coordinator is required"
+                                                  : "running unscheduled",
+      cure);
+}
+
+// ---- the socket ------------------------------------------------------------------------------
+
+// True: the descriptor is still the socket we opened, not something the program put there.
+bool owns_descriptor(const Attachment& link) {
+  struct stat now;
+  return link.fd >= 0 && fstat(link.fd, &now) == 0 && now.st_dev == link.fd_device &&
+         now.st_ino == link.fd_inode;
+}
+
+int move_high(int fd) {
+  rlimit files;
+  int floor = kHighDescriptor;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur <= kHighDescriptor + 100) {
+    floor = files.rlim_cur > 64 ? static_cast<int>(files.rlim_cur) - 32 : 3;
+  }
+  const int high = fcntl(fd, F_DUPFD_CLOEXEC, floor);
+  if (high < 0) return fd;
+  close(fd);
+  return high;
+}
+
+// Waits for the descriptor until the deadline.
+bool readable_by(int fd, uint64_t deadline_ns) {
+  for (;;) {
+    const uint64_t now = channel::monotonic_ns();
+    if (now >= deadline_ns) return false;
+    pollfd wait{fd, POLLIN, 0};
+    const int ready = poll(&wait, 1, static_cast<int>((deadline_ns - now) / 1'000'000) + 1);
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+bool connect_by(int fd, const sockaddr_un& address, uint64_t deadline_ns) {
+  while (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    // EAGAIN: the listener's queue is full.
+    if ((errno != EAGAIN && errno != EINTR) || channel::monotonic_ns() >= deadline_ns) return false;
+    const timespec pause{0, 2'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
+
+struct Cancellation {  // poll and nanosleep are cancellation points; a hook must not unwind here
+  int before = 0;
+  Cancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
+  ~Cancellation() { pthread_setcancelstate(before, nullptr); }
+};
+
+// Hello out, welcome and region in. Null: the reason has been said.
+Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
+  channel::lull_hello hello{};
+  hello.magic = channel::kMagic;
+  hello.version = channel::kVersion;
+  hello.priority = asked_priority();
+  const uint64_t limit = own_memory_limit_bytes();
+  hello.memory_limit = limit == UINT64_MAX ? 0 : limit;
+  copy_text(hello.name, sizeof hello.name, environment("LULL_NAME"));
+  copy_text(hello.job, sizeof hello.job, environment("LULL_JOB"));
+  program_name(hello.program, sizeof hello.program);
+  if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello ||
+      !readable_by(fd, deadline_ns)) {
+    say_once("no answer from the coordinator", path, "look at its log, or restart it");
+    return nullptr;
+  }
+  channel::lull_welcome welcome{};
+  iovec part{&welcome, sizeof welcome};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  int memory = -1;
+  if (got >= 0) {
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t n = 0; n < count; ++n) {
+        int descriptor;
+        memcpy(&descriptor, CMSG_DATA(c) + n * sizeof(int), sizeof descriptor);
+        if (memory < 0) {
+          memory = descriptor;
+        } else {
+          close(descriptor);
+        }
+      }
+    }
+  }
+  welcome.message[sizeof welcome.message - 1] = '\0';
+  const bool whole = got == static_cast<ssize_t>(sizeof welcome) &&
+                     welcome.magic == channel::kMagic;
+  if (!whole || welcome.version != channel::kVersion ||
+      welcome.status == channel::kWelcomeVersion) {
+    say_once("a coordinator of another version", path, "restart lulld after an upgrade");
+    if (memory >= 0) close(memory);
+    return nullptr;
+  }
+  if (welcome.status != channel::kWelcomeOk && welcome.status != channel::kWelcomeClamped) {
+    say_once(welcome.message[0] != '\0' ? welcome.message : "refused by the coordinator", path,
+             "see lull status");
+    if (memory >= 0) close(memory);
+    return nullptr;
+  }
+  void* base = MAP_FAILED;
+  struct stat size;
+  if (memory >= 0 && welcome.region_bytes == channel::kRegionBytes && fstat(memory, &size) == 0 &&
+      size.st_size >= static_cast<off_t>(channel::kRegionBytes)) {
+    base = mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  }
+  if (memory >= 0) close(memory);
+  if (base == MAP_FAILED) {
+    say_once("no usable memory from the coordinator", path, "restart lulld");
+    return nullptr;
+  }
+  channel::Region region{static_cast<char*>(base)};
+  if (region.header()->magic != channel::kMagic || region.header()->version != channel::kVersion ||
+      region.header()->region_bytes != channel::kRegionBytes) {
+    munmap(base, channel::kRegionBytes);
+    say_once("a coordinator of another version", path, "restart lulld after an upgrade");
+    return nullptr;
+  }
+  auto* link = static_cast<Attachment*>(map_pages(sizeof(Attachment)));
+  if (link == nullptr) {
+    munmap(base, channel::kRegionBytes);
+    return nullptr;
+  }
+  link->region = region;
+  link->control = region.control();
+  link->client = region.client();
+  if (welcome.message[0] != '\0' && !said.exchange(true, std::memory_order_relaxed)) {
+    say(strncmp(welcome.message, "lull:", 5) == 0 ? "%s" : "lull: %s", welcome.message);
+  }
+  return link;
+}
+
+// ---- threads ---------------------------------------------------------------------------------
+
+void thread_ends(void*) {
+  ThreadState& thread = thread_state;
+  leave_timing(thread);
+  release_per_thread_stream(thread);
+  Attachment* link = thread.attachment;
+  if (link == nullptr) return;
+  thread.attachment = nullptr;
+  if (thread.shares_slot) return;
+  channel::vacate_thread(*thread.slot);
+  link->threads_taken.fetch_and(~(uint64_t{1} << thread.slot_index), std::memory_order_release);
+}
+
+void take_slot(ThreadState& thread, Attachment& link) {
+  uint64_t taken = link.threads_taken.load(std::memory_order_relaxed);
+  uint32_t slot = kSharedSlot;
+  for (;;) {
+    const uint64_t free = ~taken & ~(uint64_t{1} << kSharedSlot);
+    if (free == 0) break;
+    const uint32_t lowest = static_cast<uint32_t>(__builtin_ctzll(free));
+    // Acquire: pairs with the release of the thread that left the slot.
+    if (link.threads_taken.compare_exchange_weak(taken, taken | (uint64_t{1} << lowest),
+                                                 std::memory_order_acquire,
+                                                 std::memory_order_relaxed)) {
+      slot = lowest;
+      break;
+    }
+  }
+  thread.shares_slot = slot == kSharedSlot;
+  thread.slot_index = slot;
+  thread.slot = link.region.thread(slot);
+  thread.ring = link.region.ring(slot);
+  thread.cached_tail = 0;
+  thread.last_sample = 0;
+  thread.window_left = 0;
+  channel::occupy_thread(*thread.slot, static_cast<uint32_t>(syscall(SYS_gettid)));
+  thread.attachment = &link;
+  if (!thread.exit_registered) {
+    thread.exit_registered = true;
+    pthread_setspecific(thread_key, &thread);
+  }
+}
+
+// ---- fork ------------------------------------------------------------------------------------
+
+void before_fork() {
+  attach_lock.lock();
+  lock_identity();
+  lock_streams();
+  lock_memory();
+  lock_devices();
+  lock_timer();
+}
+void after_fork() {
+  unlock_timer();
+  unlock_devices();
+  unlock_memory();
+  unlock_streams();
+  unlock_identity();
+  attach_lock.unlock();
+}
+void in_child() {
+  Attachment* link = attachment.load(std::memory_order_relaxed);
+  if (link != nullptr && owns_descriptor(*link)) close(link->fd);
+  attachment.store(nullptr, std::memory_order_relaxed);
+  may_attach.store(false, std::memory_order_relaxed);
+  ThreadState& thread = thread_state;
+  const bool registered = thread.exit_registered;
+  thread = ThreadState{};
+  thread.exit_registered = registered;
+  after_fork();
+  forget_timing();
+  forget_all_memory();
+  forget_streams();
+}
+
+// ---- attach, detach --------------------------------------------------------------------------
+
+// Under attach_lock.
+Attachment* attach(uint64_t bound_ns) {
+  KeepErrno keep;
+  Cancellation off;
+  const uint64_t deadline = channel::monotonic_ns() + bound_ns;
+  attempted.store(true, std::memory_order_relaxed);
+  next_attempt_ns.store(deadline + kRetryNs, std::memory_order_relaxed);
+  sockaddr_un address{};
+  if (!socket_path(address)) {
+    say_once("no coordinator", "a socket path that is too long", "pass a shorter --socket");
+    return nullptr;
+  }
+  if (!prepared) {
+    if (pthread_key_create(&thread_key, thread_ends) != 0) return nullptr;
+    if (pthread_atfork(before_fork, after_fork, in_child) != 0) return nullptr;
+    prepared = true;
+  }
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return nullptr;
+  if (!connect_by(fd, address, deadline)) {
+    close(fd);
+    say_once("no coordinator", address.sun_path, "start lulld or pass --socket");
+    return nullptr;
+  }
+  Attachment* link = handshake(fd, address.sun_path, deadline);
+  if (link == nullptr) {
+    close(fd);
+    return nullptr;
+  }
+  link->fd = move_high(fd);
+  struct stat identity;
+  if (fstat(link->fd, &identity) == 0) {
+    link->fd_device = identity.st_dev;
+    link->fd_inode = identity.st_ino;
+  }
+  republish_kernels(*link);
+  republish_devices(*link);
+  // Release: pairs with the acquire in `enter`.
+  attachment.store(link, std::memory_order_release);
+  // Again, for what other threads learnt while nobody was attached.
+  republish_kernels(*link);
+  return link;
+}
+
+void detach(Attachment& link) {
+  if (link.gone.exchange(1, std::memory_order_acq_rel) != 0) return;
+  KeepErrno keep;
+  channel::publish_detached(link.region);
+  Attachment* expected = &link;
+  attachment.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel);
+  next_attempt_ns.store(channel::monotonic_ns() + kRetryNs, std::memory_order_relaxed);
+  if (owns_descriptor(link)) close(link.fd);
+  // All held threads look again; the region is ours to write even when the daemon is dead.
+  futex_wake(&link.control->wake_sequence, INT32_MAX, false);
+}
+
+// Tells the daemon what it cannot see from the records alone.
+void announce(ThreadState& thread, Attachment& link) {
+  announce_memory(thread, link);
+  ring_doorbell(link);
+}
+
+}  // namespace
+
+CUresult attach_at_init() {
+  if (!shim_enabled()) return CUDA_SUCCESS;
+  ThreadState& thread = thread_state;
+  may_attach.store(true, std::memory_order_relaxed);
+  Attachment* link = attachment.load(std::memory_order_acquire);
+  if (link == nullptr) {
+    Locked locked(attach_lock);
+    link = attachment.load(std::memory_order_acquire);
+    if (link == nullptr) link = attach(kFirstAttachNs);
+  }
+  if (link != nullptr) {
+    if (thread.attachment != link) take_slot(thread, *link);
+    announce(thread, *link);
+    return CUDA_SUCCESS;
+  }
+  return environment_set("LULL_REQUIRE_COORDINATOR") ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+}
+
+Attachment* enter_slowly(ThreadState& thread) {
+  Attachment* now = attachment.load(std::memory_order_acquire);
+  if (now == nullptr) {
+    // A program without a daemon pays the counter, and one clock reading in 64 calls.
+    if (attempted.load(std::memory_order_relaxed) &&
+        ++thread.unattached_calls % kCallsBetweenClockLooks != 0) {
+      return nullptr;
+    }
+    if (!may_attach.load(std::memory_order_relaxed) || !shim_enabled()) return nullptr;
+    if (channel::monotonic_ns() < next_attempt_ns.load(std::memory_order_relaxed)) return nullptr;
+    if (!attach_lock.try_lock()) return nullptr;
+    now = attachment.load(std::memory_order_acquire);
+    if (now == nullptr) {
+      now = attach(attempted.load(std::memory_order_relaxed) ? kLaterAttachNs : kFirstAttachNs);
+    }
+    attach_lock.unlock();
+    if (now == nullptr) return nullptr;
+    take_slot(thread, *now);
+    announce(thread, *now);
+    return now;
+  }
+  take_slot(thread, *now);
+  return now;
+}
+
+bool still_there(Attachment& link) {
+  if (link.gone.load(std::memory_order_acquire) != 0) return false;
+  KeepErrno keep;
+  if (owns_descriptor(link)) {
+    char byte;
+    const ssize_t got = recv(link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) {
+      return true;
+    }
+  }
+  detach(link);
+  return false;
+}
+
+void ring_doorbell_slowly(Attachment& link) {
+  if (!channel::take_doorbell(*link.control)) return;
+  KeepErrno keep;
+  if (!owns_descriptor(link)) return detach(link);
+  const char byte = '!';
+  if (send(link.fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+      (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) {
+    detach(link);
+  }
+}
+
+void push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
+  Locked locked(link.shared_lock);
+  channel::push_record(*thread.slot, thread.ring, record);
+}
+
+void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount) {
+  Locked locked(link.shared_lock);
+  channel::add_count(counter_word(*thread.slot, counter), amount);
+}
+
+uint64_t own_memory_limit_bytes() {
+  static std::atomic<uint64_t> known;  // 0: not read yet
+  uint64_t limit = known.load(std::memory_order_relaxed);
+  if (limit != 0) return limit;
+  limit = UINT64_MAX;
+  if (const char* text = environment("LULL_MEMORY")) {
+    // By hand: newer C libraries give strtoull another symbol version.
+    uint64_t bytes = 0;
+    for (; *text >= '0' && *text <= '9'; ++text) {
+      bytes = bytes * 10 + static_cast<uint64_t>(*text - '0');
+    }
+    const char* units = "KMGT";
+    const char* unit = *text != '\0' ? strchr(units, *text & ~0x20) : nullptr;
+    const unsigned shift = unit != nullptr ? 10 * static_cast<unsigned>(unit - units + 1) : 0;
+    if (bytes != 0) limit = bytes << shift;
+  }
+  known.store(limit, std::memory_order_relaxed);
+  return limit;
+}
+
+bool memory_limit_is_the_jobs() {
+  static std::atomic<uint32_t> known;
+  uint32_t state = known.load(std::memory_order_relaxed);
+  if (state == 0) {
+    state = environment("LULL_JOB") != nullptr ? 2 : 1;
+    known.store(state, std::memory_order_relaxed);
+  }
+  return state == 2;
+}
+
+}  // namespace lull::shim

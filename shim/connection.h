@@ -1,0 +1,98 @@
+// The way to lulld: attach, detach, re-attach, fork.
+//
+//              cuInit, a launch           end of file, descriptor lost, fork child
+//   detached --------------------> attached -----------------------------------> detached
+//            at most once a second
+//
+// Attaching happens inside one of the program's own driver calls and is bounded in time. A region
+// once mapped stays mapped for ever, so a thread that still looks at an old one is safe; a thread
+// notices the change by comparing its own pointer with `attachment`.
+//
+// There is no thread of the shim's. Detached means: every gate is open and nothing is recorded.
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <atomic>
+
+#include "coordinator/channel/client_view.h"
+#include "coordinator/channel/ticks.h"
+#include "shim/driver.h"
+#include "shim/system.h"
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+enum class Markers : uint32_t { kUnknown, kReady, kImpossible };
+
+struct Attachment {
+  channel::Region region;
+  channel::lull_control* control;
+  channel::lull_client* client;
+  int fd;
+  dev_t fd_device;
+  ino_t fd_inode;
+  std::atomic<uint32_t> gone;          // 1: detached
+  std::atomic<uint64_t> threads_taken;  // bit set: thread slot in use
+  Lock shared_lock;                    // guards the last slot, shared by threads without one
+  std::atomic<uint32_t> shared_held;   // 1: some thread's held launch stands in the shared slot
+  // The progress page, as the device sees it.
+  std::atomic<Markers> markers;
+  CUdeviceptr progress_address;
+  CUcontext progress_context;
+  Lock markers_lock;
+};
+
+// Null: detached.
+extern std::atomic<Attachment*> attachment;
+
+// cuInit: attaches now if it can. Says so on stderr, once a process, when it cannot and the user
+// asked for lull. Returns what cuInit shall return.
+CUresult attach_at_init();
+
+// The attachment with this thread's slot in it, or null. For `enter` only.
+Attachment* enter_slowly(ThreadState& thread);
+
+// On every hooked call that reports something: one load and one compare when all is as before.
+inline Attachment* enter(ThreadState& thread) {
+  // Acquire: pairs with the release of a complete attachment in connection.cc.
+  Attachment* now = attachment.load(std::memory_order_acquire);
+  if (now != nullptr && thread.attachment == now) [[likely]] return now;
+  return enter_slowly(thread);
+}
+
+// Looks whether lulld is still there; detaches and wakes all held threads if not. False: gone.
+bool still_there(Attachment& link);
+
+void ring_doorbell_slowly(Attachment& link);
+inline void ring_doorbell(Attachment& link) {
+  if (channel::daemon_sleeps(*link.control)) [[unlikely]] ring_doorbell_slowly(link);
+}
+
+void push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record);
+inline void push(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
+  if (thread.shares_slot) [[unlikely]] return push_shared(thread, link, record);
+  channel::push_record_cached(*thread.slot, thread.ring, thread.cached_tail, record);
+}
+enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs };
+void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount);
+inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
+  switch (counter) {
+    case Counter::kLaunches: return slot.launches;
+    case Counter::kGraphKernels: return slot.graph_kernels;
+    case Counter::kCopies: return slot.copies;
+    case Counter::kMemsets: return slot.memsets;
+    default: return slot.held_ns;
+  }
+}
+inline void count(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount) {
+  if (thread.shares_slot) [[unlikely]] return count_shared(thread, link, counter, amount);
+  channel::add_count(counter_word(*thread.slot, counter), amount);
+}
+
+// The environment's --memory for this process, UINT64_MAX: none. --job: the limit is the job's.
+uint64_t own_memory_limit_bytes();
+bool memory_limit_is_the_jobs();
+
+}  // namespace lull::shim

@@ -1,0 +1,63 @@
+// Durations and gaps of kernels, measured by device events of the shim's own around a launch.
+//
+// Which launches: every one of a kernel until it has kWarmUpSamples, then each timing_period
+// launches a window of kWindowUnits consecutive units of the thread, whatever they are, so that
+// the gap behind each is known as well. Never while any capture is open in the process, never
+// around launches with programmatic stream serialisation, never on the legacy stream while
+// blocking streams live. Nothing here waits for the device: events are asked later, when another
+// launch is timed or a synchronising call has returned.
+//
+//   free -> recording (begin_timing .. end_timing, owner thread) -> pending -> harvested -> free
+//
+// The gap of a sample is the time from its end to the begin of the thread's next timed unit; an
+// untimed unit in between makes it unknown.
+#pragma once
+
+#include <stdint.h>
+
+#include "coordinator/channel/client_view.h"
+#include "shim/kernel_identity.h"
+#include "shim/stream_slots.h"
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+struct Attachment;
+
+inline constexpr uint32_t kWarmUpSamples = 8;
+inline constexpr uint32_t kWindowUnits = 16;
+
+// The launch path's question, a few relaxed loads. Counts the launch.
+inline bool wants_timing(ThreadState& thread, uint32_t period, ShapeEntry& entry) {
+  if (period == 0) return false;
+  const uint32_t left = entry.launches_to_window.load(std::memory_order_relaxed);
+  if (left != 0) [[likely]] {
+    entry.launches_to_window.store(left - 1, std::memory_order_relaxed);
+    return thread.window_left != 0;
+  }
+  return true;
+}
+
+// 0: not timed after all. Otherwise the begin event is on the stream.
+uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, ShapeEntry& entry,
+                      uint32_t device, uint32_t stream_slot, uintptr_t stream);
+// The end event goes on the stream; `launched` false: the driver refused, the sample is dropped.
+void end_timing(ThreadState& thread, uint64_t sample, uintptr_t stream, bool launched);
+
+// An untimed unit of this thread: the gap behind its last sample stays unknown.
+void break_chain_slowly(ThreadState& thread);
+inline void break_chain(ThreadState& thread) {
+  if (thread.last_sample != 0) [[unlikely]] break_chain_slowly(thread);
+}
+
+// Reports what has completed.
+void harvest_timing(ThreadState& thread, Attachment& link);
+bool timing_pending();
+
+void leave_timing(ThreadState& thread);           // thread end
+void timing_context_gone(CUcontext context);      // before it dies: its events die with it
+void forget_timing();                             // fork child
+void lock_timer();
+void unlock_timer();
+
+}  // namespace lull::shim

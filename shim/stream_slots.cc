@@ -1,0 +1,355 @@
+#include "shim/stream_slots.h"
+
+#include "shim/connection.h"
+#include "shim/devices.h"
+#include "shim/system.h"
+
+namespace lull::shim {
+
+StreamSlot stream_slots[channel::kMaxStreams];
+std::atomic<uint64_t> stream_table[kStreamTable];
+std::atomic<uint32_t> only_legacy_ref;
+std::atomic<int32_t> live_blocking_streams;
+std::atomic<int32_t> open_captures;
+
+namespace {
+
+constexpr uint64_t kHole = 1;
+constexpr uint32_t kTableFull = kStreamTable * 3 / 4;
+constexpr uint32_t kEvents = 1024;
+
+Lock streams_lock;
+uint32_t table_used;  // words that are not 0; under streams_lock
+std::atomic<uint32_t> legacy_ref[channel::kMaxDevices];
+
+// Streams created but without work yet are in no slot: their kind is remembered here.
+struct CreatedStream {
+  uintptr_t handle;
+  bool blocking;
+};
+constexpr uint32_t kCreated = 4096;
+CreatedStream created[kCreated];  // open addressing, 0 empty, 1 a hole; under streams_lock
+
+struct EventMark {
+  std::atomic<CUevent> event;
+  std::atomic<uint64_t> mark;  // slot << 56 | sequence
+};
+EventMark events[kEvents];
+
+CreatedStream* find_created(uintptr_t handle) {
+  uint32_t at = stream_hash(handle) * (kCreated / kStreamTable);
+  for (uint32_t n = 0; n < kCreated; ++n, at = (at + 1) % kCreated) {
+    if (created[at].handle == handle) return &created[at];
+    if (created[at].handle == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+// Under streams_lock. kUntrackedStream: none free.
+uint32_t take_free_slot(uint32_t device, uintptr_t handle, CUcontext context, bool blocking) {
+  for (uint32_t slot = 0; slot < channel::kUntrackedStream; ++slot) {
+    StreamSlot& candidate = stream_slots[slot];
+    if (candidate.used.load(std::memory_order_relaxed) != 0) continue;
+    candidate.device = device;
+    candidate.handle = handle;
+    candidate.context = context;
+    candidate.blocking = blocking;
+    candidate.used.store(1, std::memory_order_release);
+    return slot;
+  }
+  return channel::kUntrackedStream;
+}
+
+// Under streams_lock.
+void drop_from_table(uintptr_t handle) {
+  for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
+    auto& word = stream_table[(at + n) % kStreamTable];
+    const uint64_t seen = word.load(std::memory_order_relaxed);
+    if (seen == 0) return;
+    if (seen >> 12 != handle) continue;
+    // A hole at the end of a chain is no hole.
+    if (stream_table[(at + n + 1) % kStreamTable].load(std::memory_order_relaxed) == 0) {
+      word.store(0, std::memory_order_release);
+      --table_used;
+    } else {
+      word.store(kHole, std::memory_order_release);
+    }
+    const auto slot = static_cast<uint32_t>(seen & 0xff);
+    if (slot != channel::kUntrackedStream) {
+      stream_slots[slot].used.store(0, std::memory_order_release);
+    }
+    return;
+  }
+}
+
+// Under streams_lock.
+void add_to_table(uintptr_t handle, uint32_t device, uint32_t slot) {
+  const uint64_t entry = (static_cast<uint64_t>(handle) << 12) | (device << 8) | slot;
+  for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
+    auto& word = stream_table[(at + n) % kStreamTable];
+    const uint64_t seen = word.load(std::memory_order_relaxed);
+    if (seen > kHole) continue;
+    if (seen == 0) {
+      if (table_used >= kTableFull) return;  // found by bind_stream each time instead
+      ++table_used;
+    }
+    word.store(entry, std::memory_order_release);
+    return;
+  }
+}
+
+CUcontext current_context() {
+  CUcontext context = nullptr;
+  OwnCall own(thread_state);
+  return driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+}  // namespace
+
+StreamRef bind_stream(ThreadState& thread, uintptr_t handle) {
+  if (handle == kPerThreadHandle && thread.per_thread_ref != 0 && single_device()) [[likely]] {
+    return {thread.per_thread_ref - 1, thread.per_thread_device};
+  }
+  const uint32_t device = current_device();
+  if (device == kNoDevice) return {channel::kUntrackedStream, kNoDevice};
+  if (handle == kLegacyHandle) {
+    uint32_t ref = legacy_ref[device].load(std::memory_order_acquire);
+    if (ref == 0) {
+      Locked locked(streams_lock);
+      ref = legacy_ref[device].load(std::memory_order_relaxed);
+      if (ref == 0) {
+        ref = take_free_slot(device, handle, nullptr, /*blocking=*/true) + 1;
+        legacy_ref[device].store(ref, std::memory_order_release);
+      }
+    }
+    if (device == 0 && single_device()) only_legacy_ref.store(ref, std::memory_order_relaxed);
+    return {ref - 1, device};
+  }
+  if (handle == kPerThreadHandle) {
+    if (thread.per_thread_ref != 0) {
+      // One slot a thread: the same thread's stream on a second device goes without.
+      return {thread.per_thread_device == device ? thread.per_thread_ref - 1
+                                                 : channel::kUntrackedStream,
+              device};
+    }
+    Locked locked(streams_lock);
+    thread.per_thread_ref = take_free_slot(device, handle, nullptr, /*blocking=*/true) + 1;
+    thread.per_thread_device = device;
+    live_blocking_streams.fetch_add(1, std::memory_order_relaxed);
+    return {thread.per_thread_ref - 1, device};
+  }
+  const CUcontext context = current_context();
+  unsigned flags = CU_STREAM_NON_BLOCKING;
+  {
+    OwnCall own(thread);
+    if (driver().cuStreamGetFlags(stream_of(handle), &flags) != CUDA_SUCCESS) flags = 0;
+  }
+  Locked locked(streams_lock);
+  // Another thread may have bound it meanwhile.
+  for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
+    const uint64_t word =
+        stream_table[(at + n) % kStreamTable].load(std::memory_order_relaxed);
+    if (word >> 12 == handle) {
+      return {static_cast<uint32_t>(word & 0xff), static_cast<uint32_t>((word >> 8) & 0xf)};
+    }
+    if (word == 0) break;
+  }
+  const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+  const uint32_t slot = take_free_slot(device, handle, context, blocking);
+  add_to_table(handle, device, slot);
+  return {slot, device};
+}
+
+uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle) {
+  if (handle == kPerThreadHandle) {
+    return thread.per_thread_ref != 0 ? thread.per_thread_ref - 1 : channel::kUntrackedStream;
+  }
+  if (handle == kLegacyHandle) {
+    const uint32_t only = only_legacy_ref.load(std::memory_order_relaxed);
+    if (only != 0) return only - 1;
+    const uint32_t device = current_device();
+    if (device == kNoDevice) return channel::kUntrackedStream;
+    const uint32_t ref = legacy_ref[device].load(std::memory_order_acquire);
+    return ref != 0 ? ref - 1 : channel::kUntrackedStream;
+  }
+  for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
+    const uint64_t word = stream_table[(at + n) % kStreamTable].load(std::memory_order_acquire);
+    if (word >> 12 == handle) return static_cast<uint32_t>(word & 0xff);
+    if (word == 0) break;
+  }
+  return channel::kUntrackedStream;
+}
+
+void stream_created(CUstream stream, bool blocking) {
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  Locked locked(streams_lock);
+  drop_from_table(handle);  // the address of one that died unseen
+  if (!blocking) return;
+  uint32_t at = stream_hash(handle) * (kCreated / kStreamTable);
+  for (uint32_t n = 0; n < kCreated; ++n, at = (at + 1) % kCreated) {
+    if (created[at].handle == handle) return;
+    if (created[at].handle <= 1) {
+      created[at] = {handle, true};
+      live_blocking_streams.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+  }
+}
+
+void stream_destroyed(CUstream stream) {
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle <= kPerThreadHandle) return;
+  if (open_captures.load(std::memory_order_relaxed) > 0) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    OwnCall own(thread_state);
+    // Destroying the stream that began a capture ends the capture.
+    if (driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+        status != CU_STREAM_CAPTURE_STATUS_NONE) {
+      open_captures.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+  Locked locked(streams_lock);
+  drop_from_table(handle);
+  if (CreatedStream* known = find_created(handle)) {
+    known->handle = 1;
+    live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void streams_of_context_gone(CUcontext context) {
+  if (context == nullptr) return;
+  SeenSequences seen;
+  {
+    Locked locked(streams_lock);
+    for (uint32_t slot = 0; slot < channel::kUntrackedStream; ++slot) {
+      StreamSlot& stream = stream_slots[slot];
+      if (stream.used.load(std::memory_order_relaxed) == 0 || stream.context != context) continue;
+      const uint64_t sequence = stream.sequence.load(std::memory_order_relaxed);
+      if (sequence != 0) seen.of[seen.count++] = {static_cast<uint8_t>(slot), sequence};
+      const uintptr_t handle = stream.handle;
+      drop_from_table(handle);
+      if (CreatedStream* known = find_created(handle)) {
+        known->handle = 1;
+        live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
+      }
+    }
+  }
+  if (Attachment* link = enter(thread_state)) report_complete(thread_state, *link, seen);
+}
+
+void release_per_thread_stream(ThreadState& thread) {
+  if (thread.per_thread_ref == 0) return;
+  live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
+  const uint32_t slot = thread.per_thread_ref - 1;
+  thread.per_thread_ref = 0;
+  if (slot != channel::kUntrackedStream) {
+    stream_slots[slot].used.store(0, std::memory_order_release);
+  }
+}
+
+void forget_streams() {
+  Locked locked(streams_lock);
+  for (auto& word : stream_table) word.store(0, std::memory_order_relaxed);
+  table_used = 0;
+  for (auto& slot : stream_slots) slot.used.store(0, std::memory_order_relaxed);
+  for (auto& ref : legacy_ref) ref.store(0, std::memory_order_relaxed);
+  for (auto& stream : created) stream.handle = 0;
+  only_legacy_ref.store(0, std::memory_order_relaxed);
+  live_blocking_streams.store(0, std::memory_order_relaxed);
+  open_captures.store(0, std::memory_order_relaxed);
+}
+
+bool asks_driver_whether_capturing(uintptr_t handle) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  OwnCall own(thread_state);
+  const CUresult result = driver().cuStreamIsCapturing(stream_of(handle), &status);
+  // The legacy stream while a blocking stream captures: the launch is the driver's to refuse.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen) {
+  const uint32_t slot = slot_if_bound(thread, handle);
+  if (slot == channel::kUntrackedStream) return;
+  const auto add = [&](uint32_t which) {
+    const uint64_t sequence = stream_slots[which].sequence.load(std::memory_order_relaxed);
+    if (sequence != 0) seen.of[seen.count++] = {static_cast<uint8_t>(which), sequence};
+  };
+  add(slot);
+  if (handle != kLegacyHandle || live_blocking_streams.load(std::memory_order_relaxed) <= 0) return;
+  // What the legacy stream has done, the blocking streams of its device have done before it.
+  for (uint32_t other = 0; other < channel::kUntrackedStream; ++other) {
+    const StreamSlot& stream = stream_slots[other];
+    if (other != slot && stream.used.load(std::memory_order_acquire) != 0 && stream.blocking &&
+        stream.handle > kPerThreadHandle && stream.device == stream_slots[slot].device) {
+      add(other);
+    }
+  }
+}
+
+void remember_device(uint32_t device, SeenSequences& seen) {
+  for (uint32_t slot = 0; slot < channel::kUntrackedStream; ++slot) {
+    const StreamSlot& stream = stream_slots[slot];
+    const uint64_t sequence = stream.sequence.load(std::memory_order_relaxed);
+    if (sequence != 0 && stream.device == device) {
+      seen.of[seen.count++] = {static_cast<uint8_t>(slot), sequence};
+    }
+  }
+}
+
+void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen) {
+  if (seen.count == 0) return;
+  const bool records = channel::wants_launch_records(*link.control);
+  for (uint32_t n = 0; n < seen.count; ++n) {
+    const uint32_t slot = seen.of[n].slot;
+    const bool news = channel::raise_completed(link.region, slot, seen.of[n].sequence);
+    if (!records || !news) continue;
+    channel::lull_record record{};
+    record.kind = channel::kRecordSynced;
+    record.device = stream_slots[slot].device;
+    record.stream = slot;
+    record.sequence = seen.of[n].sequence;
+    record.tsc = channel::ticks();
+    push(thread, link, record);
+  }
+  if (records) ring_doorbell(link);
+}
+
+namespace {
+EventMark& event_mark(CUevent event) {
+  return events[(reinterpret_cast<uintptr_t>(event) * 0x9e3779b97f4a7c15ULL) >> 54];
+}
+}  // namespace
+
+void event_recorded(ThreadState& thread, CUevent event, uintptr_t handle) {
+  const uint32_t slot = slot_if_bound(thread, handle);
+  EventMark& entry = event_mark(event);
+  // Null in between: a reader that races with this finds the event changed and takes nothing.
+  entry.event.store(nullptr, std::memory_order_release);
+  if (slot == channel::kUntrackedStream) return;
+  entry.mark.store((static_cast<uint64_t>(slot) << 56) |
+                       stream_slots[slot].sequence.load(std::memory_order_relaxed),
+                   std::memory_order_release);
+  entry.event.store(event, std::memory_order_release);
+}
+
+void event_forgotten(CUevent event) {
+  EventMark& entry = event_mark(event);
+  if (entry.event.load(std::memory_order_relaxed) == event) {
+    entry.event.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+void remember_event(CUevent event, SeenSequences& seen) {
+  EventMark& entry = event_mark(event);
+  if (entry.event.load(std::memory_order_acquire) != event) return;
+  const uint64_t mark = entry.mark.load(std::memory_order_acquire);
+  if (entry.event.load(std::memory_order_acquire) != event) return;
+  const uint64_t sequence = mark & ((uint64_t{1} << 56) - 1);
+  if (sequence != 0) seen.of[seen.count++] = {static_cast<uint8_t>(mark >> 56), sequence};
+}
+
+void lock_streams() { streams_lock.lock(); }
+void unlock_streams() { streams_lock.unlock(); }
+
+}  // namespace lull::shim

@@ -1,0 +1,125 @@
+// CUstream -> stream slot of the channel (0 .. 62), with the sequence number of the last unit
+// given to it. Slot 63 stands for every stream that found no slot. Any thread; the launch path
+// takes no lock for a stream it has seen.
+//
+//   unknown handle --first unit--> bound --cuStreamDestroy, context gone--> free (sequence stays)
+//
+// Handles are normalised before they come here: the null stream is CU_STREAM_LEGACY in a plain
+// call and CU_STREAM_PER_THREAD in a _ptsz one. The legacy stream has one slot a device, the
+// per-thread stream one a thread.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "coordinator/channel/layout.h"
+#include "shim/driver.h"
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+struct Attachment;
+
+// What variant of a call it is says what its null stream means.
+enum class DefaultStream : bool { kLegacy, kPerThread };
+inline uintptr_t normalise(CUstream stream, DefaultStream variant) {
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle != 0) return handle;
+  return variant == DefaultStream::kLegacy ? 1 : 2;
+}
+inline constexpr uintptr_t kLegacyHandle = 1;     // CU_STREAM_LEGACY
+inline constexpr uintptr_t kPerThreadHandle = 2;  // CU_STREAM_PER_THREAD
+inline CUstream stream_of(uintptr_t handle) { return reinterpret_cast<CUstream>(handle); }
+
+struct alignas(64) StreamSlot {
+  std::atomic<uint64_t> sequence;  // last one given out
+  std::atomic<uint32_t> used;
+  uint32_t device;
+  bool blocking;                   // synchronises with the legacy stream
+  uintptr_t handle;
+  CUcontext context;
+};
+extern StreamSlot stream_slots[channel::kMaxStreams];
+
+struct StreamRef {
+  uint32_t slot;
+  uint32_t device;  // kNoDevice: no current context
+};
+
+inline constexpr uint32_t kStreamTable = 1024;  // a power of two
+// handle << 12 | device << 8 | slot; 0 empty, 1 a hole.
+extern std::atomic<uint64_t> stream_table[kStreamTable];
+extern std::atomic<uint32_t> only_legacy_ref;  // one-device processes: slot of the legacy stream + 1
+
+inline uint32_t stream_hash(uintptr_t handle) {
+  return static_cast<uint32_t>((handle * 0x9e3779b97f4a7c15ULL) >> 54);
+}
+
+StreamRef bind_stream(ThreadState& thread, uintptr_t handle);
+
+inline StreamRef find_stream(ThreadState& thread, uintptr_t handle) {
+  if (handle == kLegacyHandle) {
+    const uint32_t ref = only_legacy_ref.load(std::memory_order_relaxed);
+    if (ref != 0) [[likely]] return {ref - 1, 0};
+    return bind_stream(thread, handle);
+  }
+  if (handle > kPerThreadHandle) {
+    for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
+      const uint64_t word = stream_table[(at + n) % kStreamTable].load(std::memory_order_acquire);
+      if (word >> 12 == handle) [[likely]] {
+        return {static_cast<uint32_t>(word & 0xff), static_cast<uint32_t>((word >> 8) & 0xf)};
+      }
+      if (word == 0) break;
+    }
+  }
+  return bind_stream(thread, handle);
+}
+
+// The slot of a stream that has had work, kUntrackedStream: none. Binds nothing.
+uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle);
+
+// Streams made and gone; `blocking` is known from the creation flags.
+void stream_created(CUstream stream, bool blocking);
+// Before the driver destroys it.
+void stream_destroyed(CUstream stream);
+// Before a context dies. Its streams count as complete.
+void streams_of_context_gone(CUcontext context);
+void release_per_thread_stream(ThreadState& thread);
+void forget_streams();  // fork child
+
+// Live streams that synchronise with the legacy stream: while there are any, the shim enqueues
+// nothing of its own on the legacy stream.
+extern std::atomic<int32_t> live_blocking_streams;
+
+// Captures that are open anywhere in the process; may read high, never low.
+extern std::atomic<int32_t> open_captures;
+bool asks_driver_whether_capturing(uintptr_t handle);
+inline bool is_capturing(uintptr_t handle) {
+  if (open_captures.load(std::memory_order_relaxed) <= 0) [[likely]] return false;
+  return asks_driver_whether_capturing(handle);
+}
+
+// ---- what the host has seen complete -----------------------------------------------------------
+// Taken before a synchronising call, reported after it succeeded.
+struct SeenSequences {
+  uint32_t count = 0;
+  struct {
+    uint8_t slot;
+    uint64_t sequence;
+  } of[channel::kMaxStreams];
+};
+void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen);
+void remember_device(uint32_t device, SeenSequences& seen);
+void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen);
+
+// cuEventRecord: what a later wait for the event proves. A lossy table; an entry that was pushed
+// out proves nothing.
+void event_recorded(ThreadState& thread, CUevent event, uintptr_t handle);
+void event_forgotten(CUevent event);
+void remember_event(CUevent event, SeenSequences& seen);
+
+void lock_streams();
+void unlock_streams();
+
+}  // namespace lull::shim

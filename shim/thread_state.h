@@ -1,0 +1,46 @@
+// What the shim keeps per application thread, in static thread-local storage (initial-exec, zero
+// at birth, nothing to construct). Owner thread only.
+#pragma once
+
+#include <stdint.h>
+
+#include "coordinator/channel/layout.h"
+
+namespace lull::shim {
+
+struct Attachment;
+
+struct ThreadState {
+  // > 0: inside a driver call of ours or of a hook's. Hooks reached then only forward.
+  uint32_t depth;
+  uint32_t unattached_calls;
+  // What the following pointers belong to; compared with `attachment` on each launch.
+  Attachment* attachment;
+  channel::lull_thread* slot;
+  channel::lull_record* ring;
+  uint64_t cached_tail;
+  uint32_t slot_index;
+  bool shares_slot;          // no slot of its own was left: pushes take Attachment::shared_lock
+  bool exit_registered;
+  uint32_t next_ticket;
+  uint32_t window_left;      // units still to be timed in a row
+  uint64_t last_sample;      // id of the timing sample whose gap is open, 0: none
+  uint32_t per_thread_ref;   // CU_STREAM_PER_THREAD's slot + 1, 0: none yet
+  uint32_t per_thread_device;
+};
+
+extern thread_local constinit ThreadState thread_state;
+
+// Around every call of the real driver that a hook makes: what the driver calls inside is not
+// the program's. Leaves no trace when the thread is cancelled in between: the state dies with it.
+class OwnCall {
+ public:
+  explicit OwnCall(ThreadState& thread) : thread_(thread) { ++thread_.depth; }
+  ~OwnCall() { --thread_.depth; }
+  OwnCall(const OwnCall&) = delete;
+
+ private:
+  ThreadState& thread_;
+};
+
+}  // namespace lull::shim

@@ -1,0 +1,40 @@
+// The subcommands of `lull`: what each file offers to main.cc, and how all of them fail.
+//
+// Called by: main.cc, once, on the main thread; each gets the words after its own name and
+// returns the exit code (0 done, 1 failed, 2 wrong usage; `run` 125 instead of both).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lull::command {
+
+using Words = std::vector<std::string>;
+
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kRunFailed = 125;       // as env(1)
+inline constexpr int kCannotInvoke = 126;
+inline constexpr int kNotFound = 127;
+
+int run_main(const Words& words);
+int status_main(const Words& words);
+int policy_main(const Words& words);
+int priority_main(const Words& words);
+int doctor_main(const Words& words);
+int compare_main(const Words& words);
+
+// One line on stderr: "lull: " + text.
+void complain(std::string_view text);
+
+// Parses `words`; the app's name is "lull NAME". Empty: go on. Otherwise the exit code: help was printed (0), or one line said
+// what is wrong with the words (`usage_code`).
+std::optional<int> parse_words(CLI::App& app, const Words& words, int usage_code = kUsage);
+
+}  // namespace lull::command

@@ -1,0 +1,236 @@
+#include "tools/lull/compare/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tools/lull/values.h"
+
+namespace lull::command {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+std::string show(double value, const char* format) {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
+}
+
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+// Work gained per ns of device time, over the finished iterations.
+double exchange_rate(const TaskRecord& record) {
+  if (record.iterations.empty()) return kUnknown;
+  const Window all{record.iterations.front().start_ns, record.iterations.back().end_ns};
+  const double device_ns = record.device_time.at(all.end_ns) - record.device_time.at(all.start_ns);
+  const double work = record.work.at(all.end_ns) - record.work.at(all.start_ns);
+  return device_ns > 0 ? work / device_ns : kUnknown;
+}
+
+}  // namespace
+
+void Curve::add(double at_ns, double value) {
+  if (!points_.empty() && (at_ns < points_.back().at_ns || value < points_.back().value)) return;
+  points_.push_back({at_ns, value});
+}
+
+std::pair<Curve::Point, Curve::Point> Curve::around(double at_ns) const {
+  if (points_.empty()) return {};
+  const auto after = std::upper_bound(points_.begin(), points_.end(), at_ns,
+                                      [](double t, const Point& point) { return t < point.at_ns; });
+  if (after == points_.begin()) return {*after, *after};
+  if (after == points_.end()) return {points_.back(), points_.back()};
+  return {*(after - 1), *after};
+}
+
+double Curve::at(double at_ns) const {
+  const auto [before, after] = around(at_ns);
+  const double span = after.at_ns - before.at_ns;
+  if (span <= 0) return before.value;
+  return before.value + (after.value - before.value) * (at_ns - before.at_ns) / span;
+}
+
+Spread spread(std::vector<double> values) {
+  if (values.empty()) return {kUnknown, kUnknown, kUnknown};
+  std::sort(values.begin(), values.end());
+  const auto quantile = [&](double q) {
+    const double rank = q * static_cast<double>(values.size() - 1);
+    const size_t low = static_cast<size_t>(rank);
+    const size_t high = std::min(low + 1, values.size() - 1);
+    return values[low] + (values[high] - values[low]) * (rank - static_cast<double>(low));
+  };
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return {sum / static_cast<double>(values.size()), quantile(0.5), quantile(0.99)};
+}
+
+std::vector<double> measured_lengths_ns(const TaskRecord& record, size_t warmup) {
+  std::vector<double> lengths;
+  for (size_t n = warmup; n < record.iterations.size(); ++n) {
+    lengths.push_back(record.iterations[n].end_ns - record.iterations[n].start_ns);
+  }
+  return lengths;
+}
+
+Window measured_window(const TaskRecord& record, size_t warmup) {
+  if (record.iterations.size() <= warmup) return {};
+  return {record.iterations[warmup].start_ns, record.iterations.back().end_ns};
+}
+
+double work_rate(const TaskRecord& record, const Window& window, const TaskRecord& reference) {
+  if (window.length_ns() <= 0) return kUnknown;
+  double beyond = exchange_rate(record);
+  if (!std::isfinite(beyond)) beyond = exchange_rate(reference);
+  const auto device_ns = [&](double from_ns, double to_ns) {
+    return record.device_time.at(to_ns) - record.device_time.at(from_ns);
+  };
+  const auto work_at = [&](double at_ns) {
+    if (at_ns > record.work.last_at_ns()) {
+      const double from_ns = record.work.empty() ? window.start_ns : record.work.last_at_ns();
+      const double more = beyond * device_ns(from_ns, at_ns);
+      return record.work.last_value() + (std::isfinite(more) ? more : 0);
+    }
+    const auto [before, after] = record.work.around(at_ns);
+    const double whole = device_ns(before.at_ns, after.at_ns);
+    if (whole <= 0) return record.work.at(at_ns);
+    return before.value + (after.value - before.value) * device_ns(before.at_ns, at_ns) / whole;
+  };
+  return (work_at(window.end_ns) - work_at(window.start_ns)) / window.length_ns();
+}
+
+double growth_share(const Curve& curve, const Window& window) {
+  if (window.length_ns() <= 0 || curve.empty()) return kUnknown;
+  return std::clamp((curve.at(window.end_ns) - curve.at(window.start_ns)) / window.length_ns(), 0.0, 1.0);
+}
+
+std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, const Side& high,
+                           const Side& low, const PhaseRecord& alone_high,
+                           const PhaseRecord& alone_low) {
+  // Together, everything is measured while the high task ran; alone, while the task itself did.
+  const Window window = phase.high ? measured_window(*phase.high, high.warmup)
+                                   : measured_window(*phase.low, low.warmup);
+  std::string reason = phase.stopped_because;
+  if (phase.high && reason.empty()) {
+    const size_t done = measured_lengths_ns(*phase.high, high.warmup).size();
+    const double alone_ns = spread(measured_lengths_ns(*alone_high.high, high.warmup)).mean;
+    if (done < high.iterations_min) {
+      reason = fmt::format("the high task finished {} iterations, {} are needed", done,
+                           high.iterations_min);
+    } else if (!(phase.high->late_p99_ns <= kLateShareMax * alone_ns)) {
+      reason = fmt::format("the player was {} late, more than {:.0f} % of the JCT alone: use a larger "
+                           "--slow-motion", show_ns(phase.high->late_p99_ns), 100 * kLateShareMax);
+    }
+  }
+  std::vector<Row> rows;
+  const auto add = [&](const TaskRecord& record, const TaskRecord& alone, const Side& side,
+                       const char* role) {
+    std::vector<double> lengths;
+    if (&record == (phase.high ? &*phase.high : nullptr) || !phase.high) {
+      lengths = measured_lengths_ns(record, side.warmup);
+    } else {
+      for (const Iteration& one : record.iterations) {
+        if (one.start_ns >= window.start_ns && one.end_ns <= window.end_ns) {
+          lengths.push_back(one.end_ns - one.start_ns);
+        }
+      }
+    }
+    const Spread now = spread(lengths);
+    const Spread before = spread(measured_lengths_ns(alone, side.warmup));
+    const double alone_rate = work_rate(alone, measured_window(alone, side.warmup), alone);
+    Row row;
+    row.policy = policy;
+    row.task = side.task;
+    row.role = role;
+    row.completed = lengths.size();
+    row.jct_ms_mean = now.mean / 1e6;
+    row.p50_ms = now.p50 / 1e6;
+    row.p99_ms = now.p99 / 1e6;
+    row.slowdown_p50 = now.p50 / before.p50;
+    row.slowdown_p99 = now.p99 / before.p99;
+    row.throughput_ratio = work_rate(record, window, alone) / alone_rate;
+    row.device_share = growth_share(record.device_time, window);
+    row.gpu_busy = growth_share(phase.device_busy, window);
+    row.reason = reason;
+    if (row.reason.empty() && !phase.high && row.completed < side.iterations_min) {
+      row.reason = fmt::format("finished {} iterations, {} are needed", row.completed,
+                               side.iterations_min);
+    }
+    row.valid = row.reason.empty();
+    rows.push_back(std::move(row));
+  };
+  if (phase.high) add(*phase.high, *alone_high.high, high, "high");
+  if (phase.low) add(*phase.low, *alone_low.low, low, "low");
+  return rows;
+}
+
+std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
+  std::string text = fmt::format("{}{}; sharing {}", heading.simulated ? "simulated: " : "",
+                                 heading.device, heading.sharing);
+  if (heading.simulated) {
+    text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
+                        heading.control_latency_us);
+  }
+  text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
+                      heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
+  size_t policy_width = 6, task_width = 4;
+  for (const Row& row : rows) {
+    policy_width = std::max(policy_width, row.policy.size());
+    task_width = std::max(task_width, row.task.size());
+  }
+  const auto line = [&](const auto&... cells) {
+    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:>5}  {:>11}  {:>8}  {:>8}  {:>12}  {:>12}  {:>10}  {:>12}  {:>8}",
+                       cells...) + "\n";
+  };
+  text += line("policy", policy_width, "task", task_width, "role", "done", "JCT ms mean", "p50", "p99",
+               "slowdown p50", "slowdown p99", "throughput", "device share", "GPU busy");
+  for (const Row& row : rows) {
+    std::string cells =
+        line(row.policy, policy_width, row.task, task_width, row.role, row.completed,
+             show(row.jct_ms_mean, "{:.3f}"), show(row.p50_ms, "{:.3f}"), show(row.p99_ms, "{:.3f}"),
+             show(row.slowdown_p50, "{:.2f}x"), show(row.slowdown_p99, "{:.2f}x"),
+             show(row.throughput_ratio, "{:.2f}x"), show(100 * row.device_share, "{:.1f} %"),
+             show(100 * row.gpu_busy, "{:.1f} %"));
+    if (!row.valid) {
+      cells.pop_back();
+      cells += fmt::format("  INVALID: {}\n", row.reason);
+    }
+    text += cells;
+  }
+  text += "\nJCT: length of an iteration. Slowdown and throughput: against the same task alone. Device share:\n"
+          "the part of the time in which the task's kernels ran on the device.";
+  text += heading.simulated ? " Times are simulated, unstretched.\n" : "\n";
+  return text;
+}
+
+nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Row& row : rows) {
+    list.push_back({{"policy", row.policy},
+                    {"task", row.task},
+                    {"role", row.role},
+                    {"completed", row.completed},
+                    {"jct_ms_mean", number(row.jct_ms_mean)},
+                    {"p50_ms", number(row.p50_ms)},
+                    {"p99_ms", number(row.p99_ms)},
+                    {"slowdown_p50", number(row.slowdown_p50)},
+                    {"slowdown_p99", number(row.slowdown_p99)},
+                    {"throughput_ratio", number(row.throughput_ratio)},
+                    {"device_share", number(row.device_share)},
+                    {"gpu_busy", number(row.gpu_busy)},
+                    {"valid", row.valid},
+                    {"reason", row.reason}});
+  }
+  return {{"device", heading.device},
+          {"simulated", heading.simulated},
+          {"sharing", heading.sharing},
+          {"slow_motion", heading.slow_motion},
+          {"control_latency_us", heading.control_latency_us},
+          {"player_late_p99_us", number(heading.player_late_p99_us)},
+          {"low_greedy", heading.low_greedy},
+          {"rows", std::move(list)}};
+}
+
+}  // namespace lull::command

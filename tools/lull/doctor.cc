@@ -1,0 +1,89 @@
+// `lull doctor [PROGRAM]`: what on this machine, or in this program, would stop lull from working.
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tools/lull/command.h"
+#include "tools/lull/installed.h"
+#include "tools/lull/machine_check.h"
+#include "tools/lull/program_check.h"
+
+namespace lull::command {
+namespace {
+
+const char* word(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk: return "ok";
+    case Verdict::kWarn: return "warn";
+    case Verdict::kFail: return "fail";
+  }
+  return "?";
+}
+
+// The lines about PROGRAM; a script is examined as its interpreter.
+Findings check_named_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  const auto file = find_program(name, path ? path : "/usr/bin:/bin");
+  if (!file) {
+    return {{Verdict::kFail, "program",
+             fmt::format("'{}' {}", name, file.error() == ENOENT ? "is not found" : "cannot be executed"),
+             "check the name, PATH and its x permission"}};
+  }
+  const auto real = real_executable(*file);
+  if (!real) return {{Verdict::kFail, "program", real.error(), "give the program that runs in the end"}};
+  Findings findings;
+  if (*real != *file) {
+    findings.push_back({Verdict::kOk, "script", fmt::format("{} is run by {}", *file, *real), ""});
+  }
+  for (Finding& finding : check_program(*real)) findings.push_back(std::move(finding));
+  return findings;
+}
+
+}  // namespace
+
+int doctor_main(const Words& words) {
+  if (words.size() == 1 && words[0] == kPreloadProbeWord) return preload_probe();
+  bool as_json = false, simulate = false;
+  std::string socket, program;
+  std::vector<std::string> plugins;
+  CLI::App app("Says what on this machine, or in PROGRAM, would stop lull from working, and how to "
+               "mend it. Exit code 1 when anything fails.", "lull doctor");
+  app.add_option("program", program, "a program to examine (it is not run)");
+  app.add_option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--sim", simulate, "for the simulated GPU: a missing driver is no failure");
+  app.add_flag("--json", as_json, "print the findings as JSON");
+  app.add_option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(app, words)) return *code;
+
+  Findings findings = check_machine(socket.empty() ? default_socket() : socket, simulate);
+  if (!program.empty()) {
+    for (Finding& finding : check_named_program(program)) findings.push_back(std::move(finding));
+  }
+  for (const std::string& plugin : plugins) {
+    for (Finding& finding : check_plugin(plugin)) findings.push_back(std::move(finding));
+  }
+
+  bool failed = false;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    failed |= finding.verdict == Verdict::kFail;
+    if (as_json) {
+      rows.push_back({{"verdict", word(finding.verdict)}, {"check", finding.check},
+                      {"seen", finding.seen}, {"mend", finding.mend}});
+    } else {
+      fmt::print("{:<4}  {:<20}  {}{}{}\n", word(finding.verdict), finding.check, finding.seen,
+                 finding.mend.empty() ? "" : ": ", finding.mend);
+    }
+  }
+  if (as_json) {
+    fmt::print("{}\n", nlohmann::json{{"ok", !failed}, {"findings", rows}}.dump(
+                           2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (failed && !program.empty()) {
+    fmt::print("refused: lull would not work here as it should; see the lines that fail\n");
+  }
+  return failed ? kFailed : kDone;
+}
+
+}  // namespace lull::command

@@ -1,0 +1,41 @@
+#include "tools/lull/launch_environment.h"
+
+#include <fmt/format.h>
+
+namespace lull::command {
+namespace {
+
+// `value` in front of a colon-separated list, unless it is there already.
+void put_in_front(Environment& environment, const char* variable, const std::string& value) {
+  std::string& list = environment[variable];
+  const std::string framed = ":" + list + ":";
+  if (framed.find(":" + value + ":") != std::string::npos) return;
+  list = list.empty() ? value : value + ":" + list;
+}
+
+}  // namespace
+
+Environment launch_environment(Environment environment, const LaunchWishes& wishes,
+                               const Installed& parts) {
+  put_in_front(environment, "LD_PRELOAD", parts.shim);
+  if (wishes.priority) environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
+  if (!wishes.name.empty()) environment["LULL_NAME"] = wishes.name;
+  if (!wishes.job.empty()) environment["LULL_JOB"] = wishes.job;
+  if (wishes.memory_bytes != 0) environment["LULL_MEMORY"] = fmt::format("{}", wishes.memory_bytes);
+  if (!wishes.socket.empty()) environment["LULL_SOCKET"] = wishes.socket;
+  if (wishes.require_coordinator) environment["LULL_REQUIRE_COORDINATOR"] = "1";
+  if (wishes.simulate) {
+    put_in_front(environment, "LD_LIBRARY_PATH", parts.sim_folder);
+    if (!wishes.sharing.empty()) environment["SIMGPU_SHARING"] = wishes.sharing;
+    if (wishes.slow_motion) environment["SIMGPU_SLOW_MOTION"] = fmt::format("{}", *wishes.slow_motion);
+  }
+  if (wishes.has_asan) {
+    std::string& options = environment["ASAN_OPTIONS"];
+    if (options.find("verify_asan_link_order") == std::string::npos) {
+      options += (options.empty() ? "" : ":") + std::string("verify_asan_link_order=0");
+    }
+  }
+  return environment;
+}
+
+}  // namespace lull::command

@@ -1,0 +1,32 @@
+// The environment in which `lull run` starts a program. Pure: the old environment and the wishes
+// in, the new environment out. Called by `lull run`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tools/lull/installed.h"
+
+namespace lull::command {
+
+using Environment = std::map<std::string, std::string>;
+
+struct LaunchWishes {
+  std::optional<int> priority;
+  std::string name;
+  std::string job;
+  uint64_t memory_bytes = 0;  // 0: no limit
+  std::string socket;         // empty: the default
+  bool require_coordinator = false;
+  bool simulate = false;
+  std::string sharing;        // empty: as the device's profile says
+  std::optional<double> slow_motion;
+  bool has_asan = false;      // the program needs libasan
+};
+
+Environment launch_environment(Environment environment, const LaunchWishes& wishes,
+                               const Installed& parts);
+
+}  // namespace lull::command

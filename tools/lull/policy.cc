@@ -1,0 +1,33 @@
+// `lull policy`: shows or changes the running daemon's policy. The daemon knows the names.
+#include <nlohmann/json.hpp>
+
+#include "tools/lull/command.h"
+#include "tools/lull/daemon_link.h"
+#include "tools/lull/installed.h"
+
+namespace lull::command {
+
+int policy_main(const Words& words) {
+  std::vector<std::string> parts;
+  std::string socket;
+  CLI::App app("Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
+               "priority or fikit, with options as key=value.", "lull policy");
+  app.add_option("policy", parts, "name and options, for example: priority in_flight_us=50");
+  app.add_option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(app, words)) return *code;
+  std::string wanted;
+  for (const std::string& part : parts) wanted += (wanted.empty() ? "" : " ") + part;
+  const nlohmann::json question =
+      wanted.empty() ? nlohmann::json{{"op", "status"}}
+                     : nlohmann::json{{"op", "policy"}, {"policy", wanted}};
+  const auto answer = ask_daemon(socket.empty() ? default_socket() : socket, question);
+  if (!answer) {
+    complain("policy: " + answer.error().text);
+    return kFailed;
+  }
+  const auto now = answer->find("policy");
+  fmt::print("{}\n", now != answer->end() && now->is_string() ? now->get<std::string>() : wanted);
+  return kDone;
+}
+
+}  // namespace lull::command

@@ -1,0 +1,135 @@
+// `lull status`: the daemon's own account, as a table or as it came.
+#include <nlohmann/json.hpp>
+
+#include "tools/lull/command.h"
+#include "tools/lull/daemon_link.h"
+#include "tools/lull/installed.h"
+#include "tools/lull/values.h"
+
+namespace lull::command {
+namespace {
+
+using nlohmann::json;
+
+// Fields that a daemon leaves out, or gives as another type, read as the fallback.
+template <typename T>
+T field(const json& object, const char* name, T fallback) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return fallback;
+  try {
+    return found->get<T>();
+  } catch (const json::exception&) {
+    return fallback;
+  }
+}
+const json& list(const json& object, const char* name) {
+  static const json kNone = json::array();
+  const auto found = object.find(name);
+  return found != object.end() && found->is_array() ? *found : kNone;
+}
+
+std::string task_of(const json& status, uint64_t id) {
+  for (const json& client : list(status, "clients")) {
+    if (field<uint64_t>(client, "id", 0) == id) return field<std::string>(client, "task", "?");
+  }
+  return "?";
+}
+
+void print_client(const json& client, const std::string& uuid) {
+  for (const json& device : list(client, "devices")) {
+    if (field<std::string>(device, "uuid", "") != uuid) continue;
+    const auto allowance = field<uint64_t>(device, "memory_allowance_bytes", UINT64_MAX);
+    std::string memory = show_bytes(field<uint64_t>(device, "memory_bytes", 0));
+    if (allowance != UINT64_MAX && allowance != 0) memory += " of " + show_bytes(allowance);
+    fmt::print("  {:>4}  {:<20.20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n",
+               field<uint64_t>(client, "id", 0), field<std::string>(client, "task", "?"),
+               field<int64_t>(client, "pid", 0), priority_name(field(client, "priority", 5)),
+               field<std::string>(device, "gate", "?"), memory,
+               show_ns(field<double>(device, "in_flight_ns", 0)),
+               show_ns(field<double>(device, "device_time_ns", 0)),
+               field<uint64_t>(client, "launches", 0), field<uint64_t>(client, "dropped", 0),
+               show_ns(field<double>(client, "held_ns", 0)));
+  }
+}
+
+void print_held(const json& status, const json& client) {
+  for (const json& held : list(client, "held")) {
+    std::string by;
+    for (const json& id : list(held, "by")) {
+      if (!id.is_number_unsigned()) continue;
+      by += fmt::format("{}{} ({})", by.empty() ? "" : ", ", task_of(status, id.get<uint64_t>()),
+                        id.get<uint64_t>());
+    }
+    fmt::print("        held: thread {} before {} for {}{}{}{}\n", field<uint64_t>(held, "thread", 0),
+               field<std::string>(held, "kernel", "?"),
+               show_ns(1e3 * field<double>(held, "for_us", 0)), by.empty() ? "" : ", by " + by,
+               ": ", field<std::string>(held, "why", "no reason given"));
+  }
+}
+
+void print_status(const json& status) {
+  fmt::print("lulld {} (pid {}), up {:.0f} s, policy: {}\n", field<std::string>(status, "version", "?"),
+             field<int64_t>(status, "pid", 0), field<double>(status, "uptime_s", 0),
+             field<std::string>(status, "policy", "?"));
+  if (field(status, "simulated", false)) {
+    fmt::print("simulated GPU: sharing {}, slow motion {}, control latency {} us\n",
+               field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
+               field<double>(status, "control_latency_us", 0));
+  }
+  if (list(status, "devices").empty()) fmt::print("no client has used a device yet\n");
+  for (const json& device : list(status, "devices")) {
+    const std::string uuid = field<std::string>(device, "uuid", "?");
+    fmt::print("\ndevice {}  {}  {}  {}\n", field<uint64_t>(device, "index", 0), uuid,
+               field<std::string>(device, "name", "?"),
+               show_bytes(field<uint64_t>(device, "total_bytes", 0)));
+    fmt::print("  {:>4}  {:<20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n", "ID",
+               "TASK", "PID", "PRIORITY", "GATE", "MEMORY", "IN FLIGHT", "DEVICE TIME", "LAUNCHES",
+               "DROPPED", "HELD");
+    for (const json& client : list(status, "clients")) {
+      print_client(client, uuid);
+      for (const json& used : list(client, "devices")) {
+        if (field<std::string>(used, "uuid", "") == uuid) {
+          print_held(status, client);
+          break;
+        }
+      }
+    }
+  }
+  bool first = true;
+  for (const json& client : list(status, "clients")) {
+    if (!list(client, "devices").empty()) continue;
+    if (first) fmt::print("\nattached, no device used yet:\n");
+    first = false;
+    fmt::print("  {:>4}  {:<20.20}  {:>8}  {}\n", field<uint64_t>(client, "id", 0),
+               field<std::string>(client, "task", "?"), field<int64_t>(client, "pid", 0),
+               priority_name(field(client, "priority", 5)));
+  }
+  for (const json& notice : list(status, "notices")) {
+    fmt::print("{}notice: {}\n", &notice == &list(status, "notices").front() ? "\n" : "",
+               notice.is_string() ? notice.get<std::string>() : notice.dump());
+  }
+}
+
+}  // namespace
+
+int status_main(const Words& words) {
+  bool as_json = false;
+  std::string socket;
+  CLI::App app("Shows who shares the GPUs, whose gate is closed, and who holds whom.", "lull status");
+  app.add_flag("--json", as_json, "print the daemon's answer as JSON");
+  app.add_option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(app, words)) return *code;
+  const auto answer = ask_daemon(socket.empty() ? default_socket() : socket, {{"op", "status"}});
+  if (!answer) {
+    complain("status: " + answer.error().text);
+    return kFailed;
+  }
+  if (as_json) {
+    fmt::print("{}\n", answer->dump(2, ' ', false, json::error_handler_t::replace));
+  } else {
+    print_status(*answer);
+  }
+  return kDone;
+}
+
+}  // namespace lull::command

@@ -1,0 +1,92 @@
+#include "tools/lull/values.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+namespace lull::command {
+namespace {
+
+constexpr std::pair<const char*, int> kLevels[] = {
+    {"realtime", 0}, {"high", 2}, {"normal", 5}, {"low", 7}, {"idle", 9}};
+constexpr std::string_view kSharing[] = {"time_slice", "mps", "serial"};
+
+}  // namespace
+
+std::expected<uint64_t, std::string> parse_bytes(std::string_view text) {
+  const auto wrong = [&](const char* why) {
+    return std::unexpected(
+        fmt::format("'{}' {}: give bytes, or a number with K, M, G or T, as in 20G", text, why));
+  };
+  double number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number,
+                                             std::chars_format::fixed);
+  if (error != std::errc{} || !std::isfinite(number)) return wrong("is no size");
+  std::string_view unit(rest, static_cast<size_t>(text.data() + text.size() - rest));
+  double factor = 1;
+  if (!unit.empty()) {
+    const size_t power = std::string_view("kmgt").find(static_cast<char>(unit[0] | 0x20));
+    if (power == std::string_view::npos) return wrong("has an unknown unit");
+    const std::string_view tail = unit.substr(1);
+    if (!(tail.empty() || tail == "B" || tail == "b" || tail == "iB")) {
+      return wrong("has an unknown unit");
+    }
+    factor = std::pow(1024.0, static_cast<double>(power + 1));
+  }
+  const double bytes = number * factor;
+  if (bytes < 1) return wrong("is too small");
+  if (bytes >= 0x1p63) return wrong("is too large");
+  return static_cast<uint64_t>(bytes);
+}
+
+std::expected<int, std::string> parse_priority(std::string_view text) {
+  for (const auto& [name, level] : kLevels) {
+    if (text == name) return level;
+  }
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') return text[0] - '0';
+  return std::unexpected(fmt::format(
+      "'{}' is no priority: use 0 (highest) to 9, or realtime, high, normal, low, idle", text));
+}
+
+std::string priority_name(int level) {
+  for (const auto& [name, value] : kLevels) {
+    if (value == level) return name;
+  }
+  return fmt::format("{}", level);
+}
+
+std::expected<uint32_t, std::string> parse_sharing(std::string_view text) {
+  for (uint32_t n = 0; n < std::size(kSharing); ++n) {
+    if (text == kSharing[n]) return n;
+  }
+  return std::unexpected(
+      fmt::format("'{}' is no sharing model: use time_slice, mps or serial", text));
+}
+
+std::string_view sharing_name(uint32_t sharing) {
+  return sharing < std::size(kSharing) ? kSharing[sharing] : "unknown";
+}
+
+std::string show_bytes(uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string show_ns(double ns) {
+  if (!std::isfinite(ns)) return "-";
+  if (ns < 1e3) return fmt::format("{:.0f} ns", ns);
+  if (ns < 1e6) return fmt::format("{:.3g} us", ns / 1e3);
+  if (ns < 1e9) return fmt::format("{:.3g} ms", ns / 1e6);
+  return fmt::format("{:.4g} s", ns / 1e9);
+}
+
+}  // namespace lull::command

@@ -1,0 +1,30 @@
+// Values as a user types and reads them: sizes, priorities, sharing models, lengths of time. Pure.
+//
+// Called by every subcommand. An error is the half line "why: what would be right".
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <string_view>
+
+namespace lull::command {
+
+// "20G", "512M", "1.5g", "64KiB", "1000000": bytes, units of 1024. At least 1.
+std::expected<uint64_t, std::string> parse_bytes(std::string_view text);
+
+// "high" or "2": the level, 0 highest .. 9.
+std::expected<int, std::string> parse_priority(std::string_view text);
+
+// 2 -> "high", 3 -> "3".
+std::string priority_name(int level);
+
+// "time_slice", "mps" or "serial", as the number in a simulated device's file.
+std::expected<uint32_t, std::string> parse_sharing(std::string_view text);
+std::string_view sharing_name(uint32_t sharing);
+
+// 20 GiB -> "20.0 GiB"; 1'234'000 ns -> "1.23 ms".
+std::string show_bytes(uint64_t bytes);
+std::string show_ns(double ns);
+
+}  // namespace lull::command

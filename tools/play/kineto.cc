@@ -1,0 +1,572 @@
+#include "tools/play/kineto.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace lull::play {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxKeptEvents = 20'000'000;
+constexpr double kMaxTimestampUs = 9e15;
+
+enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync };
+
+Category category_of(std::string_view name) {
+  if (name == "cuda_runtime" || name == "cuda_driver") return Category::HostCall;
+  if (name == "kernel") return Category::Kernel;
+  if (name == "gpu_memcpy") return Category::Copy;
+  if (name == "gpu_memset") return Category::Memset;
+  if (name == "cuda_sync") return Category::Sync;
+  return Category::None;
+}
+
+// One event of the file while it is being read; timestamps as the file has them, in us.
+struct Event {
+  Category category = Category::None;
+  bool complete = false;  // ph "X"
+  bool has_start = false, has_correlation = false;
+  double start_us = 0, length_us = 0;
+  int64_t thread = 0, stream = -1, wait_on_stream = -1;
+  uint64_t correlation = 0, bytes = 0;
+  uint32_t shared_bytes = 0;
+  std::string name;
+  uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+};
+
+struct KeptEvent {
+  double start_us, length_us;
+  int64_t thread, stream, wait_on_stream;
+  uint64_t correlation, bytes;
+  uint32_t name, shared_bytes;
+  Extent grid, block;
+  Category category;
+};
+
+uint32_t clamp_u32(double value) {
+  return value <= 0 ? 0 : static_cast<uint32_t>(std::min(value, 4294967295.0));
+}
+
+// SAX handler: keeps what kineto.h names, skips the rest without building it.
+//   { "traceEvents": [ { "ph": .., "args": { "grid": [..] } } ] }   or the bare list
+class TraceHandler : public nlohmann::json_sax<Json> {
+ public:
+  std::vector<KeptEvent> kept;
+  std::vector<std::string> names;
+  bool found_list = false;
+  std::string failure;
+
+  bool null() override { return scalar_done(); }
+  bool boolean(bool) override { return scalar_done(); }
+  bool number_integer(number_integer_t value) override {
+    if (value < 0) return integer(value, 0);
+    return integer(value, static_cast<uint64_t>(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return integer(static_cast<int64_t>(value), value);
+  }
+  bool number_float(number_float_t value, const string_t&) override { return number(value); }
+  bool string(string_t& value) override {
+    if (at_event()) {
+      if (key_ == "ph") event_.complete = value == "X";
+      else if (key_ == "cat") event_.category = category_of(value);
+      else if (key_ == "name") event_.name = std::move(value);
+    }
+    return scalar_done();
+  }
+  bool binary(binary_t&) override { return scalar_done(); }
+  bool start_object(size_t) override {
+    ++depth_;
+    if (in_list_ && depth_ == list_depth_ + 1) event_ = Event();
+    if (in_list_ && depth_ == list_depth_ + 2) in_args_ = key_ == "args";
+    return true;
+  }
+  bool end_object() override {
+    if (in_list_ && depth_ == list_depth_ + 1) keep();
+    if (in_list_ && depth_ == list_depth_ + 2) in_args_ = false;
+    --depth_;
+    return failure.empty();
+  }
+  bool start_array(size_t) override {
+    ++depth_;
+    if (!in_list_ && !found_list && (depth_ == 1 || (depth_ == 2 && key_ == "traceEvents"))) {
+      in_list_ = found_list = true;
+      list_depth_ = depth_;
+    }
+    index_ = 0;
+    return true;
+  }
+  bool end_array() override {
+    if (in_list_ && depth_ == list_depth_) in_list_ = false;
+    --depth_;
+    return true;
+  }
+  bool key(string_t& value) override {
+    if (in_list_ && depth_ == list_depth_ + 2 && in_args_) arg_key_ = value;
+    else if (!in_list_ || depth_ == list_depth_ + 1) key_ = value;
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error)
+      override {
+    const std::string_view what = error.what();
+    const bool cut = what.find("unexpected end of input") != std::string_view::npos ||
+                     what.find("missing closing quote") != std::string_view::npos;
+    failure = fmt::format("it is {} at byte {}", cut ? "cut off" : "not JSON", position);
+    return false;
+  }
+
+ private:
+  bool at_event() const { return in_list_ && depth_ == list_depth_ + 1; }
+  bool at_args() const { return in_list_ && in_args_ && depth_ == list_depth_ + 2; }
+  bool at_args_list() const { return in_list_ && in_args_ && depth_ == list_depth_ + 3; }
+  bool scalar_done() {
+    if (at_args_list()) ++index_;
+    return true;
+  }
+
+  bool integer(int64_t value, uint64_t positive) {
+    if (at_event()) {
+      if (key_ == "tid") event_.thread = value;
+    } else if (at_args()) {
+      if (arg_key_ == "correlation") {
+        event_.correlation = positive;
+        event_.has_correlation = true;
+        return true;
+      }
+      if (arg_key_ == "stream") event_.stream = value;
+      else if (arg_key_ == "wait_on_stream") event_.wait_on_stream = value;
+      else if (arg_key_ == "bytes") event_.bytes = positive;
+    }
+    return number(static_cast<double>(value));
+  }
+  bool number(double value) {
+    if (at_event()) {
+      if (key_ == "ts") {
+        event_.start_us = value;
+        event_.has_start = true;
+      } else if (key_ == "dur") {
+        event_.length_us = value;
+      }
+    } else if (at_args()) {
+      if (arg_key_ == "shared memory") event_.shared_bytes = clamp_u32(value);
+    } else if (at_args_list() && index_ < 3) {
+      if (arg_key_ == "grid") event_.grid[index_] = clamp_u32(value);
+      else if (arg_key_ == "block") event_.block[index_] = clamp_u32(value);
+    }
+    return scalar_done();
+  }
+
+  void keep() {
+    const Event& e = event_;
+    if (e.category == Category::None || !e.complete || !e.has_correlation) return;
+    if (!e.has_start || !(e.length_us >= 0) || !(std::fabs(e.start_us) <= kMaxTimestampUs) ||
+        e.length_us * 1e3 > static_cast<double>(kMaxTimeNs)) {
+      failure = fmt::format("the event \"{}\" (number {} of its kind) has no sensible ts and dur: "
+                            "give a recording with times in us",
+                            e.name.substr(0, 60), kept.size());
+      return;
+    }
+    if (kept.size() >= kMaxKeptEvents) {
+      failure = fmt::format("it holds more than {} CUDA events: record fewer steps", kMaxKeptEvents);
+      return;
+    }
+    KeptEvent k{};
+    k.start_us = e.start_us, k.length_us = e.length_us;
+    k.thread = e.thread, k.stream = e.stream, k.wait_on_stream = e.wait_on_stream;
+    k.correlation = e.correlation, k.bytes = e.bytes, k.shared_bytes = e.shared_bytes;
+    k.grid = {e.grid[0], e.grid[1], e.grid[2]};
+    k.block = {e.block[0], e.block[1], e.block[2]};
+    k.category = e.category;
+    const auto [found, added] = name_index_.try_emplace(e.name, static_cast<uint32_t>(names.size()));
+    if (added) names.push_back(e.name);
+    k.name = found->second;
+    kept.push_back(k);
+  }
+
+  int depth_ = 0, list_depth_ = 0;
+  bool in_list_ = false, in_args_ = false;
+  size_t index_ = 0;
+  std::string key_, arg_key_;
+  Event event_;
+  std::unordered_map<std::string, uint32_t> name_index_;
+};
+
+int64_t quantile(std::vector<int64_t>& values, double q) {
+  if (values.empty()) return 0;
+  const size_t at = std::min(values.size() - 1,
+                             static_cast<size_t>(q * static_cast<double>(values.size())));
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(at), values.end());
+  return values[at];
+}
+
+enum class CallKind : uint8_t { Other, Work, StreamSync, DeviceSync, EventWait };
+
+CallKind kind_by_name(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  if (has("StreamSynchronize") || has("EventSynchronize")) return CallKind::StreamSync;
+  if (has("DeviceSynchronize") || has("CtxSynchronize") || has("ThreadSynchronize")) {
+    return CallKind::DeviceSync;
+  }
+  if (has("StreamWaitEvent")) return CallKind::EventWait;
+  if (has("Launch") || has("Memcpy") || has("Memset")) return CallKind::Work;
+  return CallKind::Other;
+}
+
+class Importer {
+ public:
+  Importer(const KinetoTrace& trace, Import& out) : trace_(trace), out_(out) {}
+
+  std::expected<void, std::string> run(Unmatched unmatched) {
+    match();
+    if (first_call_ == trace_.calls.size()) {
+      return std::unexpected("none of its device operations has a host call: record with "
+                             "ProfilerActivity.CPU and ProfilerActivity.CUDA together");
+    }
+    if (unmatched == Unmatched::IssueFirst) {
+      for (const auto& op : trace_.device) {
+        if (!call_of_.contains(op.correlation)) emit(op, 0, 0);
+      }
+    } else {
+      out_.cropped = unmatched_;
+    }
+    host_ns_ = trace_.calls[first_call_].start_ns;
+    for (size_t i = first_call_; i < trace_.calls.size(); ++i) replay_call(i);
+    close_iteration(out_.workload);
+    out_.workload.streams = std::max<uint32_t>(1, static_cast<uint32_t>(streams_.size()));
+    if (streams_.size() > kMaxStreams) {
+      return std::unexpected(fmt::format("it uses {} streams: at most {}", streams_.size(),
+                                         kMaxStreams));
+    }
+    if (out_.workload.ops.size() > kMaxOps) {
+      return std::unexpected(fmt::format("it holds {} operations: at most {}, record fewer steps",
+                                         out_.workload.ops.size(), kMaxOps));
+    }
+    // One event for each stream that is waited for is enough: a wait takes the event's last record.
+    out_.workload.events = any_wait_ ? out_.workload.streams : 0;
+    out_.recorded_ns = std::max(last_end_ns_, host_ns_) - trace_.calls[first_call_].start_ns;
+    return {};
+  }
+
+ private:
+  void match() {
+    for (size_t i = 0; i < trace_.calls.size(); ++i) {
+      call_of_.try_emplace(trace_.calls[i].correlation, i);
+    }
+    first_call_ = trace_.calls.size();
+    for (size_t i = 0; i < trace_.device.size(); ++i) {
+      const auto found = call_of_.find(trace_.device[i].correlation);
+      if (found == call_of_.end()) {
+        ++unmatched_;
+        continue;
+      }
+      work_of_[found->second].push_back(i);
+      first_call_ = std::min(first_call_, found->second);
+    }
+  }
+
+  uint32_t stream_index(int64_t stream) {
+    return streams_.try_emplace(stream, static_cast<uint32_t>(streams_.size())).first->second;
+  }
+
+  // Counted from the end of all replayed calls so far.
+  uint64_t pause_before(const TracedCall& call) {
+    return call.start_ns > host_ns_ ? static_cast<uint64_t>(call.start_ns - host_ns_) : 0;
+  }
+  // The part of an asynchronous call that no earlier call covers.
+  uint64_t own_length(const TracedCall& call) const {
+    const int64_t from = std::max(call.start_ns, host_ns_);
+    return call.end_ns > from ? static_cast<uint64_t>(call.end_ns - from) : 0;
+  }
+
+  void replay_call(size_t index) {
+    const TracedCall& call = trace_.calls[index];
+    const auto work = work_of_.find(index);
+    const std::string_view name = trace_.names[call.name];
+    const CallKind kind = kind_by_name(name);
+    if (work != work_of_.end()) {
+      replay_work(call, name, work->second);
+    } else if (kind == CallKind::StreamSync || kind == CallKind::DeviceSync) {
+      Op op;
+      op.kind = kind == CallKind::DeviceSync ? OpKind::DeviceSync : OpKind::StreamSync;
+      if (kind == CallKind::StreamSync) op.stream = stream_of_sync(call);
+      op.pause_ns = pause_before(call);
+      out_.workload.ops.push_back(op);
+      host_ns_ = std::max(host_ns_, call.end_ns);
+    } else if (kind == CallKind::EventWait) {
+      replay_wait(index);
+    } else if (kind == CallKind::Work) {
+      ++out_.calls_without_work;
+    }
+  }
+
+  void replay_work(const TracedCall& call, std::string_view name, const std::vector<size_t>& work) {
+    const bool copy_call = name.find("emcpy") != std::string_view::npos;
+    const bool synchronous = copy_call && name.find("Async") == std::string_view::npos;
+    bool waits = synchronous;
+    for (const size_t at : work) waits |= is_pageable(trace_.device[at]);
+    const uint64_t pause = pause_before(call);
+    const uint64_t length = waits ? 0 : own_length(call);
+    host_ns_ = std::max(host_ns_, call.end_ns);
+    for (size_t i = 0; i < work.size(); ++i) {
+      const TracedDeviceOp& op = trace_.device[work[i]];
+      emit(op, i == 0 ? pause : 0, i + 1 == work.size() ? length : 0);
+      thread_stream_[call.thread] = op.stream;
+      last_on_stream_[op.stream] = work[i];
+    }
+    if (synchronous) {
+      Op sync;
+      sync.kind = OpKind::StreamSync;
+      sync.stream = stream_index(trace_.device[work.back()].stream);
+      out_.workload.ops.push_back(sync);
+    }
+  }
+
+  bool is_pageable(const TracedDeviceOp& op) const {
+    return op.work == DeviceWork::Copy &&
+           trace_.names[op.name].find("Pageable") != std::string::npos;
+  }
+
+  void emit(const TracedDeviceOp& traced, uint64_t pause_ns, uint64_t call_ns) {
+    Op op;
+    op.stream = stream_index(traced.stream);
+    op.pause_ns = pause_ns;
+    op.call_ns = call_ns;
+    const auto length = static_cast<uint64_t>(std::max<int64_t>(1, traced.end_ns - traced.start_ns));
+    if (traced.work == DeviceWork::Kernel) {
+      op.kind = OpKind::Launch;
+      op.kernel = kernel_index(traced);
+      op.duration_ns = length;
+    } else {
+      op.bytes = std::clamp<uint64_t>(traced.bytes, 1, kMaxCopyBytes);
+      op.recorded_ns = length;
+      if (traced.work == DeviceWork::Memset) {
+        op.kind = OpKind::Memset;
+      } else {
+        const std::string& name = trace_.names[traced.name];
+        if (name.find("HtoD") != std::string::npos) op.kind = OpKind::CopyToDevice;
+        else if (name.find("DtoH") != std::string::npos) op.kind = OpKind::CopyToHost;
+        else op.kind = OpKind::CopyOnDevice;
+        op.pageable = op.kind != OpKind::CopyOnDevice && is_pageable(traced);
+      }
+    }
+    out_.workload.ops.push_back(op);
+    last_end_ns_ = std::max(last_end_ns_, traced.end_ns);
+  }
+
+  uint32_t kernel_index(const TracedDeviceOp& op) {
+    Kernel kernel;
+    kernel.name = trace_.names[op.name].substr(0, kMaxKernelNameChars);
+    for (char& c : kernel.name) {
+      if (static_cast<unsigned char>(c) < 32) c = ' ';
+    }
+    if (kernel.name.empty()) kernel.name = "unnamed";
+    kernel.grid = {std::clamp(op.grid.x, 1u, 2147483647u), std::clamp(op.grid.y, 1u, 65535u),
+                   std::clamp(op.grid.z, 1u, 65535u)};
+    kernel.block = {std::clamp(op.block.x, 1u, 1024u), std::clamp(op.block.y, 1u, 1024u),
+                    std::clamp(op.block.z, 1u, 64u)};
+    if (uint64_t{kernel.block.x} * kernel.block.y * kernel.block.z > 1024) {
+      kernel.block.z = 1;
+      kernel.block.y = std::max(1u, 1024 / kernel.block.x);
+    }
+    kernel.shared_bytes = std::min(op.shared_bytes, kMaxSharedBytes);
+    const KernelKey key{op.name,      kernel.grid.x,  kernel.grid.y,  kernel.grid.z,
+                        kernel.block.x, kernel.block.y, kernel.block.z, kernel.shared_bytes};
+    const auto [found, added] =
+        kernels_.try_emplace(key, static_cast<uint32_t>(out_.workload.kernels.size()));
+    if (added) out_.workload.kernels.push_back(std::move(kernel));
+    return found->second;
+  }
+
+  uint32_t stream_of_sync(const TracedCall& call) {
+    if (call.stream >= 0 && streams_.contains(call.stream)) return streams_[call.stream];
+    const auto used = thread_stream_.find(call.thread);
+    return used != thread_stream_.end() ? stream_index(used->second) : 0;
+  }
+
+  void replay_wait(size_t index) {
+    const TracedCall& call = trace_.calls[index];
+    int64_t waiting = call.stream, waited_for = call.wait_on_stream;
+    if (waiting < 0 || waited_for < 0) {
+      const TracedDeviceOp* next = next_work_of_thread(index);
+      if (next == nullptr) return;
+      waiting = next->stream;
+      int64_t latest_ns = std::numeric_limits<int64_t>::min();
+      for (const auto& [stream, at] : last_on_stream_) {
+        const TracedDeviceOp& last = trace_.device[at];
+        if (stream == waiting || last.end_ns > next->start_ns || last.end_ns <= latest_ns) continue;
+        latest_ns = last.end_ns;
+        waited_for = stream;
+      }
+      if (waited_for < 0) return;
+      ++out_.guessed_waits;
+    }
+    if (waiting == waited_for || !last_on_stream_.contains(waited_for)) return;
+    any_wait_ = true;
+    Op record;
+    record.kind = OpKind::EventRecord;
+    record.stream = record.event = stream_index(waited_for);
+    record.pause_ns = pause_before(call);
+    out_.workload.ops.push_back(record);
+    Op wait;
+    wait.kind = OpKind::EventWait;
+    wait.stream = stream_index(waiting);
+    wait.event = record.event;
+    wait.call_ns = own_length(call);
+    out_.workload.ops.push_back(wait);
+    host_ns_ = std::max(host_ns_, call.end_ns);
+  }
+
+  const TracedDeviceOp* next_work_of_thread(size_t index) const {
+    for (size_t i = index + 1; i < trace_.calls.size(); ++i) {
+      if (trace_.calls[i].thread != trace_.calls[index].thread) continue;
+      const auto work = work_of_.find(i);
+      if (work != work_of_.end()) return &trace_.device[work->second.front()];
+    }
+    return nullptr;
+  }
+
+  using KernelKey = std::array<uint32_t, 8>;
+  const KinetoTrace& trace_;
+  Import& out_;
+  std::unordered_map<uint64_t, size_t> call_of_;                // correlation -> call
+  std::unordered_map<size_t, std::vector<size_t>> work_of_;     // call -> device operations
+  std::map<int64_t, uint32_t> streams_;                         // as recorded -> index
+  std::unordered_map<int64_t, int64_t> thread_stream_;          // host thread -> stream used last
+  std::map<int64_t, size_t> last_on_stream_;                    // stream -> operation issued last
+  std::map<KernelKey, uint32_t> kernels_;
+  size_t first_call_ = 0;
+  uint64_t unmatched_ = 0;
+  bool any_wait_ = false;
+  int64_t host_ns_ = 0;      // end of all calls so far
+  int64_t last_end_ns_ = 0;  // end of the last emitted device operation
+};
+
+}  // namespace
+
+std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
+  TraceHandler handler;
+  const bool whole = Json::sax_parse(source.begin(), source.end(), &handler,
+                                     nlohmann::detail::input_format_t::json, /*strict=*/true);
+  if (!source.error().empty()) {
+    return std::unexpected(source.error() + ": copy or record it again");
+  }
+  if (!whole) {
+    const std::string why = handler.failure.empty() ? "it is not JSON" : handler.failure;
+    return std::unexpected(why.find(": ") != std::string::npos
+                               ? why
+                               : why + ": give a whole workload or PyTorch profiler trace");
+  }
+  if (!handler.found_list) {
+    return std::unexpected("it has neither \"lull_workload\" nor \"traceEvents\": give a workload "
+                           "(examples/workloads/README.md) or a PyTorch profiler trace");
+  }
+  double base_us = std::numeric_limits<double>::max();
+  for (const auto& k : handler.kept) base_us = std::min(base_us, k.start_us);
+  const auto relative_ns = [&](double us) { return std::llround((us - base_us) * 1e3); };
+
+  KinetoTrace trace;
+  trace.names = std::move(handler.names);
+  std::unordered_map<uint64_t, const KeptEvent*> syncs;
+  for (const auto& k : handler.kept) {
+    const int64_t start_ns = relative_ns(k.start_us);
+    const int64_t end_ns = start_ns + std::llround(k.length_us * 1e3);
+    if (k.category == Category::Sync) {
+      syncs[k.correlation] = &k;
+    } else if (k.category == Category::HostCall) {
+      TracedCall call;
+      call.start_ns = start_ns, call.end_ns = end_ns;
+      call.thread = k.thread, call.correlation = k.correlation, call.name = k.name;
+      trace.calls.push_back(call);
+    } else {
+      TracedDeviceOp op;
+      op.work = k.category == Category::Kernel ? DeviceWork::Kernel
+                : k.category == Category::Copy ? DeviceWork::Copy
+                                               : DeviceWork::Memset;
+      op.start_ns = start_ns, op.end_ns = end_ns, op.stream = k.stream;
+      op.correlation = k.correlation, op.bytes = k.bytes, op.name = k.name;
+      op.shared_bytes = k.shared_bytes, op.grid = k.grid, op.block = k.block;
+      trace.device.push_back(op);
+    }
+  }
+  for (auto& call : trace.calls) {
+    const auto sync = syncs.find(call.correlation);
+    if (sync == syncs.end()) continue;
+    call.stream = sync->second->stream;
+    call.wait_on_stream = sync->second->wait_on_stream;
+  }
+  const auto by_start = [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; };
+  std::stable_sort(trace.calls.begin(), trace.calls.end(), by_start);
+  std::stable_sort(trace.device.begin(), trace.device.end(), by_start);
+  if (trace.device.empty()) {
+    return std::unexpected("it records no work on a GPU: record with ProfilerActivity.CUDA");
+  }
+  return trace;
+}
+
+std::expected<KinetoTrace, std::string> read_kineto_file(const std::string& path) {
+  auto source = TextSource::open(path);
+  if (!source) return std::unexpected(source.error());
+  return read_kineto(**source);
+}
+
+TraceSummary summarize(const KinetoTrace& trace) {
+  TraceSummary sum;
+  std::unordered_map<uint64_t, bool> calls;
+  for (const auto& call : trace.calls) calls[call.correlation] = true;
+  std::map<int64_t, bool> streams;
+  std::vector<int64_t> lengths, gaps;
+  int64_t busy_from = 0, busy_until = 0, first = 0, last = 0;
+  for (const auto& op : trace.device) {
+    ++sum.operations;
+    ++(op.work == DeviceWork::Kernel ? sum.kernels
+       : op.work == DeviceWork::Copy ? sum.copies
+                                     : sum.memsets);
+    sum.with_call += calls.contains(op.correlation) ? 1 : 0;
+    streams[op.stream] = true;
+    lengths.push_back(op.end_ns - op.start_ns);
+    sum.work_ns += op.end_ns - op.start_ns;
+    if (sum.operations == 1) {
+      first = busy_from = op.start_ns;
+      busy_until = op.end_ns;
+    } else if (op.start_ns > busy_until) {
+      gaps.push_back(op.start_ns - busy_until);
+      sum.busy_ns += busy_until - busy_from;
+      busy_from = op.start_ns;
+      busy_until = op.end_ns;
+    } else {
+      busy_until = std::max(busy_until, op.end_ns);
+    }
+    last = std::max(last, op.end_ns);
+  }
+  sum.busy_ns += busy_until - busy_from;
+  sum.span_ns = last - first;
+  sum.streams = streams.size();
+  sum.operation_p50_ns = quantile(lengths, 0.5);
+  sum.operation_p90_ns = quantile(lengths, 0.9);
+  sum.operation_max_ns = quantile(lengths, 1.0);
+  sum.gap_p50_ns = quantile(gaps, 0.5);
+  sum.gap_p90_ns = quantile(gaps, 0.9);
+  sum.gap_max_ns = quantile(gaps, 1.0);
+  return sum;
+}
+
+std::expected<Import, std::string> import_kineto(const KinetoTrace& trace, const std::string& name,
+                                                 Unmatched unmatched) {
+  Import import;
+  import.workload.name = name;
+  import.workload.kind = "other";
+  if (auto done = Importer(trace, import).run(unmatched); !done) {
+    return std::unexpected(done.error());
+  }
+  return import;
+}
+
+}  // namespace lull::play

@@ -1,0 +1,41 @@
+// load_workload: tells workloads from traces by what the file begins with.
+#include <string_view>
+
+#include "tools/play/kineto.h"
+#include "tools/play/text_source.h"
+#include "tools/play/workload.h"
+
+namespace lull::play {
+namespace {
+
+constexpr size_t kMaxWorkloadBytes = 64 << 20;
+
+std::string stem_of(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  for (const std::string_view ending : {".gz", ".json", ".pt.trace"}) {
+    if (name.size() > ending.size() && name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  return name.substr(0, 200);
+}
+
+}  // namespace
+
+std::expected<Workload, std::string> load_workload(const std::string& path) {
+  const std::string failed = "cannot read " + path + ": ";
+  auto source = TextSource::open(path);
+  if (!source) {
+    return std::unexpected(failed + source.error() + ": give a workload or a PyTorch profiler trace");
+  }
+  if ((*source)->buffered().find("\"lull_workload\"") != std::string_view::npos) {
+    const auto text = (*source)->read_all(kMaxWorkloadBytes);
+    if (!text) return std::unexpected(failed + text.error() + ": give a whole workload");
+    return parse_workload(*text, path);
+  }
+  const auto trace = read_kineto(**source);
+  if (!trace) return std::unexpected(failed + trace.error());
+  auto import = import_kineto(*trace, stem_of(path));
+  if (!import) return std::unexpected(failed + import.error());
+  return std::move(import->workload);
+}
+
+}  // namespace lull::play

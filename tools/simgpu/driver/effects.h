@@ -1,0 +1,68 @@
+// What finished work does to memory and to the program. The device says when an op is complete;
+// this process keeps, by token, what that means (a copy, a memset, a value, an event's time, a host
+// function) and does it in the order of completion.
+//
+//   submit (any thread): token -> action            service thread: sleep until something is due,
+//   pump (any thread that synchronises or asks): ->   pump, run host functions, poll value waits
+//        collect, apply in order
+//
+// Host functions run on the service thread only and with no lock held. Locks: `apply_` (held while
+// actions run) then `table_`; actions take no lock of the API layer, so a thread that holds it may pump.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+
+#include "tools/simgpu/device/device.h"
+
+namespace simgpu::driver {
+
+struct Action {
+  // On completion of an ordinary op.
+  std::function<void(const Completion&)> apply;
+  // Value waits: true when the memory has the awaited value.
+  std::function<bool()> satisfied;
+  // Host functions.
+  std::function<void()> call;
+};
+
+class Effects {
+ public:
+  explicit Effects(Device& device) : device_(device) {}
+  // Starts the service thread; once.
+  void start();
+  // Keeps the action, submits the op with its token. Waits while the context's ring is full.
+  std::expected<Seq, Status> submit(StreamId stream, Op op, Action action = {});
+  // Applies everything that has completed by now; on return it has been applied, by whomever.
+  void pump();
+  // Sleeps until the point is complete, then pumps.
+  void wait(OpPoint point);
+  void wait(const std::vector<OpPoint>& points);
+  bool is_complete(OpPoint point);
+  // The actions of a destroyed context never happen.
+  void forget(ContextId context);
+  // True on the service thread while it runs a host function.
+  static bool in_host_function();
+
+ private:
+  struct Pending {
+    ContextId context;
+    Action action;
+  };
+  [[noreturn]] void serve();
+  void pump_locked();
+
+  Device& device_;
+  std::atomic<uint64_t> next_token_{1};
+  std::mutex apply_;
+  std::mutex table_;
+  std::unordered_map<uint64_t, Pending> pending_;
+  Collected collected_;                       // under apply_
+  std::vector<ReachedWait> host_functions_;   // under apply_
+  bool value_waits_ = false;                  // under apply_: some are reached and unsatisfied
+  bool service_polls_ = false;                // under apply_: the service thread looks at them
+};
+
+}  // namespace simgpu::driver

@@ -1,0 +1,488 @@
+#include "tools/simgpu/driver/work.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tools/simgpu/driver/graph.h"
+#include "tools/simgpu/driver/module.h"
+
+namespace simgpu::driver {
+namespace {
+
+void copy_rows(const CopyShape& shape, const uint8_t* source) {
+  auto* target = reinterpret_cast<uint8_t*>(shape.target);
+  for (uint64_t z = 0; z < shape.depth; ++z) {
+    for (uint64_t y = 0; y < shape.height; ++y) {
+      std::memmove(target + z * shape.target_slice_bytes + y * shape.target_pitch_bytes,
+                   source + z * shape.source_slice_bytes + y * shape.source_pitch_bytes,
+                   shape.width_bytes);
+    }
+  }
+}
+
+void set_rows(const CUDA_MEMSET_NODE_PARAMS& set) {
+  for (size_t y = 0; y < set.height; ++y) {
+    auto* row = reinterpret_cast<uint8_t*>(set.dst) + y * set.pitch;
+    if (set.elementSize == 1) {
+      std::memset(row, static_cast<int>(set.value & 0xff), set.width);
+    } else if (set.elementSize == 2) {
+      std::fill_n(reinterpret_cast<uint16_t*>(row), set.width, static_cast<uint16_t>(set.value));
+    } else {
+      std::fill_n(reinterpret_cast<uint32_t*>(row), set.width, set.value);
+    }
+  }
+}
+
+// Pairs with whatever the program reads its own memory by; release, as the device's write is.
+void write_value(const CUstreamBatchMemOpParams& operation) {
+  const auto& write = operation.writeValue;
+  if (operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(write.address), write.value64, __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(reinterpret_cast<uint32_t*>(write.address), write.value, __ATOMIC_RELEASE);
+  }
+}
+
+bool value_reached(const CUstreamBatchMemOpParams& operation) {
+  const auto& wait = operation.waitValue;
+  const bool wide = operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  const uint64_t now =
+      wide ? __atomic_load_n(reinterpret_cast<const uint64_t*>(wait.address), __ATOMIC_ACQUIRE)
+           : __atomic_load_n(reinterpret_cast<const uint32_t*>(wait.address), __ATOMIC_ACQUIRE);
+  const uint64_t wanted = wide ? wait.value64 : wait.value;
+  switch (wait.flags & 3) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return wide ? static_cast<int64_t>(now - wanted) >= 0
+                  : static_cast<int32_t>(static_cast<uint32_t>(now) - wait.value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ: return now == wanted;
+    case CU_STREAM_WAIT_VALUE_AND: return (now & wanted) != 0;
+    default: return wide ? ~(now | wanted) != 0 : static_cast<uint32_t>(~(now | wanted)) != 0;
+  }
+}
+
+std::optional<uint64_t> spin_ns_of(const KernelWork& kernel) {
+  const int index = kernel.function->kernel->spin_parameter;
+  if (index < 0) return std::nullopt;
+  const ImageParameter& parameter = kernel.function->kernel->parameters[index];
+  if (parameter.offset_bytes + sizeof(uint64_t) > kernel.arguments.size()) return std::nullopt;
+  uint64_t value;
+  std::memcpy(&value, kernel.arguments.data() + parameter.offset_bytes, sizeof value);
+  return value;
+}
+
+struct Submitter {
+  State& state;
+  Context& context;
+  StreamId lane;
+  std::vector<OpPoint> waits;
+
+  using Result = std::expected<OpPoint, CUresult>;
+  Result op(const Op& op_, Action action = {}) {
+    auto point = submit_op(state, lane, op_, std::move(waits), std::move(action));
+    waits.clear();
+    return point;
+  }
+
+  Result operator()(const EmptyWork&) { return op({.kind = OpKind::kMarker}); }
+
+  Result operator()(const KernelWork& kernel) {
+    KernelLaunch launch;
+    launch.name = kernel.function->kernel->name;
+    std::copy_n(kernel.grid, 3, launch.grid);
+    std::copy_n(kernel.block, 3, launch.block);
+    launch.shared_bytes = kernel.shared_bytes + kernel.function->kernel->static_shared_bytes;
+    launch.spin_ns = spin_ns_of(kernel);
+    const KernelCost cost = kernel_cost(state.profile(context.device), launch);
+    Op launched{.kind = OpKind::kKernel, .duration_ns = cost.duration_ns, .sm_demand = cost.sm_demand};
+    return op(launched);
+  }
+
+  Result operator()(const CopyWork& copy) {
+    Op copied{.kind = copy.direction, .bytes = copy.shape.bytes(), .pageable = copy.pageable};
+    return op(copied, {.apply = [shape = copy.shape, staged = copy.staged](const Completion&) {
+                copy_rows(shape, staged ? staged->data()
+                                        : reinterpret_cast<const uint8_t*>(shape.source));
+              }});
+  }
+
+  Result operator()(const SetWork& set) {
+    Op filled{.kind = OpKind::kMemset,
+              .bytes = set.description.width * set.description.height * set.description.elementSize};
+    return op(filled, {.apply = [description = set.description](const Completion&) {
+                set_rows(description);
+              }});
+  }
+
+  Result operator()(const HostWork& host) {
+    return op({.kind = OpKind::kHostFunction}, {.call = [host] {
+                if (host.callback != nullptr) {
+                  host.callback(host.stream, CUDA_SUCCESS, host.user_data);
+                } else {
+                  host.function(host.user_data);
+                }
+              }});
+  }
+
+  Result operator()(const RecordWork& record) {
+    auto recording = std::make_shared<Recording>();
+    recording->timed = record.event->timed();
+    Action action;
+    if (recording->timed) {
+      action.apply = [recording](const Completion& completion) {
+        recording->at_ns.store(completion.completed_ns, std::memory_order_relaxed);
+        // Pairs with the acquire of those who ask for the event's time.
+        recording->complete.store(true, std::memory_order_release);
+      };
+    }
+    auto point = op({.kind = OpKind::kEventRecord}, std::move(action));
+    if (!point) return point;
+    recording->point = *point;
+    record.event->recording = std::move(recording);
+    record.event->capture.reset();
+    record.event->captured.clear();
+    return point;
+  }
+
+  Result operator()(const WaitWork& wait) {
+    if (wait.event->recording) waits.push_back(wait.event->recording->point);
+    return op({.kind = OpKind::kMarker});
+  }
+
+  Result operator()(const ValueWork& values) {
+    Result last = std::unexpected(CUDA_ERROR_INVALID_VALUE);
+    for (const CUstreamBatchMemOpParams& operation : values.operations) {
+      switch (operation.operation) {
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+          last = op({.kind = OpKind::kWriteValue},
+                    {.apply = [operation](const Completion&) { write_value(operation); }});
+          break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+          last = op({.kind = OpKind::kWaitValue},
+                    {.satisfied = [operation] { return value_reached(operation); }});
+          break;
+        default: last = op({.kind = OpKind::kMarker}); break;
+      }
+      if (!last) return last;
+    }
+    return last;
+  }
+
+  Result operator()(const ChildWork& child) {
+    std::vector<StreamId> no_branches;
+    return submit_graph(state, context, *child.graph, lane, std::move(waits), no_branches);
+  }
+
+  // The memory of an allocation node is there as long as its graph.
+  Result operator()(const AllocWork&) { return op({.kind = OpKind::kMarker}); }
+  Result operator()(const FreeWork&) { return op({.kind = OpKind::kMarker}); }
+};
+
+}  // namespace
+
+void KernelWork::point_to_arguments() {
+  argument_pointers.clear();
+  if (!function) return;
+  for (const ImageParameter& parameter : function->kernel->parameters) {
+    argument_pointers.push_back(arguments.data() + parameter.offset_bytes);
+  }
+}
+
+std::expected<OpPoint, CUresult> submit_op(State& state, StreamId lane, Op op,
+                                           std::vector<OpPoint> waits, Action action) {
+  // Waiting for what is before us on the same lane is what a lane does anyway.
+  std::erase_if(waits, [&](const OpPoint& point) { return point.stream == lane || point.seq == 0; });
+  size_t used = 0;
+  for (; waits.size() - used > kMaxWaits; used += kMaxWaits) {
+    Op gather{.kind = OpKind::kMarker};
+    std::copy_n(waits.begin() + static_cast<ptrdiff_t>(used), kMaxWaits, gather.wait_for.begin());
+    gather.wait_count = kMaxWaits;
+    const auto seq = state.effects->submit(lane, gather);
+    if (!seq) return std::unexpected(to_result(seq.error()));
+  }
+  op.wait_count = static_cast<uint32_t>(waits.size() - used);
+  std::copy_n(waits.begin() + static_cast<ptrdiff_t>(used), op.wait_count, op.wait_for.begin());
+  const auto seq = state.effects->submit(lane, op, std::move(action));
+  if (!seq) return std::unexpected(to_result(seq.error()));
+  return OpPoint{lane, *seq};
+}
+
+std::expected<OpPoint, CUresult> submit_work(State& state, Context& context, StreamId lane,
+                                             const Work& work, std::vector<OpPoint> waits) {
+  return std::visit(Submitter{state, context, lane, std::move(waits)}, work);
+}
+
+std::vector<OpPoint> legacy_order(State& state, Stream& stream) {
+  std::vector<OpPoint> waits;
+  const auto context = state.context_of(stream);
+  if (!context) return waits;
+  if (stream.kind == StreamKind::kLegacy) {
+    for (const auto& other : context->streams) {
+      if (!other->is_blocking() || other->last <= other->seen_by_legacy) continue;
+      other->seen_by_legacy = other->last;
+      waits.push_back(other->point());
+    }
+  } else if (stream.is_blocking() && context->legacy->last > stream.legacy_seen) {
+    stream.legacy_seen = context->legacy->last;
+    waits.push_back(context->legacy->point());
+  }
+  return waits;
+}
+
+std::expected<OpPoint, CUresult> submit_to_stream(State& state, Stream& stream, const Work& work,
+                                                  std::vector<OpPoint> waits) {
+  const auto context = state.context_of(stream);
+  if (!context) return std::unexpected(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  for (const OpPoint& point : legacy_order(state, stream)) waits.push_back(point);
+  auto point = submit_work(state, *context, stream.lane, work, std::move(waits));
+  if (point) stream.last = std::max(stream.last, point->seq);
+  return point;
+}
+
+CUresult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Work work, GraphNode** node) {
+  State& state = call.state;
+  if (node != nullptr) *node = nullptr;
+  if (stream->capture) {
+    Capture& capture = *stream->capture;
+    if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    GraphNode* added = add_node(state, *capture.graph, std::move(work), stream->frontier);
+    stream->frontier = {added};
+    if (node != nullptr) *node = added;
+    return CUDA_SUCCESS;
+  }
+  if (const CUresult refused = refuse_legacy_in_capture(state, *stream, /*invalidates=*/true)) {
+    return refused;
+  }
+  const auto point = submit_to_stream(state, *stream, work);
+  return point ? CUDA_SUCCESS : point.error();
+}
+
+std::shared_ptr<Function> find_function(State& state, Context& context, CUfunction handle,
+                                        CUresult& error) {
+  error = CUDA_SUCCESS;
+  if (auto function = state.functions.find(handle)) return function;
+  const auto kernel = state.kernels.find(handle);
+  const auto library = kernel ? kernel->library.lock() : nullptr;
+  if (!library) {
+    error = CUDA_ERROR_INVALID_HANDLE;
+    return nullptr;
+  }
+  const auto module = instantiate_library(state, *library, context, error);
+  if (!module) return nullptr;
+  const auto function = module_function(state, *module, kernel->kernel->name);
+  if (!function) {
+    error = CUDA_ERROR_NOT_FOUND;
+    return nullptr;
+  }
+  const auto attributes = kernel->attributes.find(context.device);
+  if (attributes != kernel->attributes.end()) function->attributes = attributes->second;
+  return function;
+}
+
+uint32_t blocks_per_sm_of(State& state, int device, const Function& function, uint32_t threads,
+                          uint64_t dynamic_shared_bytes) {
+  const uint64_t shared = dynamic_shared_bytes + function.kernel->static_shared_bytes;
+  if (threads == 0 || threads > function.kernel->max_threads || shared > UINT32_MAX) return 0;
+  constexpr uint32_t kRegisters = 32;
+  return blocks_per_sm(state.profile(device), threads, static_cast<uint32_t>(shared), kRegisters);
+}
+
+std::expected<KernelWork, CUresult> make_kernel_work(State& state, Context& context,
+                                                     CUfunction handle, const uint32_t grid[3],
+                                                     const uint32_t block[3], uint32_t shared_bytes,
+                                                     void** parameters, void** extra,
+                                                     bool cooperative) {
+  const auto wrong = std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  CUresult error;
+  KernelWork work;
+  work.function = find_function(state, context, handle, error);
+  if (!work.function) return std::unexpected(error);
+  work.handle = handle;
+  work.cooperative = cooperative;
+  const ImageKernel& kernel = *work.function->kernel;
+  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
+  if (threads == 0 || threads > kernel.max_threads || block[0] > 1024 || block[1] > 1024 ||
+      block[2] > 64) {
+    return wrong;
+  }
+  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[0] > 0x7fffffff || grid[1] > 65535 ||
+      grid[2] > 65535) {
+    return wrong;
+  }
+  const DeviceProfile& profile = state.profile(context.device);
+  const uint64_t shared_limit =
+      std::max<uint64_t>(profile.shared_bytes_per_block,
+                         static_cast<uint64_t>(work.function->attributes.dynamic_shared_bytes) +
+                             kernel.static_shared_bytes);
+  if (uint64_t{shared_bytes} + kernel.static_shared_bytes > shared_limit) return wrong;
+  if (cooperative) {
+    const uint64_t resident =
+        uint64_t{blocks_per_sm_of(state, context.device, *work.function,
+                                  static_cast<uint32_t>(threads), shared_bytes)} *
+        profile.sm_count;
+    if (uint64_t{grid[0]} * grid[1] * grid[2] > resident) {
+      return std::unexpected(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+  }
+  std::copy_n(grid, 3, work.grid);
+  std::copy_n(block, 3, work.block);
+  work.shared_bytes = shared_bytes;
+  work.arguments.resize(kernel.parameter_bytes);
+  if (parameters != nullptr && extra != nullptr) return wrong;
+  if (extra != nullptr) {
+    const void* buffer = nullptr;
+    size_t size = 0;
+    for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+        buffer = extra[i + 1];
+      } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+        if (extra[i + 1] == nullptr) return wrong;
+        size = *static_cast<const size_t*>(extra[i + 1]);
+      } else {
+        return wrong;
+      }
+    }
+    if (size < kernel.parameter_bytes || (buffer == nullptr && kernel.parameter_bytes > 0)) {
+      return wrong;
+    }
+    if (kernel.parameter_bytes > 0) {
+      std::memcpy(work.arguments.data(), buffer, kernel.parameter_bytes);
+    }
+  } else if (!kernel.parameters.empty()) {
+    if (parameters == nullptr) return wrong;
+    for (size_t i = 0; i < kernel.parameters.size(); ++i) {
+      if (parameters[i] == nullptr) return wrong;
+      std::memcpy(work.arguments.data() + kernel.parameters[i].offset_bytes, parameters[i],
+                  kernel.parameters[i].size_bytes);
+    }
+  }
+  return work;
+}
+
+std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY3D& d) {
+  const auto wrong = std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  CopyWork work;
+  work.description = d;
+  if (d.srcMemoryType == CU_MEMORYTYPE_ARRAY || d.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+    return std::unexpected(CUDA_ERROR_NOT_SUPPORTED);
+  }
+  CopyShape& shape = work.shape;
+  shape.width_bytes = d.WidthInBytes;
+  shape.height = d.Height;
+  shape.depth = d.Depth;
+  if (shape.bytes() == 0) return work;
+  bool on_device[2];
+  bool pinned[2];
+  const auto side = [&](int index, CUmemorytype type, const void* host, CUdeviceptr device, size_t x,
+                        size_t y, size_t z, size_t pitch, size_t height, uint64_t& base,
+                        uint64_t& pitch_bytes, uint64_t& slice_bytes) {
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
+      return false;
+    }
+    if (pitch == 0) pitch = d.WidthInBytes + x;
+    if (height == 0) height = d.Height + y;
+    if (pitch < d.WidthInBytes + x || (d.Depth > 1 && height < d.Height + y)) return false;
+    base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
+    if (base == 0) return false;
+    pitch_bytes = pitch;
+    slice_bytes = pitch * height;
+    base += z * slice_bytes + y * pitch + x;
+    const auto range = state.memory.find(base);
+    on_device[index] = range && range->on_device();
+    pinned[index] = range && !range->on_device();
+    if (type == CU_MEMORYTYPE_DEVICE && !range) return false;
+    if (!range) return true;
+    const uint64_t extent = (d.Depth - 1) * slice_bytes + (d.Height - 1) * pitch_bytes + d.WidthInBytes;
+    // Past the end of a registered range plain host memory may follow; device memory ends there.
+    return !range->on_device() || base + extent <= range->begin + range->reserved_bytes;
+  };
+  if (!side(0, d.srcMemoryType, d.srcHost, d.srcDevice, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch,
+            d.srcHeight, shape.source, shape.source_pitch_bytes, shape.source_slice_bytes) ||
+      !side(1, d.dstMemoryType, d.dstHost, d.dstDevice, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch,
+            d.dstHeight, shape.target, shape.target_pitch_bytes, shape.target_slice_bytes)) {
+    return wrong;
+  }
+  // Whole slices or rows in one piece are one row.
+  if (shape.width_bytes == shape.source_pitch_bytes && shape.width_bytes == shape.target_pitch_bytes &&
+      (shape.depth == 1 || (shape.source_slice_bytes == shape.width_bytes * shape.height &&
+                            shape.target_slice_bytes == shape.width_bytes * shape.height))) {
+    shape.width_bytes = shape.bytes();
+    shape.height = shape.depth = 1;
+  }
+  if (on_device[0] && on_device[1]) {
+    work.direction = OpKind::kCopyD2D;
+  } else if (on_device[1]) {
+    work.direction = OpKind::kCopyH2D;
+    work.pageable = !pinned[0];
+  } else if (on_device[0]) {
+    work.direction = OpKind::kCopyD2H;
+    work.pageable = !pinned[1];
+  } else {
+    work.direction = OpKind::kMarker;
+    work.pageable = !pinned[0] || !pinned[1];
+  }
+  return work;
+}
+
+std::expected<CopyWork, CUresult> make_linear_copy(State& state, uint64_t target, uint64_t source,
+                                                   uint64_t bytes, CUmemorytype target_type,
+                                                   CUmemorytype source_type) {
+  CUDA_MEMCPY3D description = {};
+  description.srcMemoryType = source_type;
+  description.srcHost = reinterpret_cast<const void*>(source);
+  description.srcDevice = source;
+  description.srcPitch = bytes;
+  description.dstMemoryType = target_type;
+  description.dstHost = reinterpret_cast<void*>(target);
+  description.dstDevice = target;
+  description.dstPitch = bytes;
+  description.WidthInBytes = bytes;
+  description.Height = 1;
+  description.Depth = 1;
+  return make_copy_work(state, description);
+}
+
+std::expected<SetWork, CUresult> make_set_work(State& state, const CUDA_MEMSET_NODE_PARAMS& d) {
+  const auto wrong = std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  if (d.elementSize != 1 && d.elementSize != 2 && d.elementSize != 4) return wrong;
+  SetWork work{d};
+  if (d.height <= 1) work.description.pitch = d.width * d.elementSize;
+  if (d.width == 0 || d.height == 0) return work;
+  const auto range = state.memory.find(d.dst);
+  if (!range || d.dst % d.elementSize != 0) return wrong;
+  if (d.height > 1 && d.pitch < d.width * d.elementSize) return wrong;
+  const uint64_t end =
+      d.dst + (d.height - 1) * work.description.pitch + uint64_t{d.width} * d.elementSize;
+  if (end > range->begin + range->reserved_bytes) return wrong;
+  return work;
+}
+
+std::expected<ValueWork, CUresult> make_value_work(State& state, unsigned count,
+                                                   const CUstreamBatchMemOpParams* operations,
+                                                   unsigned flags) {
+  const auto wrong = std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  constexpr unsigned kMaxOperations = 256;
+  if (count == 0 || count > kMaxOperations || operations == nullptr || flags != 0) return wrong;
+  ValueWork work{{operations, operations + count}, flags};
+  for (const CUstreamBatchMemOpParams& operation : work.operations) {
+    uint64_t size = 0;
+    switch (operation.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32: size = 4; break;
+      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64: size = 8; break;
+      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      case CU_STREAM_MEM_OP_BARRIER: continue;
+      default: return wrong;
+    }
+    const uint64_t address = operation.writeValue.address;
+    const auto range = state.memory.find(address);
+    if (!range || address % size != 0 || address + size > range->begin + range->reserved_bytes) {
+      return wrong;
+    }
+  }
+  return work;
+}
+
+}  // namespace simgpu::driver
