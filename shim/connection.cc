@@ -19,9 +19,15 @@
 #include "shim/kernel_timer.h"
 #include "shim/stream_slots.h"
 
+// What pthread_atfork's static half names our handlers by; the start files would have brought it.
+extern "C" {
+__attribute__((visibility("hidden"))) void* __dso_handle = &__dso_handle;
+}
+
 namespace lull::shim {
 
 std::atomic<Attachment*> attachment;
+std::atomic<bool> attach_attempted;
 thread_local constinit ThreadState thread_state;
 
 namespace {
@@ -29,13 +35,11 @@ namespace {
 constexpr uint64_t kFirstAttachNs = 200'000'000;
 constexpr uint64_t kLaterAttachNs = 50'000'000;
 constexpr uint64_t kRetryNs = 1'000'000'000;
-constexpr uint32_t kCallsBetweenClockLooks = 64;
 constexpr uint32_t kSharedSlot = channel::kMaxThreads - 1;
 constexpr int kHighDescriptor = 900;
 
 Lock attach_lock;
 std::atomic<bool> may_attach{true};    // false in a fork child until its own cuInit
-std::atomic<bool> attempted;
 std::atomic<uint64_t> next_attempt_ns;
 std::atomic<bool> said;                // the one line of this process
 bool prepared;                         // under attach_lock: fork handlers and the thread key
@@ -332,7 +336,7 @@ Attachment* attach(uint64_t bound_ns) {
   KeepErrno keep;
   Cancellation off;
   const uint64_t deadline = channel::monotonic_ns() + bound_ns;
-  attempted.store(true, std::memory_order_relaxed);
+  attach_attempted.store(true, std::memory_order_relaxed);
   next_attempt_ns.store(deadline + kRetryNs, std::memory_order_relaxed);
   sockaddr_un address{};
   if (!socket_path(address)) {
@@ -412,17 +416,12 @@ CUresult attach_at_init() {
 Attachment* enter_slowly(ThreadState& thread) {
   Attachment* now = attachment.load(std::memory_order_acquire);
   if (now == nullptr) {
-    // A program without a daemon pays the counter, and one clock reading in 64 calls.
-    if (attempted.load(std::memory_order_relaxed) &&
-        ++thread.unattached_calls % kCallsBetweenClockLooks != 0) {
-      return nullptr;
-    }
     if (!may_attach.load(std::memory_order_relaxed) || !shim_enabled()) return nullptr;
     if (channel::monotonic_ns() < next_attempt_ns.load(std::memory_order_relaxed)) return nullptr;
     if (!attach_lock.try_lock()) return nullptr;
     now = attachment.load(std::memory_order_acquire);
     if (now == nullptr) {
-      now = attach(attempted.load(std::memory_order_relaxed) ? kLaterAttachNs : kFirstAttachNs);
+      now = attach(attach_attempted.load(std::memory_order_relaxed) ? kLaterAttachNs : kFirstAttachNs);
     }
     attach_lock.unlock();
     if (now == nullptr) return nullptr;

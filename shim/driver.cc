@@ -118,7 +118,6 @@ bool resolve_driver_of(const void* symbol) {
   if (handle == nullptr) return false;
   const DlsymFunction lookup = lull_real_dlsym();
   const bool whole = lookup(handle, "cuInit") != nullptr &&
-                     lookup(handle, "cuGetProcAddress") != nullptr &&
                      lookup(handle, "cuLaunchKernel") != nullptr;
   Locked locked(resolve_lock);
   if (!driver_resolved.load(std::memory_order_relaxed)) {

@@ -15,8 +15,8 @@
 
 namespace lull::shim {
 
-ShapeEntry shape_table[kShapeTable];
-std::atomic<uint32_t> identity_generation{1};
+constinit ShapeEntry shape_table[kShapeTable];
+constinit std::atomic<uint32_t> identity_generation{1};
 
 namespace {
 

@@ -54,8 +54,11 @@ inline uint32_t shape_hash(const void* handle, const Shape& shape) {
   hash *= 0xbf58476d1ce4e5b9ULL;
   return static_cast<uint32_t>(hash >> 50);
 }
+// By fields: a wide compare of what was just stored piece by piece would stall.
 inline bool same_shape(const Shape& a, const Shape& b) {
-  return __builtin_memcmp(&a, &b, sizeof(Shape)) == 0;
+  return ((a.grid[0] ^ b.grid[0]) | (a.grid[1] ^ b.grid[1]) | (a.grid[2] ^ b.grid[2]) |
+          (a.block[0] ^ b.block[0]) | (a.block[1] ^ b.block[1]) | (a.block[2] ^ b.block[2]) |
+          (a.shared_bytes ^ b.shared_bytes)) == 0;
 }
 
 // Adds or refreshes; never null.

@@ -36,9 +36,8 @@ struct PooledEvent {
 };
 
 Lock timer_lock;
-Sample samples[kSamples];
+constinit Sample samples[kSamples];
 uint64_t last_id;
-uint64_t oldest_id = 1;  // nothing below it is in use
 std::atomic<uint32_t> in_use;
 PooledEvent pool[kPool];
 uint32_t pooled;
@@ -140,26 +139,27 @@ Look look_at(ThreadState& thread, Attachment& link, Sample& sample, bool crowded
 
 // Under timer_lock, inside Relaxed.
 void harvest(ThreadState& thread, Attachment& link) {
+  if (in_use.load(std::memory_order_relaxed) == 0) return;
   uint32_t not_ready = 0;
   bool done = false;
-  for (uint64_t id = oldest_id; id <= last_id && not_ready < kNotReadyLimit; ++id) {
+  // From the oldest place on, so that chains are met in their order.
+  for (uint64_t id = last_id + 1; id <= last_id + kSamples && not_ready < kNotReadyLimit; ++id) {
     Sample& sample = sample_of(id);
-    if (sample.id != id) {
-      if (id == oldest_id) ++oldest_id;
-      continue;
-    }
     if (sample.state.load(std::memory_order_acquire) != SampleState::kPending) continue;
     const bool crowded = in_use.load(std::memory_order_relaxed) >= kCrowded;
-    switch (look_at(thread, link, sample, crowded)) {
-      case Look::kNotReady: ++not_ready; break;
-      case Look::kDone:
-        done = true;
-        if (id == oldest_id) ++oldest_id;
-        break;
-      case Look::kLater: break;
-    }
+    const Look look = look_at(thread, link, sample, crowded);
+    if (look == Look::kNotReady) ++not_ready;
+    if (look == Look::kDone) done = true;
   }
   if (done) ring_doorbell(link);
+}
+
+// Under timer_lock. 0: all places are taken.
+uint64_t free_id() {
+  for (uint32_t n = 1; n <= kSamples; ++n) {
+    if (sample_of(last_id + n).id == 0) return last_id + n;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -191,20 +191,23 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, Sh
       entry.launches_to_window.store(period, std::memory_order_relaxed);
     }
   }
+  // Also when it comes to nothing, or a window that cannot be timed would never end.
+  if (thread.window_left != 0) --thread.window_left;
   if (!timer_lock.try_lock()) return 0;  // another thread's turn
   uint64_t id = 0;
   {
     Relaxed relaxed(thread);
     harvest(thread, link);
-    Sample& sample = sample_of(last_id + 1);
+    const uint64_t free = free_id();
+    Sample& sample = sample_of(free);
     CUcontext context = nullptr;
-    if (sample.id == 0 && driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
+    if (free != 0 && driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS &&
         context != nullptr) {
       const CUevent begin = take_event(context);
       const CUevent end = take_event(context);
       if (begin != nullptr && end != nullptr &&
           driver().cuEventRecord(begin, stream_of(stream)) == CUDA_SUCCESS) {
-        id = ++last_id;
+        id = last_id = free;
         sample.id = id;
         sample.next.store(kNextUnknown, std::memory_order_relaxed);
         sample.waits_for_previous = 0;
@@ -220,16 +223,10 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, Sh
         give_event(context, begin);
         give_event(context, end);
       }
-    } else if (sample.id != 0) {
-      ++last_id;  // that place is held by a long one: try the next
-      if (last_id - oldest_id >= kSamples) last_id = oldest_id + kSamples - 1;
     }
   }
   timer_lock.unlock();
-  if (id != 0) {
-    entry.samples.store(had + 1, std::memory_order_relaxed);
-    if (thread.window_left != 0) --thread.window_left;
-  }
+  if (id != 0) entry.samples.store(had + 1, std::memory_order_relaxed);
   return id;
 }
 
@@ -296,7 +293,6 @@ void forget_timing() {
   }
   pooled = 0;
   in_use.store(0, std::memory_order_relaxed);
-  oldest_id = last_id + 1;
 }
 
 void lock_timer() { timer_lock.lock(); }

@@ -6,8 +6,8 @@
 
 namespace lull::shim {
 
-StreamSlot stream_slots[channel::kMaxStreams];
-std::atomic<uint64_t> stream_table[kStreamTable];
+constinit StreamSlot stream_slots[channel::kMaxStreams];
+constinit std::atomic<uint64_t> stream_table[kStreamTable];
 std::atomic<uint32_t> only_legacy_ref;
 std::atomic<int32_t> live_blocking_streams;
 std::atomic<int32_t> open_captures;
@@ -34,7 +34,7 @@ struct EventMark {
   std::atomic<CUevent> event;
   std::atomic<uint64_t> mark;  // slot << 56 | sequence
 };
-EventMark events[kEvents];
+constinit EventMark events[kEvents];
 
 CreatedStream* find_created(uintptr_t handle) {
   uint32_t at = stream_hash(handle) * (kCreated / kStreamTable);

@@ -26,22 +26,32 @@ inline void add_count(uint64_t& counter, uint64_t amount) {
   word.store(word.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
 
-// `push_record` with the daemon's tail remembered by the producer, so that the consumer's cache
-// line is touched once a ring's length and not once a record. Owner thread.
-inline bool push_record_cached(lull_thread& thread, lull_record* ring, uint64_t& cached_tail,
-                               const lull_record& record) {
+// `push_record` in two halves, so that the record is written where it stays, and with the daemon's
+// tail remembered by the producer, so that the consumer's cache line is touched once a ring's
+// length and not once a record. Owner thread. Null: the ring is full, counted as dropped.
+inline lull_record* begin_record(lull_thread& thread, lull_record* ring, uint64_t& cached_tail) {
   const uint64_t head = atomic64(thread.head).load(std::memory_order_relaxed);
   if (head - cached_tail >= kRingRecords) [[unlikely]] {
     // Acquire: pairs with the consumer's release of tail; the slot is free once it is seen.
     cached_tail = atomic64(thread.tail).load(std::memory_order_acquire);
     if (head - cached_tail >= kRingRecords) {
       add_count(thread.dropped, 1);
-      return false;
+      return nullptr;
     }
   }
-  ring[head % kRingRecords] = record;
+  return &ring[head % kRingRecords];
+}
+inline void commit_record(lull_thread& thread) {
+  auto head = atomic64(thread.head);
   // Release: pairs with the acquire of head in `drain_records`.
-  atomic64(thread.head).store(head + 1, std::memory_order_release);
+  head.store(head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+inline bool push_record_cached(lull_thread& thread, lull_record* ring, uint64_t& cached_tail,
+                               const lull_record& record) {
+  lull_record* place = begin_record(thread, ring, cached_tail);
+  if (place == nullptr) return false;
+  *place = record;
+  commit_record(thread);
   return true;
 }
 

@@ -75,8 +75,7 @@ inline void write_birth(const Region& region, uint32_t client_id, uint32_t timin
 
 inline uint32_t device_count(const Region& region) {
   // Acquire: pairs with the shim's release after it began the entry.
-  const uint32_t count =
-      atomic32(region.client()->device_count).load(std::memory_order_acquire);
+  const uint32_t count = atomic32(region.client()->device_count).load(std::memory_order_acquire);
   return count > kMaxDevices ? kMaxDevices : count;
 }
 
@@ -110,8 +109,7 @@ inline bool client_detached(const Region& region) {
 
 inline uint32_t kernel_count(const Region& region) {
   // Acquire: pairs with the shim's release after it filled the slot.
-  const uint32_t count =
-      atomic32(region.client()->kernel_count).load(std::memory_order_acquire);
+  const uint32_t count = atomic32(region.client()->kernel_count).load(std::memory_order_acquire);
   return count > kMaxKernels ? kMaxKernels : count;
 }
 inline uint64_t kernel_id(const Region& region, uint32_t slot) {
@@ -119,7 +117,8 @@ inline uint64_t kernel_id(const Region& region, uint32_t slot) {
 }
 // A copy of the kernel's name, cut at `most` bytes; empty when its offset points outside.
 inline std::string kernel_name(const Region& region, uint32_t slot, size_t most) {
-  const uint32_t offset = atomic32(region.kernel(slot)->name_offset).load(std::memory_order_relaxed);
+  const uint32_t offset =
+      atomic32(region.kernel(slot)->name_offset).load(std::memory_order_relaxed);
   if (offset >= kNameBytes) return {};
   const size_t room = kNameBytes - offset < most ? kNameBytes - offset : most;
   std::string name(room, '\0');

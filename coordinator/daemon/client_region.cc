@@ -38,8 +38,7 @@ std::expected<ClientRegion, std::string> ClientRegion::create() {
     return failed("fcntl(F_ADD_SEALS)");
   }
   try {
-    region.mapping_ =
-        bip::mapped_region(Mappable{fd}, bip::read_write, 0, channel::kRegionBytes);
+    region.mapping_ = bip::mapped_region(Mappable{fd}, bip::read_write, 0, channel::kRegionBytes);
   } catch (const bip::interprocess_exception& error) {
     return std::unexpected(fmt::format("mmap: {}", error.what()));
   }

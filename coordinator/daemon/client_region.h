@@ -16,9 +16,7 @@ class ClientRegion {
   // Errors name the system call and why.
   static std::expected<ClientRegion, std::string> create();
 
-  channel::Region view() const {
-    return {static_cast<char*>(mapping_.get_address())};
-  }
+  channel::Region view() const { return {static_cast<char*>(mapping_.get_address())}; }
   // To be sent to the client; then `drop_fd`, the mapping does not need it.
   int fd() const { return fd_.get(); }
   void drop_fd() { fd_.reset(); }

@@ -71,9 +71,10 @@ std::expected<bool, std::string> Clock::look_for_device() {
   const FileDescriptor file(::open(device_file_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) {
     if (errno == ENOENT) return false;
-    return std::unexpected(fmt::format("cannot read the simulated device {}: {}: name another with "
-                                       "--sim",
-                                       device_file_, strerror(errno)));
+    return std::unexpected(
+        fmt::format("cannot read the simulated device {}: {}: name another with "
+                    "--sim",
+                    device_file_, strerror(errno)));
   }
   channel::sim_device_prefix prefix{};
   const ssize_t got = ::pread(file.get(), &prefix, sizeof prefix, 0);
@@ -83,9 +84,10 @@ std::expected<bool, std::string> Clock::look_for_device() {
       prefix.version != channel::kSimVersion || !(prefix.slow_motion >= 1.0) ||
       prefix.slow_motion > kSlowMotionMax || prefix.sharing > 2 ||
       prefix.control_latency_ns > 1'000'000'000) {
-    return std::unexpected(fmt::format("cannot use {}: it is no simulated device of this version: "
-                                       "remove it or name another with --sim",
-                                       device_file_));
+    return std::unexpected(
+        fmt::format("cannot use {}: it is no simulated device of this version: "
+                    "remove it or name another with --sim",
+                    device_file_));
   }
   if (ready_ && prefix.origin_ns == model_.origin_ns && prefix.slow_motion == model_.slow_motion) {
     return false;
@@ -104,7 +106,8 @@ Instant Clock::now() const {
 
 Instant Clock::at_ticks(uint64_t ticks, Instant now) const {
   if (!ready_) return now;
-  const double ahead = static_cast<double>(static_cast<int64_t>(ticks - last_.ticks)) * ns_per_tick_;
+  const double ahead =
+      static_cast<double>(static_cast<int64_t>(ticks - last_.ticks)) * ns_per_tick_;
   const double at = static_cast<double>(last_.monotonic_ns) + ahead;
   if (!(at > 0.0) || at > 9e18) return now;
   const Instant instant{static_cast<int64_t>(model_.to_model_ns(static_cast<uint64_t>(at)))};

@@ -5,8 +5,9 @@
 //               file; 0 until that file is there, since nothing can have been launched before it
 //
 // Also turns the clients' ticks (channel/ticks.h, same machine) into model time: two readings of
-// both clocks give the rate, and the pair is renewed while the daemon runs, so that an error is that
-// of the last stretch and not that of a day. Loop thread; reads clocks and the device's file only.
+// both clocks give the rate, and the pair is renewed while the daemon runs, so that an error is
+// that of the last stretch and not that of a day. Loop thread; reads clocks and the device's file
+// only.
 #pragma once
 
 #include <sys/types.h>

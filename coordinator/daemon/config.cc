@@ -1,8 +1,8 @@
 #include "coordinator/daemon/config.h"
 
+#include <errno.h>
 #include <fmt/format.h>
 #include <grp.h>
-#include <errno.h>
 #include <string.h>
 
 #include <fstream>
@@ -50,8 +50,8 @@ std::string join(const std::string& where, const char* key) {
 uint64_t read_number(const json& value, const std::string& key, uint64_t least, uint64_t most) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() < least ||
       value.get<uint64_t>() > most) {
-    fail(key, fmt::format("is {}: a whole number from {} to {} is expected", value.dump(), least,
-                          most));
+    fail(key,
+         fmt::format("is {}: a whole number from {} to {} is expected", value.dump(), least, most));
   }
   return value.get<uint64_t>();
 }
@@ -102,11 +102,13 @@ PeerMatch read_match(const json& object, const std::string& where) {
   PeerMatch match;
   int named = 0;
   if (object.contains("uid")) {
-    match.uid = static_cast<uid_t>(read_number(object["uid"], join(where, "uid"), 0, UINT32_MAX - 1));
+    match.uid =
+        static_cast<uid_t>(read_number(object["uid"], join(where, "uid"), 0, UINT32_MAX - 1));
     ++named;
   }
   if (object.contains("gid")) {
-    match.gid = static_cast<gid_t>(read_number(object["gid"], join(where, "gid"), 0, UINT32_MAX - 1));
+    match.gid =
+        static_cast<gid_t>(read_number(object["gid"], join(where, "gid"), 0, UINT32_MAX - 1));
     ++named;
   }
   if (object.contains("any")) {
@@ -165,8 +167,9 @@ std::vector<PeerMatch> read_operators(const json& value) {
 }
 
 Config read_config(const json& root, const PolicyCheck& check) {
-  check_keys(root, "", {"socket", "policy", "priorities", "operators", "max_clients",
-                        "timing_period", "memory_reserve_bytes"});
+  check_keys(root, "",
+             {"socket", "policy", "priorities", "operators", "max_clients", "timing_period",
+              "memory_reserve_bytes"});
   Config config;
   if (root.contains("socket")) {
     const json& socket = root["socket"];
@@ -213,9 +216,8 @@ std::expected<Config, std::string> parse_config(const std::string& text, const s
   try {
     return read_config(root, check);
   } catch (const BadConfig& bad) {
-    return std::unexpected(
-        fmt::format("cannot use {}: {} {}", name, bad.key.empty() ? "the file" : bad.key,
-                    bad.problem));
+    return std::unexpected(fmt::format("cannot use {}: {} {}", name,
+                                       bad.key.empty() ? "the file" : bad.key, bad.problem));
   }
 }
 
@@ -224,8 +226,9 @@ std::expected<Config, std::string> load_config(const std::string& path, const Po
   std::ifstream file(path);
   std::stringstream text;
   if (!file || !(text << file.rdbuf())) {
-    return std::unexpected(fmt::format("cannot read {}: {}: name a readable JSON file with --config",
-                                       path, errno != 0 ? strerror(errno) : "it is empty"));
+    return std::unexpected(
+        fmt::format("cannot read {}: {}: name a readable JSON file with --config", path,
+                    errno != 0 ? strerror(errno) : "it is empty"));
   }
   if (text.str().size() > kMaxConfigBytes) {
     return std::unexpected(

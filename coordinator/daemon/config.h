@@ -38,7 +38,7 @@ struct Config {
   std::optional<std::vector<PriorityRule>> priorities;
   std::vector<PeerMatch> operators;  // may change policy and priorities, besides root and own user
   uint32_t max_clients = 1024;
-  uint32_t timing_period = 64;  // one launch of a known kernel in N is timed; 0: none
+  uint32_t timing_period = 64;        // one launch of a known kernel in N is timed; 0: none
   uint64_t memory_reserve_bytes = 0;  // of each device, that no single client may take
 };
 

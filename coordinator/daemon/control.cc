@@ -22,16 +22,18 @@ std::optional<Priority> priority_in(const json& request, const char* key) {
 
 std::string shown(const json& request, const char* key) {
   const auto value = request.find(key);
-  return value == request.end() ? "missing" : value->dump(-1, ' ', true, json::error_handler_t::replace);
+  return value == request.end() ? "missing"
+                                : value->dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 json answer_policy(const json& request, const Peer& peer, ControlTarget& target) {
   const auto text = request.find("policy");
   if (text == request.end()) return {{"ok", true}, {"policy", target.policy_text()}};
   if (!text->is_string()) {
-    return failure(fmt::format("cannot change the policy: policy is {}: a policy's name and "
-                               "options as text are expected",
-                               shown(request, "policy")));
+    return failure(
+        fmt::format("cannot change the policy: policy is {}: a policy's name and "
+                    "options as text are expected",
+                    shown(request, "policy")));
   }
   const auto changed = target.change_policy(text->get<std::string>(), peer);
   if (!changed) return failure(changed.error());
@@ -49,9 +51,10 @@ json answer_priority(const json& request, const Peer& peer, ControlTarget& targe
   if (task != request.end() && task->is_string()) name = task->get<std::string>();
   if (task != request.end() && task->is_number_unsigned()) name = task->dump();
   if (name.empty()) {
-    return failure(fmt::format("cannot change a priority: task is {}: a task's name, a pid or a "
-                               "client id is expected",
-                               shown(request, "task")));
+    return failure(
+        fmt::format("cannot change a priority: task is {}: a task's name, a pid or a "
+                    "client id is expected",
+                    shown(request, "task")));
   }
   const auto changed = target.change_priority(name, *level, peer);
   if (!changed) return failure(changed.error());
@@ -68,9 +71,9 @@ json answer_may(const json& request, const Peer& peer, ControlTarget& target) {
   }
   const PriorityVerdict verdict = target.judge(peer, *level);
   if (verdict.clamped) {
-    json reply = failure(fmt::format("priority {} is not allowed for uid {}: allowed are {}",
-                                     priority_name(*level), peer.uid,
-                                     allowed_levels(verdict.highest)));
+    json reply =
+        failure(fmt::format("priority {} is not allowed for uid {}: allowed are {}",
+                            priority_name(*level), peer.uid, allowed_levels(verdict.highest)));
     reply["highest"] = verdict.highest.level;
     return reply;
   }
@@ -85,9 +88,10 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "policy") return answer_policy(request, peer, target);
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
-  return failure(fmt::format("unknown request: op is {}: ping, status, policy, priority or may is "
-                             "expected",
-                             shown(request, "op")));
+  return failure(
+      fmt::format("unknown request: op is {}: ping, status, policy, priority or may is "
+                  "expected",
+                  shown(request, "op")));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The requests of tools (`lull status`, `lull policy`, ...): one JSON object in, one JSON reply out.
+// The requests of tools (`lull status`, `lull policy`, ...): one JSON object in, one JSON reply
+// out.
 //
 //   {"op":"ping"}                                   {"ok":true,"version":..,"pid":..}
 //   {"op":"status"}                                 {"ok":true, ...} (status.h)
@@ -32,8 +33,9 @@ class ControlTarget {
   virtual std::expected<std::string, std::string> change_policy(const std::string& text,
                                                                 const Peer& peer) = 0;
   // `task`: a task's name, a pid or a client id. Returns the clients changed.
-  virtual std::expected<std::vector<ClientId>, std::string> change_priority(
-      const std::string& task, Priority level, const Peer& peer) = 0;
+  virtual std::expected<std::vector<ClientId>, std::string> change_priority(const std::string& task,
+                                                                            Priority level,
+                                                                            const Peer& peer) = 0;
   virtual PriorityVerdict judge(const Peer& peer, Priority asked) const = 0;
 };
 

@@ -62,9 +62,9 @@ int wait_for_events(int epoll, epoll_event* events, uint64_t wait_ns) {
                              wait_ns == UINT64_MAX ? nullptr : &wait, nullptr, 8);
   if (got >= 0 || errno != ENOSYS) return static_cast<int>(got);
   const uint64_t wait_ms = wait_ns == UINT64_MAX ? 0 : (wait_ns + 999'999) / 1'000'000;
-  return ::epoll_wait(epoll, events, kEventsATurn,
-                      wait_ns == UINT64_MAX ? -1 : static_cast<int>(std::min<uint64_t>(
-                                                       wait_ms, 3'600'000)));
+  return ::epoll_wait(
+      epoll, events, kEventsATurn,
+      wait_ns == UINT64_MAX ? -1 : static_cast<int>(std::min<uint64_t>(wait_ms, 3'600'000)));
 }
 
 // Clients and devices must be known before anything of theirs; everything else goes by time.
@@ -81,8 +81,7 @@ Instant order_of(const StampedInput& stamped) {
 // ---- life -------------------------------------------------------------------------------------
 
 std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings settings) {
-  const std::string policy =
-      settings.policy.empty() ? settings.config.policy : settings.policy;
+  const std::string policy = settings.policy.empty() ? settings.config.policy : settings.policy;
   if (const auto good = policies::check_policy(policy); !good) {
     return std::unexpected(fmt::format("cannot use policy \"{}\": {}", policy, good.error()));
   }
@@ -107,8 +106,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
     for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&signals, signal);
     daemon->signals_ = FileDescriptor(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   }
-  if (!daemon->epoll_ ||
-      !daemon->watch(daemon->listener_.fd(), Source::kListener, 0, EPOLLIN) ||
+  if (!daemon->epoll_ || !daemon->watch(daemon->listener_.fd(), Source::kListener, 0, EPOLLIN) ||
       (daemon->signals_ && !daemon->watch(daemon->signals_.get(), Source::kSignal, 0, EPOLLIN))) {
     return std::unexpected(
         fmt::format("cannot start: epoll: {}: raise the limit of open files", strerror(errno)));
@@ -133,10 +131,9 @@ Daemon::Daemon(DaemonSettings settings, Listener listener, Clock clock)
 Daemon::~Daemon() { stop(); }
 
 void Daemon::run() {
-  log_.line(fmt::format("listening on {}, policy {}{}", listener_.path(), policy_text(),
-                        clock_.is_simulated()
-                            ? fmt::format(", simulated device {}", clock_.device_file())
-                            : ""));
+  log_.line(fmt::format(
+      "listening on {}, policy {}{}", listener_.path(), policy_text(),
+      clock_.is_simulated() ? fmt::format(", simulated device {}", clock_.device_file()) : ""));
   notify_service("READY=1");
   while (turn(UINT64_MAX)) {
   }
@@ -174,7 +171,8 @@ uint64_t Daemon::next_deadline_ns() const {
   if (!tools_.empty()) deadline = std::min(deadline, next_sweep_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (clock_.ready()) {
-    deadline = std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next())});
+    deadline =
+        std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next())});
   } else if (queue_.next() != kNever) {
     deadline = 0;
   }
@@ -195,8 +193,7 @@ uint64_t Daemon::wait_ns(uint64_t most_ns) {
 }
 
 bool Daemon::watch(int fd, Source source, uint32_t id, uint32_t events) {
-  epoll_event event{.events = events,
-                    .data = {.u64 = (static_cast<uint64_t>(source) << 32) | id}};
+  epoll_event event{.events = events, .data = {.u64 = (static_cast<uint64_t>(source) << 32) | id}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return true;
   return errno == EEXIST && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0;
 }
@@ -214,10 +211,18 @@ bool Daemon::look_at_sockets(uint64_t wait_ns) {
     const auto source = static_cast<Source>(events[i].data.u64 >> 32);
     const auto id = static_cast<uint32_t>(events[i].data.u64);
     switch (source) {
-      case Source::kListener: take_connections(); break;
-      case Source::kSignal: take_signals(); break;
-      case Source::kTool: take_tool_event(id, events[i].events); break;
-      case Source::kClient: take_client_event(id, events[i].events); break;
+      case Source::kListener:
+        take_connections();
+        break;
+      case Source::kSignal:
+        take_signals();
+        break;
+      case Source::kTool:
+        take_tool_event(id, events[i].events);
+        break;
+      case Source::kClient:
+        take_client_event(id, events[i].events);
+        break;
       case Source::kProcess: {
         const auto session = sessions_.find(id);
         if (session != sessions_.end()) drop(*session->second, "its process has ended");
@@ -334,9 +339,9 @@ void Daemon::wake(Session& session) {
 
 void Daemon::reset_engine() {
   engine::EngineOptions options;
-  options.policy = engine_ ? engine_->status().policy
-                           : (settings_.policy.empty() ? settings_.config.policy
-                                                       : settings_.policy);
+  options.policy = engine_
+                       ? engine_->status().policy
+                       : (settings_.policy.empty() ? settings_.config.policy : settings_.policy);
   options.max_clients = settings_.config.max_clients;
   engine_ = std::make_unique<engine::Engine>(options);
   queue_.clear();

@@ -2,10 +2,12 @@
 // decides nothing that the engine decides.
 //
 //   sockets, pidfds, signals --epoll--> Daemon::turn
-//   rings, progress words ----poll----> inputs --> Engine::step --> outputs --> PublishQueue --> gates
+//   rings, progress words ----poll----> inputs --> Engine::step --> outputs --> PublishQueue -->
+//   gates
 //
 // A turn costs O(clients that do something). Who is looked at, and how often:
-//   closely   a client on a device that several use, under a policy that holds launches: every ~5 us
+//   closely   a client on a device that several use, under a policy that holds launches: every ~5
+//   us
 //             of model time while it launches or has tracked work in flight, more slowly the longer
 //             a kernel runs; by spinning where that is shorter than a sleep and there are more than
 //             two processors
@@ -46,8 +48,8 @@ struct DaemonSettings {
   bool simulated = false;
   std::string sim_device;
   bool verbose = false;
-  bool silent = false;         // log nothing (tests)
-  bool handle_signals = false; // the caller has blocked TERM, INT and HUP
+  bool silent = false;          // log nothing (tests)
+  bool handle_signals = false;  // the caller has blocked TERM, INT and HUP
 };
 
 class Daemon : private ControlTarget {

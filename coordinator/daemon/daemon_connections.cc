@@ -76,7 +76,8 @@ void Daemon::take_connections() {
     if (tools_.size() >= kMaxToolConnections) tools_.erase(tools_.begin());
     const uint32_t id = next_tool_++;
     if (!watch(socket.get(), Source::kTool, id, EPOLLIN)) continue;
-    tools_.emplace(id, ToolConnection(std::move(socket), std::move(*peer), channel::monotonic_ns()));
+    tools_.emplace(id,
+                   ToolConnection(std::move(socket), std::move(*peer), channel::monotonic_ns()));
   }
 }
 
@@ -161,9 +162,9 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   }
   if (hello.priority < channel::kPriorityUnset ||
       hello.priority >= static_cast<int32_t>(channel::kPriorityLevels)) {
-    return refuse(connection, channel::kWelcomeRefused,
-                  fmt::format("priority {} is no level: {} is expected", hello.priority,
-                              kLevelsExpected));
+    return refuse(
+        connection, channel::kWelcomeRefused,
+        fmt::format("priority {} is no level: {} is expected", hello.priority, kLevelsExpected));
   }
   auto region = ClientRegion::create();
   if (!region) {
@@ -205,7 +206,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
 
   // A process that has ended already leaves no pidfd, and its socket says so.
   FileDescriptor pidfd;
-  if (peer.pid > 0) pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (peer.pid > 0)
+    pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
   auto session = std::make_unique<Session>(std::move(birth), connection.take_socket(),
                                            std::move(pidfd), std::move(*region));
   Session& client = *session;
@@ -214,11 +216,12 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   awake_.push_back(&client);
   client.last_event_ns = channel::monotonic_ns();
   // The engine remembers by task: one user's program does not spoil what is known of another's.
-  inputs_.push_back({clock_.now(), engine::ClientAttached{
-                                       .client = id,
-                                       .job = client.who().job,
-                                       .priority = verdict.granted,
-                                       .task = fmt::format("{}/{}", peer.uid, client.who().task)}});
+  inputs_.emplace_back(
+      clock_.now(),
+      engine::ClientAttached{.client = id,
+                             .job = client.who().job,
+                             .priority = verdict.granted,
+                             .task = fmt::format("{}/{}", peer.uid, client.who().task)});
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
                           peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));
   const bool watched =
@@ -254,7 +257,7 @@ void Daemon::drop(Session& session, const std::string& why) {
   session.open_all();
   devices_.remove_user(session.id());
   ledger_.leave(session, devices_);
-  inputs_.push_back({clock_.now(), engine::ClientDetached{session.id()}});
+  inputs_.emplace_back(clock_.now(), engine::ClientDetached{session.id()});
   const SessionBirth& who = session.who();
   if (who.job_name.empty()) return;
   const auto members = job_members_.find(who.job.value);

@@ -37,20 +37,21 @@ void Daemon::adopt_policy(const std::string& text) {
 std::expected<std::string, std::string> Daemon::change_policy(const std::string& text,
                                                               const Peer& peer) {
   if (!is_operator(peer)) {
-    return std::unexpected(fmt::format("cannot change the policy: uid {} is no operator of this "
-                                       "lulld: ask one, or be added to operators in its "
-                                       "configuration",
-                                       peer.uid));
+    return std::unexpected(
+        fmt::format("cannot change the policy: uid {} is no operator of this "
+                    "lulld: ask one, or be added to operators in its "
+                    "configuration",
+                    peer.uid));
   }
   const auto good = policies::check_policy(text);
   if (!good) return std::unexpected(good.error());
-  inputs_.push_back({clock_.now(), engine::PolicyChanged{*good}});
+  inputs_.emplace_back(clock_.now(), engine::PolicyChanged{*good});
   step_engine();
   adopt_policy(*good);
   for (const auto& [id, session] : sessions_) {
     if (!session->gone) wake(*session);
   }
-  log_.line(fmt::format("policy {} (asked by uid {}, pid {})", *good, peer.uid, peer.pid));
+  log_.detail(fmt::format("policy {} (asked by uid {}, pid {})", *good, peer.uid, peer.pid));
   return policy_text();
 }
 
@@ -68,17 +69,19 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
   collect([&](const Session& s) { return fmt::format("{}", s.who().peer.pid) == task; });
   collect([&](const Session& s) { return fmt::format("{}", s.id().value) == task; });
   if (named.empty()) {
-    return std::unexpected(fmt::format("cannot change a priority: no client is called \"{}\": see "
-                                       "`lull status` for names, pids and ids",
-                                       printable(task)));
+    return std::unexpected(
+        fmt::format("cannot change a priority: no client is called \"{}\": see "
+                    "`lull status` for names, pids and ids",
+                    printable(task)));
   }
   const PriorityVerdict verdict = rules_.judge(peer, level);
   for (const Session* session : named) {
     if (is_operator(peer)) break;
     if (session->who().peer.uid != peer.uid) {
-      return std::unexpected(fmt::format("cannot change a priority: client {} belongs to uid {}: "
-                                         "ask that user or an operator",
-                                         session->id().value, session->who().peer.uid));
+      return std::unexpected(
+          fmt::format("cannot change a priority: client {} belongs to uid {}: "
+                      "ask that user or an operator",
+                      session->id().value, session->who().peer.uid));
     }
     if (verdict.clamped) {
       return std::unexpected(fmt::format("priority {} is not allowed for uid {}: allowed are {}",
@@ -89,7 +92,7 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
   std::vector<ClientId> changed;
   for (Session* session : named) {
     session->set_priority(level);
-    inputs_.push_back({clock_.now(), engine::PriorityChanged{session->id(), level}});
+    inputs_.emplace_back(clock_.now(), engine::PriorityChanged{session->id(), level});
     changed.push_back(session->id());
     log_.line(fmt::format("client {} (task {}) now has priority {} (asked by uid {})",
                           session->id().value, session->who().task, priority_name(level),
@@ -116,7 +119,8 @@ void Daemon::reload() {
   const std::string old_policy = settings_.config.policy;
   settings_.config = std::move(*config);
   const Config& fresh = settings_.config;
-  rules_ = fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
+  rules_ =
+      fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
   ledger_.set_reserve(fresh.memory_reserve_bytes);
   for (const auto& [id, session] : sessions_) session->set_timing_period(fresh.timing_period);
   const auto access = listener_.set_access(

@@ -1,6 +1,6 @@
-// The GPUs of the node as clients have shown them, by UUID: two programs may both say "device 0" and
-// mean different ones. A row is given up when the table is full and no client uses it.
-// Loop thread; holds no device state beyond what a client said about it.
+// The GPUs of the node as clients have shown them, by UUID: two programs may both say "device 0"
+// and mean different ones. A row is given up when the table is full and no client uses it. Loop
+// thread; holds no device state beyond what a client said about it.
 #pragma once
 
 #include <cstdint>

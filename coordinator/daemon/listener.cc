@@ -30,7 +30,8 @@ std::unexpected<std::string> cannot(const std::string& path, const std::string& 
   return std::unexpected(fmt::format("cannot listen on {}: {}: {}", path, why, what_to_do));
 }
 
-// The default directory: made when missing, and refused when somebody else could put a socket there.
+// The default directory: made when missing, and refused when somebody else could put a socket
+// there.
 std::expected<void, std::string> prepare_directory(const std::string& path) {
   const std::string dir = dir_of(path);
   if (!exists(dir) && path == default_socket_path()) ::mkdir(dir.c_str(), 0700);
@@ -124,9 +125,9 @@ std::expected<Listener, std::string> Listener::open(const std::string& path, mod
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return cannot(path, fmt::format("a socket's path has 1 to {} characters",
-                                    sizeof address.sun_path - 1),
-                  "choose another --socket");
+    return cannot(
+        path, fmt::format("a socket's path has 1 to {} characters", sizeof address.sun_path - 1),
+        "choose another --socket");
   }
   memcpy(address.sun_path, path.data(), path.size());
   if (auto ready = prepare_directory(path); !ready) return std::unexpected(ready.error());
@@ -142,8 +143,8 @@ std::expected<Listener, std::string> Listener::open(const std::string& path, mod
       FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // Nobody may connect before the permissions are the asked ones.
   const mode_t before = ::umask(0177);
-  const int bound = ::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address),
-                           sizeof address);
+  const int bound =
+      ::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const int why = errno;
   ::umask(before);
   if (bound != 0) return cannot(path, strerror(why), "choose another --socket");
@@ -176,8 +177,7 @@ std::expected<void, std::string> Listener::set_access(mode_t mode,
 }
 
 FileDescriptor Listener::accept() const {
-  return FileDescriptor(
-      ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return FileDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 std::optional<Peer> peer_of(int socket) {

@@ -1,8 +1,8 @@
 // lulld: reads options and configuration, starts the daemon, and ends with its exit code
 // (0 asked to stop, 1 failed, 2 wrong usage).
 #include <errno.h>
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,8 +42,8 @@ class PidFile {
     const FileDescriptor file(
         ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     const std::string text = fmt::format("{}\n", ::getpid());
-    written_ = file && ::write(file.get(), text.data(), text.size()) ==
-                           static_cast<ssize_t>(text.size());
+    written_ =
+        file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
     return written_;
   }
 

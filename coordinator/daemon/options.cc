@@ -17,10 +17,11 @@ std::string default_sim_device() {
 
 std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv) {
   Options options;
-  CLI::App app{"lulld: the coordinator of lull. One runs on each node; programs started with "
-               "`lull run` attach to it.\nSIGHUP reads the configuration again, SIGTERM opens every "
-               "gate and ends.",
-               "lulld"};
+  CLI::App app{
+      "lulld: the coordinator of lull. One runs on each node; programs started with "
+      "`lull run` attach to it.\nSIGHUP reads the configuration again, SIGTERM opens every "
+      "gate and ends.",
+      "lulld"};
   bool foreground = false;
   app.add_option("--socket", options.socket,
                  "Socket to listen on (default: $LULL_SOCKET, /run/lull/lulld.sock for root, "

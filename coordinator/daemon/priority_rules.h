@@ -62,7 +62,6 @@ std::optional<Priority> parse_priority(std::string_view text);
 std::string priority_name(Priority priority);
 // "high, normal, low, idle (2 to 9)": what somebody whose highest level is `highest` may use.
 std::string allowed_levels(Priority highest);
-inline constexpr std::string_view kLevelsExpected =
-    "0 to 9 or realtime, high, normal, low, idle";
+inline constexpr std::string_view kLevelsExpected = "0 to 9 or realtime, high, normal, low, idle";
 
 }  // namespace lull::daemon

@@ -1,7 +1,7 @@
-// Outputs of the engine on their way to the gates. On a real GPU they go at once; on a simulated one
-// no earlier than a control latency of model time after what caused them, so that stretching time
-// does not flatter the coordinator. They leave in the order in which they came in: a close and an
-// open never pass each other. Loop thread; publishes nothing itself.
+// Outputs of the engine on their way to the gates. On a real GPU they go at once; on a simulated
+// one no earlier than a control latency of model time after what caused them, so that stretching
+// time does not flatter the coordinator. They leave in the order in which they came in: a close and
+// an open never pass each other. Loop thread; publishes nothing itself.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,7 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
       device.epoch = twin->epoch;
       channel::publish_gate(*region_.control(), index, device.gate_word);
     } else {
-      inputs.push_back({now, engine::DeviceUsed{who_.id, *id}});
+      inputs.emplace_back(now, engine::DeviceUsed{who_.id, *id});
     }
     device.id = id;
   }
@@ -126,15 +126,15 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
       const auto kernel = kernel_of(record.kernel);
       if (!kernel || record.value0 > static_cast<uint64_t>(kLongestKernelNs)) return lie();
       const bool gap_known = record.value1 <= static_cast<uint64_t>(kLongestKernelNs);
-      inputs.push_back(
-          {at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
-                             Duration{gap_known ? static_cast<int64_t>(record.value1) : -1}}});
+      inputs.emplace_back(
+          at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
+                            Duration{gap_known ? static_cast<int64_t>(record.value1) : -1}});
       return;
     }
     case channel::kRecordCancel: {
       if (record.stream >= kMaxStreams) return lie();
-      inputs.push_back(
-          {at, engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence}});
+      inputs.emplace_back(at,
+                          engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence});
       // Nothing will report a refused launch complete; the one before it will be.
       Stream& stream = streams_[record.stream];
       if (stream.tracked == record.sequence) {
@@ -163,22 +163,22 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
   Stream& stream = streams_[record.stream];
   const bool tracked =
       (record.flags & channel::kFlagMarker) != 0 && record.stream != channel::kUntrackedStream;
-  inputs.push_back({at, engine::Launched{.client = who_.id,
-                                         .device = *devices_[record.device].id,
-                                         .stream = {record.stream},
-                                         .sequence = record.sequence,
-                                         .kernel = *kernel,
-                                         .at = at,
-                                         .tracked = tracked,
-                                         .ticket = {record.ticket},
-                                         .thread = thread}});
+  inputs.emplace_back(at, engine::Launched{.client = who_.id,
+                                           .device = *devices_[record.device].id,
+                                           .stream = {record.stream},
+                                           .sequence = record.sequence,
+                                           .kernel = *kernel,
+                                           .at = at,
+                                           .tracked = tracked,
+                                           .ticket = {record.ticket},
+                                           .thread = thread});
   // A held thread launches nothing but what it was held with.
   if (threads_[thread.value].held_ticket != 0) forget_held(thread);
   stream.launched = std::max(stream.launched, record.sequence);
   if (record.sequence <= stream.completed) {
     // Another thread's later launch on this stream was drained and completed first.
-    inputs.push_back(
-        {at, engine::Progressed{who_.id, StreamSlot{record.stream}, stream.completed}});
+    inputs.emplace_back(at,
+                        engine::Progressed{who_.id, StreamSlot{record.stream}, stream.completed});
     return;
   }
   if (tracked) {
@@ -199,16 +199,17 @@ void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Inst
   }
   if (mine.held_ticket == 0) ++held_threads_;
   mine = {.held_ticket = held.ticket, .held = held};
-  inputs.push_back({at, engine::Held{.client = who_.id,
-                                     .device = *devices_[held.device].id,
-                                     .thread = thread,
-                                     .stream = {held.stream},
-                                     .ticket = {held.ticket},
-                                     .kernel = *kernel,
-                                     .at = at}});
+  inputs.emplace_back(at, engine::Held{.client = who_.id,
+                                       .device = *devices_[held.device].id,
+                                       .thread = thread,
+                                       .stream = {held.stream},
+                                       .ticket = {held.ticket},
+                                       .kernel = *kernel,
+                                       .at = at});
 }
 
-// The record of a held launch, or of its end, may have found the ring full: the thread's slot tells.
+// The record of a held launch, or of its end, may have found the ring full: the thread's slot
+// tells.
 void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
                            std::vector<StampedInput>& inputs) {
   channel::lull_thread& slot = *region_.thread(thread.value);
@@ -229,15 +230,15 @@ void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
     const auto kernel = kernel_of(mine.held.kernel);
     if (kernel) {
       Stream& stream = streams_[mine.held.stream];
-      inputs.push_back({now, engine::Launched{.client = who_.id,
-                                              .device = *devices_[mine.held.device].id,
-                                              .stream = {mine.held.stream},
-                                              .sequence = ++stream.launched,
-                                              .kernel = *kernel,
-                                              .at = now,
-                                              .tracked = false,
-                                              .ticket = {mine.held_ticket},
-                                              .thread = thread}});
+      inputs.emplace_back(now, engine::Launched{.client = who_.id,
+                                                .device = *devices_[mine.held.device].id,
+                                                .stream = {mine.held.stream},
+                                                .sequence = ++stream.launched,
+                                                .kernel = *kernel,
+                                                .at = now,
+                                                .tracked = false,
+                                                .ticket = {mine.held_ticket},
+                                                .thread = thread});
     }
     forget_held(thread);
   }
@@ -255,7 +256,7 @@ void Session::complete(StreamSlot slot, uint64_t sequence, Instant at,
   const uint64_t known = std::min(sequence, stream.launched);
   if (known <= stream.completed) return;
   stream.completed = known;
-  inputs.push_back({at, engine::Progressed{who_.id, slot, known}});
+  inputs.emplace_back(at, engine::Progressed{who_.id, slot, known});
   if (stream.completed >= stream.tracked) streams_in_flight_.reset(slot.value);
 }
 
@@ -310,8 +311,7 @@ void Session::set_progress(const engine::SetProgress& progress) {
   for (uint32_t index = 0; index < device_count_; ++index) {
     if (devices_[index].id != progress.device) continue;
     channel::publish_progress_mode(
-        region_, index,
-        progress.every_launch ? channel::kProgressEvery : channel::kProgressNone);
+        region_, index, progress.every_launch ? channel::kProgressEvery : channel::kProgressNone);
   }
 }
 

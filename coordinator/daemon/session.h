@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "coordinator/channel/daemon_view.h"
@@ -35,6 +36,9 @@ namespace lull::daemon {
 inline constexpr uint64_t kMaxLies = 64;
 
 struct StampedInput {
+  template <typename Event>
+  StampedInput(Instant at_, Event event)
+      : at(at_), input(std::in_place_type<Event>, std::move(event)) {}
   Instant at;
   engine::Input input;
 };
@@ -106,12 +110,12 @@ class Session {
 
   // ---- the loop's own notes ----
   Activity activity = Activity::kAwake;
-  uint64_t next_poll_ns = 0;      // CLOCK_MONOTONIC
-  uint64_t last_event_ns = 0;     // last record or progress
+  uint64_t next_poll_ns = 0;   // CLOCK_MONOTONIC
+  uint64_t last_event_ns = 0;  // last record or progress
   uint64_t last_thorough_ns = 0;
   uint64_t armed_ns = 0;
   uint64_t lazy_spacing_ns = 0;
-  bool gone = false;              // to be erased at the end of the turn
+  bool gone = false;  // to be erased at the end of the turn
 
  private:
   struct Device {
@@ -120,14 +124,14 @@ class Session {
     uint64_t gate_word = channel::kGateOpenAtBirth;
   };
   struct Thread {
-    uint32_t held_ticket = 0;   // the engine has been told of
+    uint32_t held_ticket = 0;  // the engine has been told of
     channel::HeldLaunch held;
-    Instant vanished{-1};       // since when the thread no longer shows it
+    Instant vanished{-1};  // since when the thread no longer shows it
   };
   struct Stream {
-    uint64_t launched = 0;      // last sequence number recorded
-    uint64_t tracked = 0;       // last one with a marker
-    uint64_t completed = 0;     // last one reported to the engine
+    uint64_t launched = 0;   // last sequence number recorded
+    uint64_t tracked = 0;    // last one with a marker
+    uint64_t completed = 0;  // last one reported to the engine
   };
   struct Kernel {
     std::vector<uint32_t> slots;

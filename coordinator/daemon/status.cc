@@ -26,9 +26,8 @@ json client_devices(const Session& session, const engine::ClientStatus* known,
                    {"in_flight_ns", 0},
                    {"device_time_ns", 0}};
     if (known != nullptr) {
-      const auto seat =
-          std::find_if(known->devices.begin(), known->devices.end(),
-                       [&](const engine::SeatStatus& s) { return s.device == *id; });
+      const auto seat = std::find_if(known->devices.begin(), known->devices.end(),
+                                     [&](const engine::SeatStatus& s) { return s.device == *id; });
       if (seat != known->devices.end()) {
         device["in_flight_ns"] = seat->in_flight.ns;
         device["device_time_ns"] = seat->device_time.ns;

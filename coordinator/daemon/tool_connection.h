@@ -1,6 +1,6 @@
 // A connection that is no client's: before its first packet, and then a tool's with its reply on
-// the way. The reply goes in packets of at most kReplyChunkBytes, as fast as the tool reads; nothing
-// here blocks. Loop thread.
+// the way. The reply goes in packets of at most kReplyChunkBytes, as fast as the tool reads;
+// nothing here blocks. Loop thread.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,10 @@ inline constexpr size_t kMaxTaskKey = 256;
 // has died. Longer than the shim's 50 ms look at its gate.
 inline constexpr Duration kGrantedHeadExpires{60'000'000};
 // A head that should fit the credit but stays: what we believe was spent has drifted (lost
-// records). A new epoch puts both counts to nought.
+// records, launches that crossed with a new epoch). A new epoch puts both counts to nought.
 inline constexpr Duration kStaleCredit{1'000'000};
+// A launch held so long after a grant has seen that grant.
+inline constexpr Duration kGrantNoticed{100'000};
 // Inversion rule: no progress for so many times the prediction, and for so long.
 inline constexpr int64_t kStuckFactor = 10;
 inline constexpr Duration kStuckAtLeast{20'000'000};

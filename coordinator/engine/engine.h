@@ -34,6 +34,9 @@ struct EngineOptions {
   // Notice.
   std::string policy = "priority";
   uint32_t max_clients = 1024;  // attachments beyond it are dropped, with a Notice
+  // How long after a step its gates are in effect: a launch before that was not charged to the
+  // credit of that step. Some microseconds where it is not known.
+  Duration control_latency{0};
   // The policies that can be named. Tests put their own here; it must outlive the engine.
   std::span<const policies::PolicyRow> policies = policies::policy_rows();
 };

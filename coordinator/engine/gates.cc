@@ -218,7 +218,9 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
   for (const Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
     long_head |= head.predicted > seat.bound;
-    stale |= now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;
+    // It was turned away by a grant in which we see room, or has not noticed one for long.
+    stale |= head.since >= seat.granted_at + kGrantNoticed ||
+             now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;
   }
   const bool nearly_full = seat.spent.ns > policies::kMaxCreditBound.ns / 2;
   const bool renew = seat.gate != Gate::kCredit ||

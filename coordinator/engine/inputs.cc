@@ -236,7 +236,8 @@ void Engine::Core::take(const Launched& input) {
       client->heads.erase(head);
     }
   }
-  if (seat->gate == Gate::kCredit && !released && input.at >= seat->epoch_began) {
+  if (seat->gate == Gate::kCredit && !released &&
+      unit.at >= seat->epoch_began + options_.control_latency) {
     count_spent(*seat, unit.predicted);
   }
 

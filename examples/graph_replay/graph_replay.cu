@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#define CHECK(call)                                                                        \
-  do {                                                                                     \
-    const cudaError_t error_ = (call);                                                     \
-    if (error_ != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "graph_replay: %s: %s\n", #call, cudaGetErrorString(error_));   \
-      std::exit(1);                                                                        \
-    }                                                                                      \
+#define CHECK(call)                                                                      \
+  do {                                                                                   \
+    const cudaError_t error_ = (call);                                                   \
+    if (error_ != cudaSuccess) {                                                         \
+      std::fprintf(stderr, "graph_replay: %s: %s\n", #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                                                      \
+    }                                                                                    \
   } while (0)
 
 __global__ void scale(float* data, float factor, int count) {

@@ -29,11 +29,12 @@ static const char kPtx[] =
 #define TEXT(name) TEXT_(name)  // with the suffix cuda.h gives it: cuMemAlloc is cuMemAlloc_v2
 
 // One row per driver call: looked up by name, kept in a pointer of its own.
-#define DRIVER_CALLS(ROW)                                                                      \
-  ROW(cuInit) ROW(cuDeviceGet) ROW(cuDeviceGetName) ROW(cuDevicePrimaryCtxRetain)              \
-  ROW(cuDevicePrimaryCtxRelease) ROW(cuCtxSetCurrent) ROW(cuModuleLoadData)                    \
-  ROW(cuModuleGetFunction) ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemsetD32) ROW(cuMemcpyDtoH)   \
-  ROW(cuLaunchKernel) ROW(cuCtxSynchronize)
+#define DRIVER_CALLS(ROW)                                                          \
+  ROW(cuInit)                                                                      \
+  ROW(cuDeviceGet) ROW(cuDeviceGetName) ROW(cuDevicePrimaryCtxRetain)              \
+      ROW(cuDevicePrimaryCtxRelease) ROW(cuCtxSetCurrent) ROW(cuModuleLoadData)    \
+          ROW(cuModuleGetFunction) ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemsetD32) \
+              ROW(cuMemcpyDtoH) ROW(cuLaunchKernel) ROW(cuCtxSynchronize)
 #define ROW_(name) static __typeof__(&name) p_##name;
 #define ROW(name) ROW_(name)
 DRIVER_CALLS(ROW)
@@ -51,13 +52,13 @@ static int load_driver(void) {
   return 1;
 }
 
-#define CHECK(call)                                                     \
-  do {                                                                  \
-    const CUresult result_ = (call);                                    \
-    if (result_ != CUDA_SUCCESS) {                                      \
+#define CHECK(call)                                                       \
+  do {                                                                    \
+    const CUresult result_ = (call);                                      \
+    if (result_ != CUDA_SUCCESS) {                                        \
       fprintf(stderr, "gpu_plugin: %s: error %d\n", #call, (int)result_); \
-      return 1;                                                         \
-    }                                                                   \
+      return 1;                                                           \
+    }                                                                     \
   } while (0)
 
 int gpu_plugin_work(int rounds) {
@@ -100,7 +101,9 @@ int gpu_plugin_work(int rounds) {
   int wrong = 0;
   for (int i = 0; i < kCount; ++i) wrong += host[i] != expected;
   printf("%s: %d launches from a plugin; %s%s\n", name, rounds,
-         wrong ? "WRONG" : simulated ? "the memset is right" : "every value is right",
+         wrong       ? "WRONG"
+         : simulated ? "the memset is right"
+                     : "every value is right",
          simulated ? ", the kernel's values were not checked (simulated)" : "");
   CHECK(CALL(cuMemFree)(data));
   CHECK(CALL(cuDevicePrimaryCtxRelease)(device));

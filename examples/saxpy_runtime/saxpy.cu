@@ -1,4 +1,5 @@
-// y = a x + y in chunks over two streams, timed with events: the runtime API as nvcc programs use it.
+// y = a x + y in chunks over two streams, timed with events: the runtime API as nvcc programs use
+// it.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -6,13 +7,13 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(call)                                                                        \
-  do {                                                                                     \
-    const cudaError_t error_ = (call);                                                     \
-    if (error_ != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "saxpy: %s: %s\n", #call, cudaGetErrorString(error_));          \
-      std::exit(1);                                                                        \
-    }                                                                                      \
+#define CHECK(call)                                                               \
+  do {                                                                            \
+    const cudaError_t error_ = (call);                                            \
+    if (error_ != cudaSuccess) {                                                  \
+      std::fprintf(stderr, "saxpy: %s: %s\n", #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                                               \
+    }                                                                             \
   } while (0)
 
 __global__ void saxpy(float a, const float* x, float* y, int count) {
@@ -67,7 +68,9 @@ int main(int argc, char** argv) {
     for (int i = 0; i < kCount; ++i) wrong += host[i] != kA * static_cast<float>(rounds);
   }
   std::printf("%s: %d launches in %.3f ms; %s%s\n", device.name, rounds * kChunks, elapsed_ms,
-              wrong ? "WRONG" : simulated ? "the copies are right" : "every value is right",
+              wrong       ? "WRONG"
+              : simulated ? "the copies are right"
+                          : "every value is right",
               simulated ? ", the sums were not checked (simulated)" : "");
   for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
   CHECK(cudaFreeHost(host));

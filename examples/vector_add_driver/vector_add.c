@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
   unsigned count = kCount;
   void* arguments[] = {&a, &b, &sum, &count};
   for (int round = 0; round < rounds; ++round) {
-    CHECK(cuLaunchKernel(vector_add, (kCount + 255) / 256, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL));
+    CHECK(cuLaunchKernel(vector_add, (kCount + 255) / 256, 1, 1, 256, 1, 1, 0, NULL, arguments,
+                         NULL));
   }
   CHECK(cuCtxSynchronize());
   CHECK(cuMemcpyDtoH(host_sum, sum, bytes));
@@ -93,7 +94,8 @@ int main(int argc, char** argv) {
     memset(host_sum, 0, bytes);
     CHECK(cuMemcpyDtoH(host_sum, b, bytes));
     for (int i = 0; i < kCount; ++i) wrong += host_sum[i] != host_b[i];
-    printf("%s: %d launches; the copies are right, the sums were not checked (simulated)\n", name, rounds);
+    printf("%s: %d launches; the copies are right, the sums were not checked (simulated)\n", name,
+           rounds);
   } else {
     for (int i = 0; i < kCount; ++i) wrong += host_sum[i] != host_a[i] + host_b[i];
     printf("%s: %d launches; %d of %d sums are right\n", name, rounds, kCount - wrong, kCount);

@@ -40,10 +40,12 @@ class TimeSlice final : public LaunchPolicy {
 
   void count_jobs() {
     jobs_.clear();
+    heads_ = 0;
     for (const Member& member : table_.members()) {
       Job& job = jobs_[member.arrival];
       job.units += member.units;
       job.heads += static_cast<uint32_t>(member.heads.size());
+      heads_ += member.heads.size();
     }
   }
 
@@ -59,13 +61,16 @@ class TimeSlice final : public LaunchPolicy {
     Job& job = jobs_[member->arrival];
     job.units -= member->units;
     job.heads -= static_cast<uint32_t>(member->heads.size());
+    heads_ -= member->heads.size();
     member = table_.apply(event);
     job.units += member->units;
     job.heads += static_cast<uint32_t>(member->heads.size());
+    heads_ += member->heads.size();
   }
 
   // The next waiting job after the running one, in a circle; the end if none waits.
   std::map<uint64_t, Job>::iterator next_waiting() {
+    if (heads_ == 0) return jobs_.end();
     auto waits = [](const auto& entry) { return entry.second.heads > 0; };
     auto after = jobs_.upper_bound(running_);
     auto next = std::find_if(after, jobs_.end(), waits);
@@ -144,6 +149,7 @@ class TimeSlice final : public LaunchPolicy {
   const Duration quantum_;
   ClientTable table_;
   std::map<uint64_t, Job> jobs_;  // by arrival
+  uint64_t heads_ = 0;            // of all jobs
   uint64_t running_ = 0;          // arrival of the job whose turn it is
   bool draining_ = false;
   bool others_wait_ = false;

@@ -25,7 +25,8 @@ TEST_CASE("escaping turns back to the same name") {
         "$2", "a$zz", "\x01\x7f\xff", " "}) {
     const std::string escaped = escape_kernel_name(name);
     CHECK(unescape_kernel_name(escaped) == name);
-    for (const char c : escaped) CHECK((std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'));
+    for (const char c : escaped)
+      CHECK((std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'));
     CHECK_FALSE(std::isdigit(static_cast<unsigned char>(escaped[0])));
   }
 }

@@ -33,24 +33,33 @@ class ScratchFile {
 
 std::string call(const std::string& name, double ts, double dur, int correlation, int thread = 1,
                  const std::string& category = "cuda_runtime") {
-  return "{\"ph\": \"X\", \"cat\": \"" + category + "\", \"name\": \"" + name + "\", \"pid\": 9, \"tid\": " +
-         std::to_string(thread) + ", \"ts\": " + std::to_string(ts) + ", \"dur\": " + std::to_string(dur) +
+  return "{\"ph\": \"X\", \"cat\": \"" + category + "\", \"name\": \"" + name +
+         "\", \"pid\": 9, \"tid\": " + std::to_string(thread) + ", \"ts\": " + std::to_string(ts) +
+         ", \"dur\": " + std::to_string(dur) +
          ", \"args\": {\"External id\": 5, \"correlation\": " + std::to_string(correlation) + "}}";
 }
-std::string kernel(const std::string& name, double ts, double dur, int correlation, int stream = 7) {
-  return "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"" + name + "\", \"pid\": 0, \"tid\": 7, \"ts\": " +
-         std::to_string(ts) + ", \"dur\": " + std::to_string(dur) + ", \"args\": {\"stream\": " +
-         std::to_string(stream) + ", \"correlation\": " + std::to_string(correlation) +
-         ", \"shared memory\": 2112, \"grid\": [16, 2, 1], \"block\": [128, 1, 1], \"occupancy\": 0.5}}";
+std::string kernel(const std::string& name, double ts, double dur, int correlation,
+                   int stream = 7) {
+  return "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"" + name +
+         "\", \"pid\": 0, \"tid\": 7, \"ts\": " + std::to_string(ts) +
+         ", \"dur\": " + std::to_string(dur) +
+         ", \"args\": {\"stream\": " + std::to_string(stream) +
+         ", \"correlation\": " + std::to_string(correlation) +
+         ", \"shared memory\": 2112, \"grid\": [16, 2, 1], \"block\": [128, 1, 1], \"occupancy\": "
+         "0.5}}";
 }
 std::string copy(const std::string& name, double ts, double dur, int correlation, int stream = 7) {
-  return "{\"ph\": \"X\", \"cat\": \"gpu_memcpy\", \"name\": \"" + name + "\", \"pid\": 0, \"tid\": 7, \"ts\": " +
-         std::to_string(ts) + ", \"dur\": " + std::to_string(dur) + ", \"args\": {\"bytes\": 4096, \"stream\": " +
-         std::to_string(stream) + ", \"correlation\": " + std::to_string(correlation) + "}}";
+  return "{\"ph\": \"X\", \"cat\": \"gpu_memcpy\", \"name\": \"" + name +
+         "\", \"pid\": 0, \"tid\": 7, \"ts\": " + std::to_string(ts) +
+         ", \"dur\": " + std::to_string(dur) +
+         ", \"args\": {\"bytes\": 4096, \"stream\": " + std::to_string(stream) +
+         ", \"correlation\": " + std::to_string(correlation) + "}}";
 }
 std::string trace_of(const std::vector<std::string>& events) {
-  std::string text = "{\"schemaVersion\": 1, \"deviceProperties\": [{\"id\": 0, \"args\": {\"grid\": [1]}}],\n"
-                     "\"traceEvents\": [{\"ph\": \"M\", \"name\": \"process_name\", \"args\": {\"name\": \"python\"}}";
+  std::string text =
+      "{\"schemaVersion\": 1, \"deviceProperties\": [{\"id\": 0, \"args\": {\"grid\": [1]}}],\n"
+      "\"traceEvents\": [{\"ph\": \"M\", \"name\": \"process_name\", \"args\": {\"name\": "
+      "\"python\"}}";
   for (const auto& event : events) text += ",\n" + event;
   return text + "], \"traceName\": \"x\", \"ints\": [1, 2]}";
 }
@@ -85,10 +94,11 @@ TEST_CASE("launches become operations with the host's pauses and call lengths be
 }
 
 TEST_CASE("waiting inside a synchronisation is not host time") {
-  const auto w = import_text(trace_of({call("cudaLaunchKernel", 10, 5, 1), kernel("f", 16, 900, 1),
-                                       call("cudaStreamSynchronize", 20, 896, 2),
-                                       call("cudaLaunchKernel", 926, 5, 3), kernel("f", 932, 9, 3)}))
-                     .workload;
+  const auto w =
+      import_text(trace_of({call("cudaLaunchKernel", 10, 5, 1), kernel("f", 16, 900, 1),
+                            call("cudaStreamSynchronize", 20, 896, 2),
+                            call("cudaLaunchKernel", 926, 5, 3), kernel("f", 932, 9, 3)}))
+          .workload;
   REQUIRE(w.ops.size() == 4);
   CHECK(w.ops[1].kind == OpKind::StreamSync);
   CHECK(w.ops[1].pause_ns == 5'000);
@@ -97,14 +107,14 @@ TEST_CASE("waiting inside a synchronisation is not host time") {
   CHECK(w.kernels.size() == 1);
 }
 
-TEST_CASE("a copy from pageable memory waits by itself, an ordinary copy call gets a wait behind it") {
-  const auto w = import_text(
-                     trace_of({call("cudaMemcpyAsync", 10, 500, 1),
-                               copy("Memcpy HtoD (Pageable -> Device)", 12, 480, 1),
-                               call("cudaMemcpy", 520, 30, 2),
-                               copy("Memcpy DtoH (Device -> Pinned)", 525, 20, 2),
-                               call("cudaMemcpyAsync", 560, 4, 3),
-                               copy("Memcpy DtoD (Device -> Device)", 565, 2, 3)}))
+TEST_CASE(
+    "a copy from pageable memory waits by itself, an ordinary copy call gets a wait behind it") {
+  const auto w = import_text(trace_of({call("cudaMemcpyAsync", 10, 500, 1),
+                                       copy("Memcpy HtoD (Pageable -> Device)", 12, 480, 1),
+                                       call("cudaMemcpy", 520, 30, 2),
+                                       copy("Memcpy DtoH (Device -> Pinned)", 525, 20, 2),
+                                       call("cudaMemcpyAsync", 560, 4, 3),
+                                       copy("Memcpy DtoD (Device -> Device)", 565, 2, 3)}))
                      .workload;
   REQUIRE(w.ops.size() == 5);
   CHECK(w.ops[0].kind == OpKind::CopyToDevice);
@@ -133,9 +143,10 @@ TEST_CASE("kernels of one graph launch are issued one after the other at the cal
 }
 
 TEST_CASE("device work without its host call is cropped, or issued first when asked for") {
-  const std::string text = trace_of({kernel("early", 5, 100, 77), call("cudaDeviceSynchronize", 8, 97, 2),
-                                     call("cudaLaunchKernel", 120, 5, 3), kernel("f", 130, 10, 3),
-                                     call("cudaLaunchKernel", 140, 5, 4)});
+  const std::string text =
+      trace_of({kernel("early", 5, 100, 77), call("cudaDeviceSynchronize", 8, 97, 2),
+                call("cudaLaunchKernel", 120, 5, 3), kernel("f", 130, 10, 3),
+                call("cudaLaunchKernel", 140, 5, 4)});
   const auto cropped = import_text(text);
   CHECK(cropped.cropped == 1);
   CHECK(cropped.calls_without_work == 1);
@@ -148,10 +159,11 @@ TEST_CASE("device work without its host call is cropped, or issued first when as
 }
 
 TEST_CASE("calls of several host threads become one timeline") {
-  const auto w = import_text(trace_of({call("cudaLaunchKernel", 10, 10, 1, 1), kernel("a", 22, 5, 1, 7),
-                                       call("cudaLaunchKernel", 15, 10, 2, 2), kernel("b", 30, 5, 2, 20),
-                                       call("cudaStreamSynchronize", 30, 6, 3, 2)}))
-                     .workload;
+  const auto w =
+      import_text(trace_of({call("cudaLaunchKernel", 10, 10, 1, 1), kernel("a", 22, 5, 1, 7),
+                            call("cudaLaunchKernel", 15, 10, 2, 2), kernel("b", 30, 5, 2, 20),
+                            call("cudaStreamSynchronize", 30, 6, 3, 2)}))
+          .workload;
   REQUIRE(w.ops.size() == 4);
   CHECK(w.streams == 2);
   CHECK(w.ops[0].call_ns == 10'000);
@@ -162,11 +174,11 @@ TEST_CASE("calls of several host threads become one timeline") {
 }
 
 TEST_CASE("an event wait without streams is inferred from what the recording shows") {
-  const auto import = import_text(
-      trace_of({call("cudaLaunchKernel", 10, 2, 1), kernel("a", 13, 100, 1, 7),
-                call("cudaLaunchKernel", 14, 2, 2), kernel("slow", 20, 900, 2, 21),
-                call("cudaStreamWaitEvent", 18, 1, 3), call("cudaLaunchKernel", 20, 2, 4),
-                kernel("n", 114, 50, 4, 20)}));
+  const auto import =
+      import_text(trace_of({call("cudaLaunchKernel", 10, 2, 1), kernel("a", 13, 100, 1, 7),
+                            call("cudaLaunchKernel", 14, 2, 2), kernel("slow", 20, 900, 2, 21),
+                            call("cudaStreamWaitEvent", 18, 1, 3),
+                            call("cudaLaunchKernel", 20, 2, 4), kernel("n", 114, 50, 4, 20)}));
   CHECK(import.guessed_waits == 1);
   const auto& w = import.workload;
   REQUIRE(w.ops.size() == 6);
@@ -179,13 +191,13 @@ TEST_CASE("an event wait without streams is inferred from what the recording sho
 }
 
 TEST_CASE("an event wait whose streams the file says is taken as said") {
-  const auto import = import_text(
-      trace_of({call("cudaLaunchKernel", 10, 2, 1), kernel("a", 13, 100, 1, 7),
-                call("cudaLaunchKernel", 14, 2, 2), kernel("slow", 20, 900, 2, 21),
-                call("cudaStreamWaitEvent", 18, 1, 3),
-                R"({"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 18, "dur": 0, "args":
+  const auto import = import_text(trace_of(
+      {call("cudaLaunchKernel", 10, 2, 1), kernel("a", 13, 100, 1, 7),
+       call("cudaLaunchKernel", 14, 2, 2), kernel("slow", 20, 900, 2, 21),
+       call("cudaStreamWaitEvent", 18, 1, 3),
+       R"({"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 18, "dur": 0, "args":
                     {"cuda_sync_kind": "Stream Wait Event", "stream": 7, "wait_on_stream": 21, "correlation": 3}})",
-                call("cudaLaunchKernel", 2000, 2, 4), kernel("n", 2005, 50, 4, 7)}));
+       call("cudaLaunchKernel", 2000, 2, 4), kernel("n", 2005, 50, 4, 7)}));
   CHECK(import.guessed_waits == 0);
   const auto& w = import.workload;
   REQUIRE(w.ops.size() == 6);
@@ -194,7 +206,8 @@ TEST_CASE("an event wait whose streams the file says is taken as said") {
 }
 
 TEST_CASE("a bare list of events and a gzip file are read too") {
-  std::string text = trace_of({call("cuLaunchKernel", 10, 2, 1, 1, "cuda_driver"), kernel("a", 13, 100, 1)});
+  std::string text =
+      trace_of({call("cuLaunchKernel", 10, 2, 1, 1, "cuda_driver"), kernel("a", 13, 100, 1)});
   const size_t from = text.find("[{\"ph\"");
   const std::string list = text.substr(from, text.find("], \"traceName\"") + 1 - from);
   CHECK(import_text(list).workload.ops.size() == 2);
@@ -219,7 +232,9 @@ TEST_CASE("a trace that cannot be replayed is refused with its reason") {
   const Row rows[] = {
       {"", "cut off"},
       {"{\"traceEvents\": [", "cut off"},
-      {"\x7f" "ELF", "not JSON"},
+      {"\x7f"
+       "ELF",
+       "not JSON"},
       {"{\"a\": 1}", "neither"},
       {"3", "neither"},
       {trace_of({}), "no work on a GPU"},
@@ -228,6 +243,9 @@ TEST_CASE("a trace that cannot be replayed is refused with its reason") {
       {trace_of({kernel("a", 13, -100, 1)}), "sensible ts and dur"},
       {trace_of({kernel("a", 1e17, 100, 1)}), "sensible ts and dur"},
       {trace_of({kernel("a", 13, 1e12, 1)}), "sensible ts and dur"},
+      {trace_of({call("cudaLaunchKernel", 10, 2, 1), kernel("a", 13, 1, 1),
+                 call("cudaLaunchKernel", 1e10, 2, 2), kernel("a", 1e10, 1, 2)}),
+       "does nothing for 9999 s"},
   };
   for (const Row& row : rows) {
     INFO(row.text);
@@ -250,8 +268,8 @@ TEST_CASE("a trace cut off at any byte is refused") {
 }
 
 TEST_CASE("the summary of a recording counts busy time once where streams overlap") {
-  const ScratchFile file(trace_of({kernel("a", 0, 10, 1, 7), kernel("b", 5, 10, 2, 8),
-                                   copy("Memcpy DtoH", 25, 5, 3)}));
+  const ScratchFile file(trace_of(
+      {kernel("a", 0, 10, 1, 7), kernel("b", 5, 10, 2, 8), copy("Memcpy DtoH", 25, 5, 3)}));
   const auto trace = read_kineto_file(file.path);
   REQUIRE(trace.has_value());
   const auto sum = summarize(*trace);

@@ -12,7 +12,8 @@ namespace {
 
 std::filesystem::path folder() {
   const char* named = std::getenv("LULL_SHARED_TRACES");
-  return named != nullptr ? std::filesystem::path(named) : std::filesystem::path(LULL_TRACES_BESIDE);
+  return named != nullptr ? std::filesystem::path(named)
+                          : std::filesystem::path(LULL_TRACES_BESIDE);
 }
 
 struct Figures {

@@ -10,8 +10,8 @@ using namespace lull::play;
 namespace {
 
 std::string with(const std::string& kernels, const std::string& ops, const std::string& head = "") {
-  return "{\"lull_workload\": 1, \"name\": \"w\", \"streams\": 2, " + head + "\"kernels\": [" + kernels +
-         "], \"ops\": [" + ops + "]}";
+  return "{\"lull_workload\": 1, \"name\": \"w\", \"streams\": 2, " + head + "\"kernels\": [" +
+         kernels + "], \"ops\": [" + ops + "]}";
 }
 const std::string kKernel = R"({"name": "k", "grid": [4], "block": [32], "duration_ns": 1000})";
 
@@ -80,48 +80,68 @@ TEST_CASE("what is wrong in a workload is said with its place and what would be 
       {"{\"lull_workload\": 1]", "it is not JSON", "whole workload"},
       {"[]", "/ is []", "object"},
       {"{}", "/lull_workload is missing", "whole number"},
-      {R"({"lull_workload": 2, "name": "w", "ops": []})", "/lull_workload version 2", "reads version 1"},
+      {R"({"lull_workload": 2, "name": "w", "ops": []})", "/lull_workload version 2",
+       "reads version 1"},
       {R"({"lull_workload": 1, "ops": []})", "/name is missing", "text"},
       {R"({"lull_workload": 1, "name": "", "ops": []})", "/name is \"\"", "1 to 200"},
       {R"({"lull_workload": 1, "name": "w\n", "ops": []})", "/name is", "control"},
       {R"({"lull_workload": 1, "name": "w"})", "/ops is missing", "operations"},
       {R"({"lull_workload": 1, "name": "w", "ops": []})", "/ops is empty", "at least one"},
-      {R"({"lull_workload": 1, "name": "w", "kernel": [], "ops": [{"memset": 1}]})", "/kernel is not a known key", "kernels"},
+      {R"({"lull_workload": 1, "name": "w", "kernel": [], "ops": [{"memset": 1}]})",
+       "/kernel is not a known key", "kernels"},
       {with(kKernel, ok_op, "\"kind\": \"game\", "), "/kind is \"game\"", "inference, training"},
       {with(kKernel, ok_op, "\"pause_after_ns\": -1, "), "/pause_after_ns is -1", "nanoseconds"},
-      {R"({"lull_workload": 1, "name": "w", "streams": 0, "ops": [{"memset": 1}]})", "/streams is 0", "from 1 to 128"},
-      {R"({"lull_workload": 1, "name": "w", "streams": 1000, "ops": [{"memset": 1}]})", "/streams is 1000", "from 1 to 128"},
-      {with(R"({"name": "k", "grid": [0], "block": [32]})", ok_op), "/kernels/0/grid/0 is 0", "from 1"},
-      {with(R"({"name": "k", "grid": [1, 65536], "block": [32]})", ok_op), "/kernels/0/grid/1 is 65536", "65535"},
-      {with(R"({"name": "k", "grid": 4, "block": [32]})", ok_op), "/kernels/0/grid is 4", "[x, y, z]"},
-      {with(R"({"name": "k", "grid": [1], "block": [32, 64]})", ok_op), "/kernels/0/block is [32,64]", "1024 threads"},
+      {R"({"lull_workload": 1, "name": "w", "streams": 0, "ops": [{"memset": 1}]})",
+       "/streams is 0", "from 1 to 128"},
+      {R"({"lull_workload": 1, "name": "w", "streams": 1000, "ops": [{"memset": 1}]})",
+       "/streams is 1000", "from 1 to 128"},
+      {with(R"({"name": "k", "grid": [0], "block": [32]})", ok_op), "/kernels/0/grid/0 is 0",
+       "from 1"},
+      {with(R"({"name": "k", "grid": [1, 65536], "block": [32]})", ok_op),
+       "/kernels/0/grid/1 is 65536", "65535"},
+      {with(R"({"name": "k", "grid": 4, "block": [32]})", ok_op), "/kernels/0/grid is 4",
+       "[x, y, z]"},
+      {with(R"({"name": "k", "grid": [1], "block": [32, 64]})", ok_op),
+       "/kernels/0/block is [32,64]", "1024 threads"},
       {with(R"({"name": "k", "block": [32]})", ok_op), "/kernels/0/grid is missing", "[x, y, z]"},
-      {with(R"({"name": "k", "grid": [1], "block": [1], "shared_bytes": 1000000})", ok_op), "/kernels/0/shared_bytes is 1000000", "232448"},
-      {with(R"({"name": "k", "grid": [1], "block": [1], "duration_ns": 0})", ok_op), "/kernels/0/duration_ns is 0", "from 1"},
-      {with(R"({"name": "k", "grid": [1], "block": [1]})", ok_op), "/ops/0/duration_ns is missing", "from 1"},
+      {with(R"({"name": "k", "grid": [1], "block": [1], "shared_bytes": 1000000})", ok_op),
+       "/kernels/0/shared_bytes is 1000000", "232448"},
+      {with(R"({"name": "k", "grid": [1], "block": [1], "duration_ns": 0})", ok_op),
+       "/kernels/0/duration_ns is 0", "from 1"},
+      {with(R"({"name": "k", "grid": [1], "block": [1]})", ok_op), "/ops/0/duration_ns is missing",
+       "from 1"},
       {with(kKernel, R"({"launch": 1})"), "/ops/0/launch is 1", "from 0 to 0"},
       {with("", ok_op), "/ops/0/launch", "/kernels first"},
-      {with(kKernel, R"({"launch": 0, "duration_ns": -5})"), "/ops/0/duration_ns is -5", "600000000000 (nanoseconds)"},
-      {with(kKernel, R"({"launch": 0, "duration_ns": 1e30})"), "/ops/0/duration_ns is 1e+30", "nanoseconds"},
+      {with(kKernel, R"({"launch": 0, "duration_ns": -5})"), "/ops/0/duration_ns is -5",
+       "600000000000 (nanoseconds)"},
+      {with(kKernel, R"({"launch": 0, "duration_ns": 1e30})"), "/ops/0/duration_ns is 1e+30",
+       "nanoseconds"},
       {with(kKernel, R"({"launch": 0, "duration_ns": 1.5})"), "/ops/0/duration_ns is 1.5", "whole"},
-      {with(kKernel, R"({"launch": 0, "pause_ns": 99999999999999})"), "/ops/0/pause_ns is 99999999999999", "nanoseconds"},
-      {with(kKernel, R"({"launch": 0, "pause_us": 4})"), "/ops/0/pause_us is not a known key", "pause_ns"},
+      {with(kKernel, R"({"launch": 0, "pause_ns": 99999999999999})"),
+       "/ops/0/pause_ns is 99999999999999", "nanoseconds"},
+      {with(kKernel, R"({"launch": 0, "pause_us": 4})"), "/ops/0/pause_us is not a known key",
+       "pause_ns"},
       {with(kKernel, R"({"launch": 0, "stream": 2})"), "/ops/0/stream is 2", "from 0 to 1"},
-      {with(kKernel, R"({"launch": 0, "sync": "device"})"), "/ops/0 has both launch and sync", "exactly one"},
+      {with(kKernel, R"({"launch": 0, "sync": "device"})"), "/ops/0 has both launch and sync",
+       "exactly one"},
       {with(kKernel, R"({"pause_ns": 3})"), "/ops/0 says no operation", "exactly one"},
       {with(kKernel, "7"), "/ops/0 is 7", "object"},
       {with("", R"({"copy": "h2h", "bytes": 4})"), "/ops/0/copy is \"h2h\"", "h2d, d2h or d2d"},
       {with("", R"({"copy": "h2d"})"), "/ops/0/bytes is missing", "from 1"},
       {with("", R"({"copy": "h2d", "bytes": 0})"), "/ops/0/bytes is 0", "from 1"},
-      {with("", R"({"copy": "d2d", "bytes": 4, "memory": "pinned"})"), "/ops/0/memory is", "h2d and d2h only"},
+      {with("", R"({"copy": "d2d", "bytes": 4, "memory": "pinned"})"), "/ops/0/memory is",
+       "h2d and d2h only"},
       {with("", R"({"sync": "event"})"), "/ops/0/sync is \"event\"", "stream or device"},
-      {with("", R"({"sync": "stream", "call_ns": 4})"), "/ops/0/call_ns is not a known key", "sync"},
+      {with("", R"({"sync": "stream", "call_ns": 4})"), "/ops/0/call_ns is not a known key",
+       "sync"},
       {with("", R"({"record": 65536})"), "/ops/0/record is 65536", "65535"},
       {with("", R"({"repeat": 0, "ops": [{"memset": 1}]})"), "/ops/0/repeat is 0", "from 1"},
       {with("", R"({"repeat": 2, "ops": []})"), "/ops/0/ops is empty", "at least one"},
       {with("", R"({"repeat": 2})"), "/ops/0/ops is missing", "repeated"},
-      {with("", R"({"repeat": 4000000, "ops": [{"memset": 1}, {"memset": 1}]})"), "/ops/0 makes the iteration too long", "4000000"},
-      {with("", R"({"repeat": 3000, "ops": [{"repeat": 3000, "ops": [{"memset": 1}]}]})"), "/ops/0 makes the iteration too long", "4000000"},
+      {with("", R"({"repeat": 4000000, "ops": [{"memset": 1}, {"memset": 1}]})"),
+       "/ops/0 makes the iteration too long", "4000000"},
+      {with("", R"({"repeat": 3000, "ops": [{"repeat": 3000, "ops": [{"memset": 1}]}]})"),
+       "/ops/0 makes the iteration too long", "4000000"},
   };
   for (const Row& row : rows) {
     INFO(row.text);
@@ -148,8 +168,9 @@ TEST_CASE("writing a workload and reading it again gives the same workload") {
   w.events = 2;
   w.pause_after_ns = 12;
   w.kernels = {{"void f<int>(char\\)", {1, 2, 3}, {4, 5, 6}, 99}, {"g", {7, 1, 1}, {1, 1, 1}, 0}};
-  for (const OpKind kind : {OpKind::Launch, OpKind::CopyToDevice, OpKind::CopyToHost, OpKind::CopyOnDevice,
-                            OpKind::Memset, OpKind::StreamSync, OpKind::EventRecord, OpKind::EventWait}) {
+  for (const OpKind kind :
+       {OpKind::Launch, OpKind::CopyToDevice, OpKind::CopyToHost, OpKind::CopyOnDevice,
+        OpKind::Memset, OpKind::StreamSync, OpKind::EventRecord, OpKind::EventWait}) {
     Op op;
     op.kind = kind;
     op.stream = 2;

@@ -58,7 +58,8 @@ inline CUDA_MEMCPY3D copy_shape_1d(void* to, const void* from, size_t bytes, cud
 }
 
 inline bool is_pitched_copy(const cudaMemcpy3DParms* parameters) {
-  return parameters != nullptr && parameters->srcArray == nullptr && parameters->dstArray == nullptr;
+  return parameters != nullptr && parameters->srcArray == nullptr &&
+         parameters->dstArray == nullptr;
 }
 
 inline CUDA_MEMCPY3D copy_shape_3d(const cudaMemcpy3DParms& from) {

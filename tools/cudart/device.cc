@@ -143,7 +143,8 @@ LULL_API cudaError_t cudaDriverGetVersion(int* version) {
 LULL_API cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return record(cudaErrorInvalidValue);
   *count = 0;
-  const cudaError_t status = with_driver([&](const Driver& d) { return d.cuDeviceGetCount(count); });
+  const cudaError_t status =
+      with_driver([&](const Driver& d) { return d.cuDeviceGetCount(count); });
   return status == cudaSuccess && *count == 0 ? record(cudaErrorNoDevice) : status;
 }
 
@@ -168,9 +169,7 @@ LULL_API cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned 
   return record(status != cudaSuccess ? status : primary_context(device, &context));
 }
 
-LULL_API cudaError_t cudaSetValidDevices(int*, int) {
-  return record(driver_status());
-}
+LULL_API cudaError_t cudaSetValidDevices(int*, int) { return record(driver_status()); }
 
 LULL_API cudaError_t cudaDeviceReset() { return record(reset_device()); }
 

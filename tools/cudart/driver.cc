@@ -36,8 +36,8 @@ void load(Loaded& loaded) {
   Driver& table = loaded.table;
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library != nullptr) {
-    table.get_proc_address = reinterpret_cast<PFN_cuGetProcAddress_v12000>(
-        dlsym(library, "cuGetProcAddress_v2"));
+    table.get_proc_address =
+        reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   }
   if (table.get_proc_address != nullptr) {
     PFN_cuGetProcAddress_v12000 unused = nullptr;
@@ -47,10 +47,10 @@ void load(Loaded& loaded) {
   }
 #define LULL_ENTRY(name, version) \
   fetch(table, table.name, #name, version, CU_GET_PROC_ADDRESS_DEFAULT);
-#define LULL_ENTRY_TWIN(name, version, twin_version, suffix)                                     \
+#define LULL_ENTRY_TWIN(name, version, twin_version, suffix)                                       \
   static_assert(std::is_same_v<PFN_##name##_v##version, PFN_##name##_v##twin_version##_##suffix>); \
-  fetch(table, table.name[kLegacy], #name, version, CU_GET_PROC_ADDRESS_DEFAULT);                \
-  fetch(table, table.name[kPerThread], #name, twin_version,                                      \
+  fetch(table, table.name[kLegacy], #name, version, CU_GET_PROC_ADDRESS_DEFAULT);                  \
+  fetch(table, table.name[kPerThread], #name, twin_version,                                        \
         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
 #include "tools/cudart/driver_entry_points.def"
 

@@ -1,6 +1,7 @@
 // The driver as this runtime sees it: a table of entry points fetched once, on the first runtime
 // call of the process, the way any CUDA runtime fetches them:
-//   dlopen("libcuda.so.1") -> dlsym("cuGetProcAddress_v2") -> cuGetProcAddress(name, version, flags).
+//   dlopen("libcuda.so.1") -> dlsym("cuGetProcAddress_v2") -> cuGetProcAddress(name, version,
+//   flags).
 // So whatever stands between a program and its driver sees this runtime as it sees the real one.
 //
 // Called from any thread. Uses public entry points only, and never asks for a private export table.

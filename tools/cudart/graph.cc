@@ -143,9 +143,8 @@ LULL_API cudaError_t cudaGraphAddHostNode(cudaGraphNode_t* node, cudaGraph_t gra
 
 LULL_API cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* node, cudaGraph_t graph,
                                            const cudaGraphNode_t* dependencies, size_t count) {
-  return with_driver([&](const Driver& d) {
-    return d.cuGraphAddEmptyNode(node, graph, dependencies, count);
-  });
+  return with_driver(
+      [&](const Driver& d) { return d.cuGraphAddEmptyNode(node, graph, dependencies, count); });
 }
 
 LULL_API cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node, cudaGraph_t graph,

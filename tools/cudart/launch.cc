@@ -32,11 +32,10 @@ cudaError_t launch(Twin twin, CUkernel kernel, const LaunchShape& shape, void** 
   const auto& [grid, block, shared_bytes, stream, cooperative] = shape;
   const auto bytes = static_cast<unsigned>(shared_bytes);
   const CUresult result =
-      cooperative
-          ? d.cuLaunchCooperativeKernel[twin](function, grid.x, grid.y, grid.z, block.x, block.y,
-                                              block.z, bytes, stream, arguments)
-          : d.cuLaunchKernel[twin](function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                   bytes, stream, arguments, nullptr);
+      cooperative ? d.cuLaunchCooperativeKernel[twin](function, grid.x, grid.y, grid.z, block.x,
+                                                      block.y, block.z, bytes, stream, arguments)
+                  : d.cuLaunchKernel[twin](function, grid.x, grid.y, grid.z, block.x, block.y,
+                                           block.z, bytes, stream, arguments, nullptr);
   return record(launch_error(result, grid, block));
 }
 
@@ -103,8 +102,7 @@ LULL_TWIN(cudaLaunchKernelExC, ptsz, (config, func, args), const cudaLaunchConfi
 
 LULL_TWIN(cudaLaunchHostFunc, ptsz, (stream, fn, data), cudaStream_t stream, cudaHostFn_t fn,
           void* data) {
-  return with_context(
-      [&](const Driver& d) { return d.cuLaunchHostFunc[twin](stream, fn, data); });
+  return with_context([&](const Driver& d) { return d.cuLaunchHostFunc[twin](stream, fn, data); });
 }
 
 LULL_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* func) {
@@ -143,7 +141,8 @@ LULL_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const
   });
 }
 
-LULL_API cudaError_t cudaFuncSetAttribute(const void* func, cudaFuncAttribute attribute, int value) {
+LULL_API cudaError_t cudaFuncSetAttribute(const void* func, cudaFuncAttribute attribute,
+                                          int value) {
   return with_function(func, [&](const Driver& d, CUfunction function) {
     return d.cuFuncSetAttribute(function, static_cast<CUfunction_attribute>(attribute), value);
   });
@@ -179,8 +178,9 @@ LULL_API cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* func) {
   return record(Registry::instance().kernel(func, reinterpret_cast<CUkernel*>(kernel)));
 }
 
-LULL_API cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute attribute,
-                                                     int value, int device) {
+LULL_API cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel,
+                                                     cudaFuncAttribute attribute, int value,
+                                                     int device) {
   return with_driver([&](const Driver& d) {
     return d.cuKernelSetAttribute(static_cast<CUfunction_attribute>(attribute), value,
                                   reinterpret_cast<CUkernel>(kernel), device);

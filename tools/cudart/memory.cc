@@ -18,9 +18,12 @@ CUresult copy(const Driver& d, Twin twin, void* to, const void* from, size_t byt
               cudaMemcpyKind kind) {
   switch (kind) {
     case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault: return d.cuMemcpy[twin](device_address(to), device_address(from), bytes);
-    case cudaMemcpyHostToDevice: return d.cuMemcpyHtoD[twin](device_address(to), from, bytes);
-    case cudaMemcpyDeviceToHost: return d.cuMemcpyDtoH[twin](to, device_address(from), bytes);
+    case cudaMemcpyDefault:
+      return d.cuMemcpy[twin](device_address(to), device_address(from), bytes);
+    case cudaMemcpyHostToDevice:
+      return d.cuMemcpyHtoD[twin](device_address(to), from, bytes);
+    case cudaMemcpyDeviceToHost:
+      return d.cuMemcpyDtoH[twin](to, device_address(from), bytes);
     case cudaMemcpyDeviceToDevice:
       return d.cuMemcpyDtoD[twin](device_address(to), device_address(from), bytes);
   }
@@ -111,7 +114,8 @@ LULL_API cudaError_t cudaHostUnregister(void* pointer) {
   return with_context([&](const Driver& d) { return d.cuMemHostUnregister(pointer); });
 }
 
-LULL_API cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* pointer, unsigned flags) {
+LULL_API cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* pointer,
+                                              unsigned flags) {
   return with_context([&](const Driver& d) {
     return d.cuMemHostGetDevicePointer(reinterpret_cast<CUdeviceptr*>(device_pointer), pointer,
                                        flags);
@@ -142,16 +146,14 @@ LULL_TWIN(cudaMemcpyAsync, ptsz, (to, from, bytes, kind, stream), void* to, cons
 LULL_TWIN(cudaMemcpy2D, ptds, (to, to_pitch, from, from_pitch, width, height, kind), void* to,
           size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
           cudaMemcpyKind kind) {
-  const CUDA_MEMCPY2D shape =
-      copy_shape_2d(to, to_pitch, from, from_pitch, width, height, kind);
+  const CUDA_MEMCPY2D shape = copy_shape_2d(to, to_pitch, from, from_pitch, width, height, kind);
   return with_context([&](const Driver& d) { return d.cuMemcpy2DUnaligned[twin](&shape); });
 }
 
 LULL_TWIN(cudaMemcpy2DAsync, ptsz, (to, to_pitch, from, from_pitch, width, height, kind, stream),
           void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
           size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  const CUDA_MEMCPY2D shape =
-      copy_shape_2d(to, to_pitch, from, from_pitch, width, height, kind);
+  const CUDA_MEMCPY2D shape = copy_shape_2d(to, to_pitch, from, from_pitch, width, height, kind);
   return with_context([&](const Driver& d) { return d.cuMemcpy2DAsync[twin](&shape, stream); });
 }
 
@@ -380,13 +382,12 @@ LULL_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
         CU_POINTER_ATTRIBUTE_IS_MANAGED};
     void* values[] = {&type, &device, &device_pointer, &host_pointer, &managed};
-    const CUresult result =
-        d.cuPointerGetAttributes(5, names, values, device_address(pointer));
+    const CUresult result = d.cuPointerGetAttributes(5, names, values, device_address(pointer));
     std::memset(attributes, 0, sizeof *attributes);
     attributes->device = device;
     attributes->devicePointer = reinterpret_cast<void*>(device_pointer);
     attributes->hostPointer = host_pointer;
-    attributes->type = managed != 0                  ? cudaMemoryTypeManaged
+    attributes->type = managed != 0                   ? cudaMemoryTypeManaged
                        : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
                        : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
                                                       : cudaMemoryTypeUnregistered;

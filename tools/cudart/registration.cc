@@ -80,8 +80,9 @@ LULL_API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host_func
   return record(Registry::instance().kernel(host_function, reinterpret_cast<CUkernel*>(kernel)));
 }
 
-LULL_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
-                                        size_t shared_bytes, cudaStream_t stream) {
+LULL_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block,
+                                        void** arguments, size_t shared_bytes,
+                                        cudaStream_t stream) {
   return launch(kLegacy, reinterpret_cast<CUkernel>(kernel),
                 {grid, block, shared_bytes, stream, /*cooperative=*/false}, arguments);
 }

@@ -124,7 +124,8 @@ void Registry::remove_image(FatBinary* image) {
   const std::lock_guard lock(mutex_);
   std::erase_if(kernels_, [&](const auto& entry) { return entry.second.image == image; });
   std::erase_if(variables_, [&](const auto& entry) { return entry.second.image == image; });
-  std::erase_if(host_of_handle_, [&](const auto& entry) { return !kernels_.contains(entry.second); });
+  std::erase_if(host_of_handle_,
+                [&](const auto& entry) { return !kernels_.contains(entry.second); });
   if (image->library != nullptr) driver().cuLibraryUnload(image->library);
   delete image;
 }
@@ -196,7 +197,8 @@ cudaError_t Registry::function(const void* host_function, CUfunction* function) 
 
 const void* Registry::host_function_of(CUkernel kernel, CUfunction function) {
   const std::shared_lock lock(mutex_);
-  for (const void* handle : {static_cast<const void*>(kernel), static_cast<const void*>(function)}) {
+  for (const void* handle :
+       {static_cast<const void*>(kernel), static_cast<const void*>(function)}) {
     const auto found = host_of_handle_.find(handle);
     if (handle != nullptr && found != host_of_handle_.end()) return found->second;
   }

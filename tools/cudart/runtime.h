@@ -28,12 +28,12 @@
 // An entry point with its per-thread twin; the body that follows sees `twin`.
 //   LULL_TWIN(cudaStreamQuery, ptsz, (stream), cudaStream_t stream) { ... }
 #define LULL_UNWRAP(...) __VA_ARGS__
-#define LULL_TWIN(name, suffix, arguments, ...)                                               \
-  static cudaError_t name##_body(Twin twin, __VA_ARGS__);                                     \
+#define LULL_TWIN(name, suffix, arguments, ...)                                                  \
+  static cudaError_t name##_body(Twin twin, __VA_ARGS__);                                        \
   LULL_API cudaError_t name(__VA_ARGS__) { return name##_body(kLegacy, LULL_UNWRAP arguments); } \
-  LULL_API cudaError_t name##_##suffix(__VA_ARGS__) {                                         \
-    return name##_body(kPerThread, LULL_UNWRAP arguments);                                    \
-  }                                                                                           \
+  LULL_API cudaError_t name##_##suffix(__VA_ARGS__) {                                            \
+    return name##_body(kPerThread, LULL_UNWRAP arguments);                                       \
+  }                                                                                              \
   static cudaError_t name##_body([[maybe_unused]] Twin twin, __VA_ARGS__)
 
 namespace lull::cudart {
@@ -51,8 +51,8 @@ cudaError_t last_error(bool clear);
 // else the primary context of the device chosen by cudaSetDevice (0 at first).
 cudaError_t ensure_context();
 int thread_device();
-cudaError_t select_device(int device);       // cudaSetDevice
-cudaError_t reset_device();                  // cudaDeviceReset
+cudaError_t select_device(int device);  // cudaSetDevice
+cudaError_t reset_device();             // cudaDeviceReset
 cudaError_t primary_context(int device, CUcontext* context);
 
 // Runs `call(driver)` with the driver ready, or with a context current, and records its error.

@@ -105,10 +105,9 @@ LULL_TWIN(cudaStreamGetCaptureInfo, ptsz, (stream, status, id, graph, dependenci
           cudaGraph_t* graph, const cudaGraphNode_t** dependencies, const cudaGraphEdgeData** edges,
           size_t* count) {
   return with_context([&](const Driver& d) {
-    return d.cuStreamGetCaptureInfo[twin](
-        stream, reinterpret_cast<CUstreamCaptureStatus*>(status),
-        reinterpret_cast<cuuint64_t*>(id), graph, dependencies,
-        reinterpret_cast<const CUgraphEdgeData**>(edges), count);
+    return d.cuStreamGetCaptureInfo[twin](stream, reinterpret_cast<CUstreamCaptureStatus*>(status),
+                                          reinterpret_cast<cuuint64_t*>(id), graph, dependencies,
+                                          reinterpret_cast<const CUgraphEdgeData**>(edges), count);
   });
 }
 

@@ -209,6 +209,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   app.add_option("--policy", policies, "a policy with its options; may be repeated (default: share, "
                                        "priority, fikit)")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   auto* seconds_option = app.add_option("--seconds", seconds, "measure for S seconds, unstretched");
   auto* iterations_option = app.add_option("--iterations", iterations,

@@ -51,6 +51,7 @@ int doctor_main(const Words& words) {
   app.add_option("program", program, "a program to examine (it is not run)");
   app.add_option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--sim", simulate, "for the simulated GPU: a missing driver is no failure");
   app.add_flag("--json", as_json, "print the findings as JSON");

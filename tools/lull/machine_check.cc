@@ -133,8 +133,8 @@ void check_daemon(Findings& findings, const std::string& path, bool simulate) {
                                       about.st_uid, about.st_gid, about.st_mode & 07777U)});
     } else {
       findings.push_back({Verdict::kWarn, "lulld",
-                          fmt::format("{}; programs run unscheduled", answer.error().text),
-                          "start lulld"});
+                          fmt::format("none answers at {}: programs run unscheduled", path),
+                          there ? "look at its log, or start it again" : "start lulld"});
     }
     return;
   }
@@ -179,7 +179,6 @@ void check_preloading(Findings& findings, const Installed& parts) {
   envp.push_back(nullptr);
   std::string words[] = {"lull", "doctor", kPreloadProbeWord};
   char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
-  const std::string self = parts.bin + "/lull";
   pid_t child = 0;
   int ended = 1;
   if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv, envp.data()) == 0) {

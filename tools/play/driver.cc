@@ -19,7 +19,8 @@ std::expected<channel::ModelClock, std::string> Driver::clock() const {
 
 std::string Driver::describe(const char* call, CUresult result) const {
   const char* name = nullptr;
-  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) {
+  if (cuGetErrorName == nullptr || cuGetErrorName(result, &name) != CUDA_SUCCESS ||
+      name == nullptr) {
     name = "unknown error";
   }
   return std::string(call) + ": " + name + " (" + std::to_string(static_cast<int>(result)) + ")";
@@ -33,18 +34,20 @@ std::expected<Driver, std::string> open_driver() {
                            "): install one, or use the simulated GPU (lull run --sim)");
   }
   Driver driver;
-#define LULL_PLAY_LOOK_UP(name, symbol)                                                   \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, symbol));          \
-  if (driver.name == nullptr) {                                                           \
-    return std::unexpected("libcuda.so.1 has no " symbol ": install a driver of CUDA 11 or newer"); \
+#define LULL_PLAY_LOOK_UP(name, symbol)                                          \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, symbol)); \
+  if (driver.name == nullptr) {                                                  \
+    return std::unexpected("libcuda.so.1 has no " symbol                         \
+                           ": install a driver of CUDA 11 or newer");            \
   }
   LULL_PLAY_DRIVER_CALLS(LULL_PLAY_LOOK_UP)
 #undef LULL_PLAY_LOOK_UP
-  driver.simgpu_model_clock = reinterpret_cast<decltype(driver.simgpu_model_clock)>(
-      dlsym(library, "simgpu_model_clock"));
+  driver.simgpu_model_clock =
+      reinterpret_cast<decltype(driver.simgpu_model_clock)>(dlsym(library, "simgpu_model_clock"));
   if (const CUresult result = driver.cuInit(0); result != CUDA_SUCCESS) {
-    return std::unexpected(driver.describe("cuInit", result) +
-                           ": see that nvidia-smi works, or use the simulated GPU (lull run --sim)");
+    return std::unexpected(
+        driver.describe("cuInit", result) +
+        ": see that nvidia-smi works, or use the simulated GPU (lull run --sim)");
   }
   return driver;
 }

@@ -12,34 +12,34 @@
 namespace lull::play {
 
 // Every driver call the player makes; the versions cuda.h stands for.
-#define LULL_PLAY_DRIVER_CALLS(X)               \
-  X(cuInit, "cuInit")                           \
-  X(cuGetErrorName, "cuGetErrorName")           \
-  X(cuDeviceGetCount, "cuDeviceGetCount")       \
-  X(cuDeviceGet, "cuDeviceGet")                 \
-  X(cuDeviceGetName, "cuDeviceGetName")         \
-  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain") \
+#define LULL_PLAY_DRIVER_CALLS(X)                              \
+  X(cuInit, "cuInit")                                          \
+  X(cuGetErrorName, "cuGetErrorName")                          \
+  X(cuDeviceGetCount, "cuDeviceGetCount")                      \
+  X(cuDeviceGet, "cuDeviceGet")                                \
+  X(cuDeviceGetName, "cuDeviceGetName")                        \
+  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")      \
   X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2") \
-  X(cuCtxSetCurrent, "cuCtxSetCurrent")         \
-  X(cuCtxSynchronize, "cuCtxSynchronize")       \
-  X(cuModuleLoadData, "cuModuleLoadData")       \
-  X(cuModuleGetFunction, "cuModuleGetFunction") \
-  X(cuModuleUnload, "cuModuleUnload")           \
-  X(cuStreamCreate, "cuStreamCreate")           \
-  X(cuStreamSynchronize, "cuStreamSynchronize") \
-  X(cuStreamWaitEvent, "cuStreamWaitEvent")     \
-  X(cuStreamDestroy, "cuStreamDestroy_v2")      \
-  X(cuEventCreate, "cuEventCreate")             \
-  X(cuEventRecord, "cuEventRecord")             \
-  X(cuEventDestroy, "cuEventDestroy_v2")        \
-  X(cuLaunchKernel, "cuLaunchKernel")           \
-  X(cuMemAlloc, "cuMemAlloc_v2")                \
-  X(cuMemFree, "cuMemFree_v2")                  \
-  X(cuMemHostAlloc, "cuMemHostAlloc")           \
-  X(cuMemFreeHost, "cuMemFreeHost")             \
-  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")  \
-  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")  \
-  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2")  \
+  X(cuCtxSetCurrent, "cuCtxSetCurrent")                        \
+  X(cuCtxSynchronize, "cuCtxSynchronize")                      \
+  X(cuModuleLoadData, "cuModuleLoadData")                      \
+  X(cuModuleGetFunction, "cuModuleGetFunction")                \
+  X(cuModuleUnload, "cuModuleUnload")                          \
+  X(cuStreamCreate, "cuStreamCreate")                          \
+  X(cuStreamSynchronize, "cuStreamSynchronize")                \
+  X(cuStreamWaitEvent, "cuStreamWaitEvent")                    \
+  X(cuStreamDestroy, "cuStreamDestroy_v2")                     \
+  X(cuEventCreate, "cuEventCreate")                            \
+  X(cuEventRecord, "cuEventRecord")                            \
+  X(cuEventDestroy, "cuEventDestroy_v2")                       \
+  X(cuLaunchKernel, "cuLaunchKernel")                          \
+  X(cuMemAlloc, "cuMemAlloc_v2")                               \
+  X(cuMemFree, "cuMemFree_v2")                                 \
+  X(cuMemHostAlloc, "cuMemHostAlloc")                          \
+  X(cuMemFreeHost, "cuMemFreeHost")                            \
+  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2")                 \
+  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2")                 \
+  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2")                 \
   X(cuMemsetD8Async, "cuMemsetD8Async")
 
 struct Driver {

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxKeptEvents = 20'000'000;
-constexpr double kMaxTimestampUs = 9e15;
+constexpr double kMaxTimestampUs = 4e15;  // in ns, and the distance of two, it fits 63 bits
 
 enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync };
 
@@ -76,9 +76,12 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& value) override {
     if (at_event()) {
-      if (key_ == "ph") event_.complete = value == "X";
-      else if (key_ == "cat") event_.category = category_of(value);
-      else if (key_ == "name") event_.name = std::move(value);
+      if (key_ == "ph")
+        event_.complete = value == "X";
+      else if (key_ == "cat")
+        event_.category = category_of(value);
+      else if (key_ == "name")
+        event_.name = std::move(value);
     }
     return scalar_done();
   }
@@ -110,12 +113,14 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     return true;
   }
   bool key(string_t& value) override {
-    if (in_list_ && depth_ == list_depth_ + 2 && in_args_) arg_key_ = value;
-    else if (!in_list_ || depth_ == list_depth_ + 1) key_ = value;
+    if (in_list_ && depth_ == list_depth_ + 2 && in_args_)
+      arg_key_ = value;
+    else if (!in_list_ || depth_ == list_depth_ + 1)
+      key_ = value;
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error)
-      override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     const std::string_view what = error.what();
     const bool cut = what.find("unexpected end of input") != std::string_view::npos ||
                      what.find("missing closing quote") != std::string_view::npos;
@@ -141,9 +146,12 @@ class TraceHandler : public nlohmann::json_sax<Json> {
         event_.has_correlation = true;
         return true;
       }
-      if (arg_key_ == "stream") event_.stream = value;
-      else if (arg_key_ == "wait_on_stream") event_.wait_on_stream = value;
-      else if (arg_key_ == "bytes") event_.bytes = positive;
+      if (arg_key_ == "stream")
+        event_.stream = value;
+      else if (arg_key_ == "wait_on_stream")
+        event_.wait_on_stream = value;
+      else if (arg_key_ == "bytes")
+        event_.bytes = positive;
     }
     return number(static_cast<double>(value));
   }
@@ -158,8 +166,10 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     } else if (at_args()) {
       if (arg_key_ == "shared memory") event_.shared_bytes = clamp_u32(value);
     } else if (at_args_list() && index_ < 3) {
-      if (arg_key_ == "grid") event_.grid[index_] = clamp_u32(value);
-      else if (arg_key_ == "block") event_.block[index_] = clamp_u32(value);
+      if (arg_key_ == "grid")
+        event_.grid[index_] = clamp_u32(value);
+      else if (arg_key_ == "block")
+        event_.block[index_] = clamp_u32(value);
     }
     return scalar_done();
   }
@@ -169,13 +179,15 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     if (e.category == Category::None || !e.complete || !e.has_correlation) return;
     if (!e.has_start || !(e.length_us >= 0) || !(std::fabs(e.start_us) <= kMaxTimestampUs) ||
         e.length_us * 1e3 > static_cast<double>(kMaxTimeNs)) {
-      failure = fmt::format("the event \"{}\" (number {} of its kind) has no sensible ts and dur: "
-                            "give a recording with times in us",
-                            e.name.substr(0, 60), kept.size());
+      failure = fmt::format(
+          "the event \"{}\" (number {} of its kind) has no sensible ts and dur: "
+          "give a recording with times in us",
+          e.name.substr(0, 60), kept.size());
       return;
     }
     if (kept.size() >= kMaxKeptEvents) {
-      failure = fmt::format("it holds more than {} CUDA events: record fewer steps", kMaxKeptEvents);
+      failure =
+          fmt::format("it holds more than {} CUDA events: record fewer steps", kMaxKeptEvents);
       return;
     }
     KeptEvent k{};
@@ -185,7 +197,8 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     k.grid = {e.grid[0], e.grid[1], e.grid[2]};
     k.block = {e.block[0], e.block[1], e.block[2]};
     k.category = e.category;
-    const auto [found, added] = name_index_.try_emplace(e.name, static_cast<uint32_t>(names.size()));
+    const auto [found, added] =
+        name_index_.try_emplace(e.name, static_cast<uint32_t>(names.size()));
     if (added) names.push_back(e.name);
     k.name = found->second;
     kept.push_back(k);
@@ -201,8 +214,8 @@ class TraceHandler : public nlohmann::json_sax<Json> {
 
 int64_t quantile(std::vector<int64_t>& values, double q) {
   if (values.empty()) return 0;
-  const size_t at = std::min(values.size() - 1,
-                             static_cast<size_t>(q * static_cast<double>(values.size())));
+  const size_t at =
+      std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<long>(at), values.end());
   return values[at];
 }
@@ -227,8 +240,9 @@ class Importer {
   std::expected<void, std::string> run(Unmatched unmatched) {
     match();
     if (first_call_ == trace_.calls.size()) {
-      return std::unexpected("none of its device operations has a host call: record with "
-                             "ProfilerActivity.CPU and ProfilerActivity.CUDA together");
+      return std::unexpected(
+          "none of its device operations has a host call: record with "
+          "ProfilerActivity.CPU and ProfilerActivity.CUDA together");
     }
     if (unmatched == Unmatched::IssueFirst) {
       for (const auto& op : trace_.device) {
@@ -242,12 +256,22 @@ class Importer {
     close_iteration(out_.workload);
     out_.workload.streams = std::max<uint32_t>(1, static_cast<uint32_t>(streams_.size()));
     if (streams_.size() > kMaxStreams) {
-      return std::unexpected(fmt::format("it uses {} streams: at most {}", streams_.size(),
-                                         kMaxStreams));
+      return std::unexpected(
+          fmt::format("it uses {} streams: at most {}", streams_.size(), kMaxStreams));
     }
     if (out_.workload.ops.size() > kMaxOps) {
       return std::unexpected(fmt::format("it holds {} operations: at most {}, record fewer steps",
                                          out_.workload.ops.size(), kMaxOps));
+    }
+    if (out_.workload.kernels.size() > kMaxKernels) {
+      return std::unexpected(fmt::format("it holds {} kernels: at most {}, record fewer steps",
+                                         out_.workload.kernels.size(), kMaxKernels));
+    }
+    for (const Op& op : out_.workload.ops) {
+      if (op.pause_ns <= kMaxTimeNs) continue;
+      return std::unexpected(
+          fmt::format("its host does nothing for {} s between two calls: at most {}",
+                      op.pause_ns / 1'000'000'000, kMaxTimeNs / 1'000'000'000));
     }
     // One event for each stream that is waited for is enough: a wait takes the event's last record.
     out_.workload.events = any_wait_ ? out_.workload.streams : 0;
@@ -339,7 +363,8 @@ class Importer {
     op.stream = stream_index(traced.stream);
     op.pause_ns = pause_ns;
     op.call_ns = call_ns;
-    const auto length = static_cast<uint64_t>(std::max<int64_t>(1, traced.end_ns - traced.start_ns));
+    const auto length =
+        static_cast<uint64_t>(std::max<int64_t>(1, traced.end_ns - traced.start_ns));
     if (traced.work == DeviceWork::Kernel) {
       op.kind = OpKind::Launch;
       op.kernel = kernel_index(traced);
@@ -351,9 +376,12 @@ class Importer {
         op.kind = OpKind::Memset;
       } else {
         const std::string& name = trace_.names[traced.name];
-        if (name.find("HtoD") != std::string::npos) op.kind = OpKind::CopyToDevice;
-        else if (name.find("DtoH") != std::string::npos) op.kind = OpKind::CopyToHost;
-        else op.kind = OpKind::CopyOnDevice;
+        if (name.find("HtoD") != std::string::npos)
+          op.kind = OpKind::CopyToDevice;
+        else if (name.find("DtoH") != std::string::npos)
+          op.kind = OpKind::CopyToHost;
+        else
+          op.kind = OpKind::CopyOnDevice;
         op.pageable = op.kind != OpKind::CopyOnDevice && is_pageable(traced);
       }
     }
@@ -377,7 +405,7 @@ class Importer {
       kernel.block.y = std::max(1u, 1024 / kernel.block.x);
     }
     kernel.shared_bytes = std::min(op.shared_bytes, kMaxSharedBytes);
-    const KernelKey key{op.name,      kernel.grid.x,  kernel.grid.y,  kernel.grid.z,
+    const KernelKey key{op.name,        kernel.grid.x,  kernel.grid.y,  kernel.grid.z,
                         kernel.block.x, kernel.block.y, kernel.block.z, kernel.shared_bytes};
     const auto [found, added] =
         kernels_.try_emplace(key, static_cast<uint32_t>(out_.workload.kernels.size()));
@@ -436,11 +464,11 @@ class Importer {
   using KernelKey = std::array<uint32_t, 8>;
   const KinetoTrace& trace_;
   Import& out_;
-  std::unordered_map<uint64_t, size_t> call_of_;                // correlation -> call
-  std::unordered_map<size_t, std::vector<size_t>> work_of_;     // call -> device operations
-  std::map<int64_t, uint32_t> streams_;                         // as recorded -> index
-  std::unordered_map<int64_t, int64_t> thread_stream_;          // host thread -> stream used last
-  std::map<int64_t, size_t> last_on_stream_;                    // stream -> operation issued last
+  std::unordered_map<uint64_t, size_t> call_of_;             // correlation -> call
+  std::unordered_map<size_t, std::vector<size_t>> work_of_;  // call -> device operations
+  std::map<int64_t, uint32_t> streams_;                      // as recorded -> index
+  std::unordered_map<int64_t, int64_t> thread_stream_;       // host thread -> stream used last
+  std::map<int64_t, size_t> last_on_stream_;                 // stream -> operation issued last
   std::map<KernelKey, uint32_t> kernels_;
   size_t first_call_ = 0;
   uint64_t unmatched_ = 0;
@@ -465,8 +493,9 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
                                : why + ": give a whole workload or PyTorch profiler trace");
   }
   if (!handler.found_list) {
-    return std::unexpected("it has neither \"lull_workload\" nor \"traceEvents\": give a workload "
-                           "(examples/workloads/README.md) or a PyTorch profiler trace");
+    return std::unexpected(
+        "it has neither \"lull_workload\" nor \"traceEvents\": give a workload "
+        "(examples/workloads/README.md) or a PyTorch profiler trace");
   }
   double base_us = std::numeric_limits<double>::max();
   for (const auto& k : handler.kept) base_us = std::min(base_us, k.start_us);
@@ -565,6 +594,11 @@ std::expected<Import, std::string> import_kineto(const KinetoTrace& trace, const
   import.workload.kind = "other";
   if (auto done = Importer(trace, import).run(unmatched); !done) {
     return std::unexpected(done.error());
+  }
+  import.workload.description = "PyTorch profiler trace";
+  if (import.cropped > 0) {
+    import.workload.description +=
+        fmt::format("; {} device operations without a host call are left out", import.cropped);
   }
   return import;
 }

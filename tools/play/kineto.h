@@ -57,17 +57,17 @@ struct TracedDeviceOp {
 
 struct KinetoTrace {
   std::vector<std::string> names;
-  std::vector<TracedCall> calls;         // by start
-  std::vector<TracedDeviceOp> device;    // by start
+  std::vector<TracedCall> calls;       // by start
+  std::vector<TracedDeviceOp> device;  // by start
 };
 
 // The figures of the recording, all of its device work, matched or not.
 struct TraceSummary {
   uint64_t operations = 0, kernels = 0, copies = 0, memsets = 0, with_call = 0;
   uint64_t streams = 0;
-  int64_t span_ns = 0;    // first start to last end
-  int64_t busy_ns = 0;    // union of all intervals
-  int64_t work_ns = 0;    // sum of all intervals
+  int64_t span_ns = 0;  // first start to last end
+  int64_t busy_ns = 0;  // union of all intervals
+  int64_t work_ns = 0;  // sum of all intervals
   int64_t operation_p50_ns = 0, operation_p90_ns = 0, operation_max_ns = 0;
   int64_t gap_p50_ns = 0, gap_p90_ns = 0, gap_max_ns = 0;  // between busy intervals
   double busy_share() const {
@@ -79,10 +79,10 @@ enum class Unmatched { Crop, IssueFirst };
 
 struct Import {
   Workload workload;
-  uint64_t cropped = 0;        // device operations left out for want of a host call
+  uint64_t cropped = 0;             // device operations left out for want of a host call
   uint64_t calls_without_work = 0;  // launches and copies whose device side is not in the file
-  uint64_t guessed_waits = 0;  // event waits whose streams were inferred
-  int64_t recorded_ns = 0;     // first replayed call to the end of the last call and of all work
+  uint64_t guessed_waits = 0;       // event waits whose streams were inferred
+  int64_t recorded_ns = 0;  // first replayed call to the end of the last call and of all work
 };
 
 // Errors say why and what would be right, without the file's name.

@@ -38,7 +38,8 @@ class Lateness {
   static size_t bucket(uint64_t value) {
     if (value < kSteps) return value;
     const auto power = static_cast<unsigned>(std::bit_width(value)) - 1;  // >= kStepBits
-    const size_t at = size_t{power - kStepBits + 1} * kSteps + ((value >> (power - kStepBits)) - kSteps);
+    const size_t at =
+        size_t{power - kStepBits + 1} * kSteps + ((value >> (power - kStepBits)) - kSteps);
     return at < kSteps * kDoublings ? at : kSteps * kDoublings - 1;
   }
   static uint64_t upper(size_t at) {

@@ -13,7 +13,8 @@ constexpr size_t kMaxWorkloadBytes = 64 << 20;
 std::string stem_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   for (const std::string_view ending : {".gz", ".json", ".pt.trace"}) {
-    if (name.size() > ending.size() && name.ends_with(ending)) name.resize(name.size() - ending.size());
+    if (name.size() > ending.size() && name.ends_with(ending))
+      name.resize(name.size() - ending.size());
   }
   return name.substr(0, 200);
 }
@@ -24,7 +25,8 @@ std::expected<Workload, std::string> load_workload(const std::string& path) {
   const std::string failed = "cannot read " + path + ": ";
   auto source = TextSource::open(path);
   if (!source) {
-    return std::unexpected(failed + source.error() + ": give a workload or a PyTorch profiler trace");
+    return std::unexpected(failed + source.error() +
+                           ": give a workload or a PyTorch profiler trace");
   }
   if ((*source)->buffered().find("\"lull_workload\"") != std::string_view::npos) {
     const auto text = (*source)->read_all(kMaxWorkloadBytes);

@@ -12,9 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <vector>
 
-#include "tools/play/kernel_name.h"
 #include "tools/play/player.h"
 #include "tools/play/workload.h"
 
@@ -75,10 +74,12 @@ double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 int describe(const Workload& workload) {
   const WorkloadTotals sum = totals(workload);
-  std::string line = fmt::format("{} ({}): {} launches of {} kernels, {:.3f} ms of device time; {} copies, {} memsets, "
-             "{} synchronisations, {} streams; host {:.3f} ms\n",
-             workload.name, workload.kind, sum.launches, workload.kernels.size(), ms(sum.kernel_ns),
-             sum.copies, sum.memsets, sum.syncs, workload.streams, ms(sum.host_ns));
+  std::string line = fmt::format(
+      "{} ({}): {} launches of {} kernels, {:.3f} ms of device time; {} copies, {} memsets, "
+      "{} synchronisations, {} streams; host {:.3f} ms\n",
+      workload.name, workload.kind, sum.launches, workload.kernels.size(), ms(sum.kernel_ns),
+      sum.copies, sum.memsets, sum.syncs, workload.streams, ms(sum.host_ns));
+  if (!workload.description.empty()) line += "  " + workload.description + "\n";
   std::fputs(line.c_str(), stdout);
   return 0;
 }
@@ -104,16 +105,17 @@ void print_summary(const Workload& workload, const Player& player, const std::ve
                    uint64_t iterations, uint64_t launches) {
   uint64_t sum = 0;
   for (const uint64_t one : jct) sum += one;
-  std::string line = fmt::format("{}{} on {}{}: {} iterations, {} launches\n", player.simulated() ? "simulated: " : "",
-             workload.name, player.device_name(),
-             player.simulated() ? fmt::format(" (simulated, slow motion {:g})", player.slow_motion()) : "",
-             iterations, launches);
+  const std::string how =
+      player.simulated() ? fmt::format(" (simulated, slow motion {:g})", player.slow_motion()) : "";
+  std::string line = fmt::format("{} on {}{}: {} iterations, {} launches\n", workload.name,
+                                 player.device_name(), how, iterations, launches);
   if (!jct.empty()) {
-    line += fmt::format("iteration: mean {:.3f} ms, p50 {:.3f} ms, p99 {:.3f} ms; calls late: p99 {:.1f} us, "
-               "most {:.1f} us\n",
-               ms(sum) / static_cast<double>(jct.size()), ms(quantile(jct, 0.5)),
-               ms(quantile(jct, 0.99)), static_cast<double>(player.late_p99_ns()) / 1e3,
-               static_cast<double>(player.late_max_ns()) / 1e3);
+    line += fmt::format(
+        "iteration: mean {:.3f} ms, p50 {:.3f} ms, p99 {:.3f} ms; calls late: p99 {:.1f} us, "
+        "most {:.1f} us\n",
+        ms(sum) / static_cast<double>(jct.size()), ms(quantile(jct, 0.5)), ms(quantile(jct, 0.99)),
+        static_cast<double>(player.late_p99_ns()) / 1e3,
+        static_cast<double>(player.late_max_ns()) / 1e3);
   }
   std::fputs(line.c_str(), stdout);
 }
@@ -150,10 +152,11 @@ int play(const Arguments& arguments) {
   std::vector<uint64_t> jct;
   for (uint64_t i = 0; i < arguments.warmup && !stop_requested; ++i) {
     const auto result = player.play_iteration(stop_requested);
-    if (!result) return fail(report, fmt::format("cannot play {}: {}", arguments.workload, result.error()));
+    if (!result)
+      return fail(report, fmt::format("cannot play {}: {}", arguments.workload, result.error()));
     launches += result->launches;
-    report.write(Json{{"event", "warmup"}, {"i", i}, {"start_ns", result->start_ns},
-                      {"end_ns", result->end_ns}});
+    report.write(Json{
+        {"event", "warmup"}, {"i", i}, {"start_ns", result->start_ns}, {"end_ns", result->end_ns}});
   }
   player.forget_lateness();
   const uint64_t begun_ns = player.now_ns();
@@ -162,7 +165,8 @@ int play(const Arguments& arguments) {
                             : UINT64_MAX;
   while ((endless || iterations < wanted) && !stop_requested && player.now_ns() < until_ns) {
     const auto result = player.play_iteration(stop_requested);
-    if (!result) return fail(report, fmt::format("cannot play {}: {}", arguments.workload, result.error()));
+    if (!result)
+      return fail(report, fmt::format("cannot play {}: {}", arguments.workload, result.error()));
     launches += result->launches;
     if (!result->complete) {
       partial_kernel_ns = result->kernel_ns;
@@ -194,17 +198,21 @@ int play(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Replays a workload, or a PyTorch profiler trace, as a CUDA program: the same "
-               "launches, streams, host pauses and synchronisations.",
-               "lull-play");
+  CLI::App app(
+      "Replays a workload, or a PyTorch profiler trace, as a CUDA program: the same "
+      "launches, streams, host pauses and synchronisations.",
+      "lull-play");
   app.add_option("WORKLOAD", arguments.workload,
-                 "workload file (examples/workloads) or trace (.json, .json.gz)")->required();
-  auto* iterations = app.add_option("--iterations", arguments.iterations,
-                                    "play N iterations (default 10)")->check(CLI::Range(1ULL, 1ULL << 40));
-  auto* seconds = app.add_option("--seconds", arguments.seconds,
-                                 "play for S seconds of device time")->check(CLI::Range(1e-6, 1e6));
-  auto* endless = app.add_flag("--until-signal", arguments.until_signal,
-                               "play until SIGTERM or SIGINT");
+                 "workload file (examples/workloads) or trace (.json, .json.gz)")
+      ->required();
+  auto* iterations =
+      app.add_option("--iterations", arguments.iterations, "play N iterations (default 10)")
+          ->check(CLI::Range(1ULL, 1ULL << 40));
+  auto* seconds =
+      app.add_option("--seconds", arguments.seconds, "play for S seconds of device time")
+          ->check(CLI::Range(1e-6, 1e6));
+  auto* endless =
+      app.add_flag("--until-signal", arguments.until_signal, "play until SIGTERM or SIGINT");
   iterations->excludes(seconds)->excludes(endless);
   seconds->excludes(endless);
   app.add_option("--warmup", arguments.warmup, "iterations played first and not counted")

@@ -56,7 +56,7 @@ struct Player::State {
   std::vector<CUevent> events;
   std::vector<uint64_t> tickets;  // of each stream
   CUdeviceptr start_words = 0, buffer = 0;
-  size_t half_bytes = 0;          // where the source of a copy on the device begins
+  size_t half_bytes = 0;  // where the source of a copy on the device begins
   void* pinned = nullptr;
   std::vector<char> pageable;
   std::vector<PreparedOp> ops;
@@ -73,8 +73,8 @@ struct Player::State {
   uint64_t pause(uint64_t pause_ns);
 };
 
-#define LULL_TRY(name, ...)                                                              \
-  if (const CUresult result_ = driver.name(__VA_ARGS__); result_ != CUDA_SUCCESS) {      \
+#define LULL_TRY(name, ...)                                                                  \
+  if (const CUresult result_ = driver.name(__VA_ARGS__); result_ != CUDA_SUCCESS) {          \
     return std::unexpected(driver.describe(#name, result_) + ": the device cannot play it"); \
   }
 
@@ -109,8 +109,8 @@ std::expected<void, std::string> Player::State::prepare(const Workload& workload
   int count = 0;
   LULL_TRY(cuDeviceGetCount, &count);
   if (options.device < 0 || options.device >= count) {
-    return std::unexpected("there is no device " + std::to_string(options.device) + ": this machine has " +
-                           std::to_string(count) + ", counted from 0");
+    return std::unexpected("there is no device " + std::to_string(options.device) +
+                           ": this machine has " + std::to_string(count) + ", counted from 0");
   }
   LULL_TRY(cuDeviceGet, &device, options.device);
   char name[256] = {};
@@ -200,15 +200,22 @@ CUresult Player::State::call(PreparedOp& p) {
       p.ticket = ++tickets[op.stream];
       return driver.cuLaunchKernel(p.function, p.grid.x, p.grid.y, p.grid.z, p.block.x, p.block.y,
                                    p.block.z, p.shared_bytes, stream, p.parameters, nullptr);
-    case OpKind::CopyToDevice: return driver.cuMemcpyHtoDAsync(buffer, host, p.bytes, stream);
-    case OpKind::CopyToHost: return driver.cuMemcpyDtoHAsync(host, buffer, p.bytes, stream);
+    case OpKind::CopyToDevice:
+      return driver.cuMemcpyHtoDAsync(buffer, host, p.bytes, stream);
+    case OpKind::CopyToHost:
+      return driver.cuMemcpyDtoHAsync(host, buffer, p.bytes, stream);
     case OpKind::CopyOnDevice:
       return driver.cuMemcpyDtoDAsync(buffer, buffer + half_bytes, p.bytes, stream);
-    case OpKind::Memset: return driver.cuMemsetD8Async(buffer, 0, p.bytes, stream);
-    case OpKind::StreamSync: return driver.cuStreamSynchronize(stream);
-    case OpKind::DeviceSync: return driver.cuCtxSynchronize();
-    case OpKind::EventRecord: return driver.cuEventRecord(events[op.event], stream);
-    case OpKind::EventWait: return driver.cuStreamWaitEvent(stream, events[op.event], 0);
+    case OpKind::Memset:
+      return driver.cuMemsetD8Async(buffer, 0, p.bytes, stream);
+    case OpKind::StreamSync:
+      return driver.cuStreamSynchronize(stream);
+    case OpKind::DeviceSync:
+      return driver.cuCtxSynchronize();
+    case OpKind::EventRecord:
+      return driver.cuEventRecord(events[op.event], stream);
+    case OpKind::EventWait:
+      return driver.cuStreamWaitEvent(stream, events[op.event], 0);
   }
   return CUDA_ERROR_INVALID_VALUE;
 }

@@ -15,8 +15,8 @@
 namespace lull::play {
 
 struct PlayOptions {
-  bool greedy = false;       // no host pauses and no waiting out of call_ns
-  uint64_t jitter_ns = 0;    // each pause is lengthened by 0 .. jitter_ns, drawn from the seed
+  bool greedy = false;     // no host pauses and no waiting out of call_ns
+  uint64_t jitter_ns = 0;  // each pause is lengthened by 0 .. jitter_ns, drawn from the seed
   uint64_t seed = 1;
   int device = 0;
 };
@@ -24,7 +24,7 @@ struct PlayOptions {
 // Times in model ns: device time on simgpu, CLOCK_MONOTONIC on a GPU.
 struct IterationResult {
   uint64_t start_ns = 0, end_ns = 0;
-  uint64_t kernel_ns = 0;    // recorded lengths of the kernels launched
+  uint64_t kernel_ns = 0;  // recorded lengths of the kernels launched
   uint64_t launches = 0;
   uint64_t late_p99_ns = 0;  // of this iteration's calls that had a deadline ahead of them
   bool complete = false;     // false: stopped on the way, and then waited for what was launched

@@ -31,8 +31,8 @@ TextSource::~TextSource() {
 bool TextSource::fill() {
   position_ = filled_ = 0;
   if (file_ == nullptr || !error_.empty()) return false;
-  const int count = gzread(static_cast<gzFile>(file_), buffer_.data(),
-                           static_cast<unsigned>(buffer_.size()));
+  const int count =
+      gzread(static_cast<gzFile>(file_), buffer_.data(), static_cast<unsigned>(buffer_.size()));
   if (count <= 0) {
     int code = Z_OK;
     const char* why = gzerror(static_cast<gzFile>(file_), &code);

@@ -21,7 +21,8 @@ class HostTimeline {
   uint64_t ready_ns() const { return ready_ns_; }
   uint64_t deadline_ns(uint64_t pause_ns) const { return ready_ns_ + pause_ns; }
 
-  void async_call(uint64_t deadline_ns, uint64_t call_ns, uint64_t called_ns, uint64_t returned_ns) {
+  void async_call(uint64_t deadline_ns, uint64_t call_ns, uint64_t called_ns,
+                  uint64_t returned_ns) {
     ready_ns_ = deadline_ns + std::max(call_ns, returned_ns - called_ns);
   }
   void blocking_call(uint64_t returned_ns) { ready_ns_ = returned_ns; }

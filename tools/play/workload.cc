@@ -30,8 +30,9 @@ std::string shown(const Json& value) {
 class Reader {
  public:
   Workload read(const Json& root) {
-    object(root, "", {"lull_workload", "name", "kind", "description", "streams", "call_ns",
-                      "pause_after_ns", "kernels", "ops"});
+    object(root, "",
+           {"lull_workload", "name", "kind", "description", "streams", "call_ns", "pause_after_ns",
+            "kernels", "ops"});
     const uint64_t version = number(root, "", "lull_workload", 0, UINT64_MAX);
     if (version != kWorkloadVersion) {
       throw Bad{"/lull_workload", fmt::format("version {} is not known", version),
@@ -78,18 +79,22 @@ class Reader {
     return whole(*found, path + "/" + key, low, high);
   }
   uint64_t whole(const Json& value, const std::string& path, uint64_t low, uint64_t high) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() < low ||
+        value.get<uint64_t>() > high) {
       const bool time = path.ends_with("_ns");
-      throw Bad{path, "is " + shown(value), fmt::format("give a whole number from {} to {}{}", low,
-                                                        high, time ? " (nanoseconds)" : "")};
+      throw Bad{path, "is " + shown(value),
+                fmt::format("give a whole number from {} to {}{}", low, high,
+                            time ? " (nanoseconds)" : "")};
     }
     return value.get<uint64_t>();
   }
   std::string text(const Json& parent, const std::string& path, const char* key, size_t max_chars,
                    bool may_be_empty) {
     const auto found = parent.find(key);
-    const std::string right = fmt::format("give a text of {} to {} characters, without control "
-                                          "characters", may_be_empty ? 0 : 1, max_chars);
+    const std::string right = fmt::format(
+        "give a text of {} to {} characters, without control "
+        "characters",
+        may_be_empty ? 0 : 1, max_chars);
     if (found == parent.end()) throw Bad{path + "/" + key, "is missing", right};
     if (!found->is_string()) throw Bad{path + "/" + key, "is " + shown(*found), right};
     auto value = found->get<std::string>();
@@ -112,7 +117,8 @@ class Reader {
     uint32_t* const parts[] = {&result.x, &result.y, &result.z};
     const uint64_t most[] = {max_x, max_y, max_z};
     for (size_t i = 0; i < found->size(); ++i) {
-      *parts[i] = static_cast<uint32_t>(whole((*found)[i], fmt::format("{}/{}", at, i), 1, most[i]));
+      *parts[i] =
+          static_cast<uint32_t>(whole((*found)[i], fmt::format("{}/{}", at, i), 1, most[i]));
     }
     return result;
   }
@@ -167,7 +173,8 @@ class Reader {
     if (depth >= kMaxRepeatDepth) {
       throw Bad{at, "is nested too deep", fmt::format("at most {} levels", kMaxRepeatDepth)};
     }
-    if (!entry.contains("ops")) throw Bad{at + "/ops", "is missing", "give the repeated operations"};
+    if (!entry.contains("ops"))
+      throw Bad{at + "/ops", "is missing", "give the repeated operations"};
     std::vector<Op> once;
     read_ops(entry["ops"], at + "/ops", depth + 1, once);
     if (once.size() * times + out.size() > kMaxOps) {
@@ -202,12 +209,17 @@ class Reader {
       op.duration_ns = number(entry, at, "duration_ns", 1, kMaxTimeNs,
                               usual != 0 ? std::optional(usual) : std::nullopt);
     } else if (what == "copy") {
-      object(entry, at, {"copy", "bytes", "stream", "memory", "pause_ns", "call_ns", "recorded_ns"});
+      object(entry, at,
+             {"copy", "bytes", "stream", "memory", "pause_ns", "call_ns", "recorded_ns"});
       const std::string direction = text(entry, at, "copy", 10, true);
-      if (direction == "h2d") op.kind = OpKind::CopyToDevice;
-      else if (direction == "d2h") op.kind = OpKind::CopyToHost;
-      else if (direction == "d2d") op.kind = OpKind::CopyOnDevice;
-      else throw Bad{at + "/copy", "is " + shown(entry["copy"]), "give h2d, d2h or d2d"};
+      if (direction == "h2d")
+        op.kind = OpKind::CopyToDevice;
+      else if (direction == "d2h")
+        op.kind = OpKind::CopyToHost;
+      else if (direction == "d2d")
+        op.kind = OpKind::CopyOnDevice;
+      else
+        throw Bad{at + "/copy", "is " + shown(entry["copy"]), "give h2d, d2h or d2d"};
       op.bytes = number(entry, at, "bytes", 1, kMaxCopyBytes);
       if (entry.contains("memory")) {
         const std::string memory = text(entry, at, "memory", 20, true);
@@ -260,17 +272,37 @@ std::string extent_text(const Extent& extent) {
 
 std::string op_text(const Op& op) {
   std::string line;
-  auto add = [&](const char* key, uint64_t value) { line += fmt::format(", \"{}\": {}", key, value); };
+  auto add = [&](const char* key, uint64_t value) {
+    line += fmt::format(", \"{}\": {}", key, value);
+  };
   switch (op.kind) {
-    case OpKind::Launch: line = fmt::format("{{\"launch\": {}", op.kernel); break;
-    case OpKind::CopyToDevice: line = "{\"copy\": \"h2d\""; break;
-    case OpKind::CopyToHost: line = "{\"copy\": \"d2h\""; break;
-    case OpKind::CopyOnDevice: line = "{\"copy\": \"d2d\""; break;
-    case OpKind::Memset: line = fmt::format("{{\"memset\": {}", op.bytes); break;
-    case OpKind::StreamSync: line = "{\"sync\": \"stream\""; break;
-    case OpKind::DeviceSync: line = "{\"sync\": \"device\""; break;
-    case OpKind::EventRecord: line = fmt::format("{{\"record\": {}", op.event); break;
-    case OpKind::EventWait: line = fmt::format("{{\"wait\": {}", op.event); break;
+    case OpKind::Launch:
+      line = fmt::format("{{\"launch\": {}", op.kernel);
+      break;
+    case OpKind::CopyToDevice:
+      line = "{\"copy\": \"h2d\"";
+      break;
+    case OpKind::CopyToHost:
+      line = "{\"copy\": \"d2h\"";
+      break;
+    case OpKind::CopyOnDevice:
+      line = "{\"copy\": \"d2d\"";
+      break;
+    case OpKind::Memset:
+      line = fmt::format("{{\"memset\": {}", op.bytes);
+      break;
+    case OpKind::StreamSync:
+      line = "{\"sync\": \"stream\"";
+      break;
+    case OpKind::DeviceSync:
+      line = "{\"sync\": \"device\"";
+      break;
+    case OpKind::EventRecord:
+      line = fmt::format("{{\"record\": {}", op.event);
+      break;
+    case OpKind::EventWait:
+      line = fmt::format("{{\"wait\": {}", op.event);
+      break;
   }
   if (op.is_copy()) add("bytes", op.bytes);
   if (op.pageable) line += ", \"memory\": \"pageable\"";
@@ -286,15 +318,24 @@ std::string op_text(const Op& op) {
 
 const char* to_string(OpKind kind) {
   switch (kind) {
-    case OpKind::Launch: return "launch";
-    case OpKind::CopyToDevice: return "copy h2d";
-    case OpKind::CopyToHost: return "copy d2h";
-    case OpKind::CopyOnDevice: return "copy d2d";
-    case OpKind::Memset: return "memset";
-    case OpKind::StreamSync: return "stream sync";
-    case OpKind::DeviceSync: return "device sync";
-    case OpKind::EventRecord: return "event record";
-    case OpKind::EventWait: return "event wait";
+    case OpKind::Launch:
+      return "launch";
+    case OpKind::CopyToDevice:
+      return "copy h2d";
+    case OpKind::CopyToHost:
+      return "copy d2h";
+    case OpKind::CopyOnDevice:
+      return "copy d2d";
+    case OpKind::Memset:
+      return "memset";
+    case OpKind::StreamSync:
+      return "stream sync";
+    case OpKind::DeviceSync:
+      return "device sync";
+    case OpKind::EventRecord:
+      return "event record";
+    case OpKind::EventWait:
+      return "event wait";
   }
   return "?";
 }
@@ -336,9 +377,10 @@ std::expected<Workload, std::string> parse_workload(const std::string& text,
     const size_t byte = std::min<size_t>(error.byte, text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(byte), '\n');
     const bool cut = error.byte > text.size();
-    return std::unexpected(fmt::format("{}it is {} (line {}, byte {}): give a whole workload, see "
-                                       "examples/workloads/README.md",
-                                       failed, cut ? "cut off" : "not JSON", line, error.byte));
+    return std::unexpected(
+        fmt::format("{}it is {} (line {}, byte {}): give a whole workload, see "
+                    "examples/workloads/README.md",
+                    failed, cut ? "cut off" : "not JSON", line, error.byte));
   } catch (const std::exception& error) {
     return std::unexpected(fmt::format("{}{}: give a workload in JSON", failed, error.what()));
   }

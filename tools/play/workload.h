@@ -28,7 +28,7 @@ inline constexpr int kWorkloadVersion = 1;
 inline constexpr uint32_t kMaxStreams = 128;
 inline constexpr uint32_t kMaxEvents = 65536;
 inline constexpr uint32_t kMaxKernels = 65536;
-inline constexpr uint64_t kMaxOps = 4'000'000;          // of one iteration, repeats written out
+inline constexpr uint64_t kMaxOps = 4'000'000;           // of one iteration, repeats written out
 inline constexpr uint64_t kMaxTimeNs = 600'000'000'000;  // of any one pause, call or kernel
 inline constexpr uint64_t kMaxCopyBytes = 1ULL << 40;
 inline constexpr uint32_t kMaxSharedBytes = 232'448;
@@ -53,11 +53,11 @@ enum class OpKind : uint8_t {
   CopyToDevice,  // bytes, stream, pageable
   CopyToHost,
   CopyOnDevice,
-  Memset,        // bytes, stream
-  StreamSync,    // blocking: all work so far of `stream`
-  DeviceSync,    // blocking: all work so far
-  EventRecord,   // event, stream
-  EventWait,     // event, stream: later work of the stream waits for the event's last record
+  Memset,       // bytes, stream
+  StreamSync,   // blocking: all work so far of `stream`
+  DeviceSync,   // blocking: all work so far
+  EventRecord,  // event, stream
+  EventWait,    // event, stream: later work of the stream waits for the event's last record
 };
 const char* to_string(OpKind kind);
 
@@ -71,33 +71,35 @@ struct Op {
   uint64_t call_ns = 0;      // host time inside the call itself; 0 for blocking calls
   uint64_t duration_ns = 0;  // Launch: length on the device
   uint64_t bytes = 0;        // copies and memset
-  // Recordings only: the device time of a copy or a memset (replay takes it from the bytes); else 0.
+  // Recordings only: the device time of a copy or a memset (replay takes it from the bytes); else
+  // 0.
   uint64_t recorded_ns = 0;
   bool operator==(const Op&) const = default;
 
   bool is_copy() const {
-    return kind == OpKind::CopyToDevice || kind == OpKind::CopyToHost || kind == OpKind::CopyOnDevice;
+    return kind == OpKind::CopyToDevice || kind == OpKind::CopyToHost ||
+           kind == OpKind::CopyOnDevice;
   }
   bool is_sync() const { return kind == OpKind::StreamSync || kind == OpKind::DeviceSync; }
 };
 
 struct Workload {
-  std::string name;         // file stem when the file does not say
-  std::string kind;         // inference, training, batch or other
-  std::string description;  // optional, one line
-  uint32_t streams = 1;     // 1 .. kMaxStreams
-  uint32_t events = 0;      // highest event index + 1
+  std::string name;             // file stem when the file does not say
+  std::string kind;             // inference, training, batch or other
+  std::string description;      // optional, one line
+  uint32_t streams = 1;         // 1 .. kMaxStreams
+  uint32_t events = 0;          // highest event index + 1
   uint64_t pause_after_ns = 0;  // host pause between iterations
   std::vector<Kernel> kernels;
-  std::vector<Op> ops;      // one iteration, never empty
+  std::vector<Op> ops;  // one iteration, never empty
   bool operator==(const Workload&) const = default;
 };
 
 // What one iteration adds up to.
 struct WorkloadTotals {
   uint64_t launches = 0, copies = 0, memsets = 0, syncs = 0;
-  uint64_t kernel_ns = 0;     // recorded lengths of all kernels
-  uint64_t host_ns = 0;       // pauses and calls: how long an infinitely fast device would take
+  uint64_t kernel_ns = 0;  // recorded lengths of all kernels
+  uint64_t host_ns = 0;    // pauses and calls: how long an infinitely fast device would take
   uint64_t copy_bytes = 0;
 };
 WorkloadTotals totals(const Workload& workload);
@@ -108,7 +110,8 @@ void close_iteration(Workload& workload);
 // The JSON format. Reading is strict: an unknown key, a missing key, a value out of range are
 // errors of one line with file, JSON path and what would be right. The result is closed
 // (close_iteration) and its repeats are written out. `file` is only used in messages.
-std::expected<Workload, std::string> parse_workload(const std::string& text, const std::string& file);
+std::expected<Workload, std::string> parse_workload(const std::string& text,
+                                                    const std::string& file);
 std::string write_workload(const Workload& workload);  // without repeats; parses back to the same
 
 // A workload file or a PyTorch profiler trace (kineto.h), plain or gzip: found out by content.

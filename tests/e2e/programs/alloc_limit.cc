@@ -29,8 +29,8 @@ int main(int argc, char** argv) {
   }
   CHECK(cuMemGetInfo(&free_bytes, &total_bytes));
   std::printf("allocated_bytes=%llu error=%d free_bytes=%zu\n",
-              static_cast<unsigned long long>(chunks.size() * chunk_bytes), static_cast<int>(result),
-              free_bytes);
+              static_cast<unsigned long long>(chunks.size() * chunk_bytes),
+              static_cast<int>(result), free_bytes);
   std::fflush(stdout);
   for (CUdeviceptr chunk : chunks) CHECK(cuMemFree(chunk));
   CHECK(cuMemGetInfo(&free_bytes, &total_bytes));

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   unlink(path);
   for (int i = 1; i < 64; ++i) files[i] = dup(files[0]);
   counts.add(work.run(count - count / 2, 10000));
-  struct stat state{};
+  struct stat state {};
   CHECK(fstat(files[0], &state));
   REQUIRE_THAT(state.st_size == 0);  // nobody wrote into it
   for (int fd : files) CHECK(close(fd));

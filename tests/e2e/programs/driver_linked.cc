@@ -1,5 +1,5 @@
-// driver_linked [LAUNCHES [SPIN_NS]]: linked with -lcuda, calls through the PLT. Built a second time
-// with CUDA_API_PER_THREAD_DEFAULT_STREAM (driver_linked_per_thread).
+// driver_linked [LAUNCHES [SPIN_NS]]: linked with -lcuda, calls through the PLT. Built a second
+// time with CUDA_API_PER_THREAD_DEFAULT_STREAM (driver_linked_per_thread).
 #define DRIVER(name) name
 #include "driver_work.h"
 

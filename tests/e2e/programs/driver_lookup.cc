@@ -1,8 +1,8 @@
 // driver_lookup WAY [LAUNCHES [SPIN_NS [PATH]]]: not linked with the driver; finds it by WAY:
 //   soname    dlopen("libcuda.so.1") + dlsym          develop   dlopen("libcuda.so") + dlsym
-//   path      dlopen(PATH) + dlsym                    default   dlsym(RTLD_DEFAULT), opened RTLD_GLOBAL
-//   proc1     cuGetProcAddress, 4 arguments           proc2     cuGetProcAddress_v2, 5 arguments
-//   proc2_per_thread   the same, asking for the per-thread default stream
+//   path      dlopen(PATH) + dlsym                    default   dlsym(RTLD_DEFAULT), opened
+//   RTLD_GLOBAL proc1     cuGetProcAddress, 4 arguments           proc2     cuGetProcAddress_v2, 5
+//   arguments proc2_per_thread   the same, asking for the per-thread default stream
 #include <cstring>
 #include <string>
 
@@ -22,7 +22,9 @@ DRIVER_TABLE(ROW)
 
 int main(int argc, char** argv) {
   const std::string way = argc > 1 ? argv[1] : "soname";
-  const char* library = way == "develop" ? "libcuda.so" : way == "path" && argc > 4 ? argv[4] : "libcuda.so.1";
+  const char* library = way == "develop"            ? "libcuda.so"
+                        : way == "path" && argc > 4 ? argv[4]
+                                                    : "libcuda.so.1";
   void* handle = dlopen(library, RTLD_NOW | (way == "default" ? RTLD_GLOBAL : RTLD_LOCAL));
   if (handle == nullptr) {
     std::fprintf(stderr, "program: %s\n", dlerror());

@@ -1,5 +1,5 @@
-// libdriver_plugin.so: reaches the driver in three ways, LAUNCHES each: through its PLT, by dlsym on
-// a handle, by dlsym(RTLD_DEFAULT).
+// libdriver_plugin.so: reaches the driver in three ways, LAUNCHES each: through its PLT, by dlsym
+// on a handle, by dlsym(RTLD_DEFAULT).
 #define DRIVER(name) name
 #include "driver_work.h"
 

@@ -1,6 +1,7 @@
-// forks exit|exec|work [LAUNCHES]: LAUNCHES before and after a fork whose child exits at once, execs
-// /bin/true, or (`work`: the fork comes before the parent's first driver call) launches for itself.
-// The line counts the parent's launches only; a working child prints a line of its own first.
+// forks exit|exec|work [LAUNCHES]: LAUNCHES before and after a fork whose child exits at once,
+// execs /bin/true, or (`work`: the fork comes before the parent's first driver call) launches for
+// itself. The line counts the parent's launches only; a working child prints a line of its own
+// first.
 #include <sys/wait.h>
 
 #include <string>

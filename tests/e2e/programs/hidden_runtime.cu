@@ -1,5 +1,5 @@
-// libhidden_runtime.so: a library with its own static runtime inside, hidden, as cuBLAS and its like
-// have. Linked by two_runtimes (which has a shared one) and opened as a plugin.
+// libhidden_runtime.so: a library with its own static runtime inside, hidden, as cuBLAS and its
+// like have. Linked by two_runtimes (which has a shared one) and opened as a plugin.
 #include <cuda_runtime.h>
 
 #include "program.h"

@@ -64,7 +64,8 @@ static Counts with_capture(DriverWork& work, unsigned long long count, unsigned 
   return replay(graph, stream, count);
 }
 
-static Counts with_extended(DriverWork& work, unsigned long long count, unsigned long long spin_ns) {
+static Counts with_extended(DriverWork& work, unsigned long long count,
+                            unsigned long long spin_ns) {
   CUstream stream = new_stream();
   void* arguments[] = {&spin_ns};
   for (unsigned long long i = 0; i < count; ++i) {
@@ -104,7 +105,8 @@ static Counts with_host_function(DriverWork& work, unsigned long long count,
   CUstream stream = new_stream();
   for (unsigned long long i = 0; i < count; ++i) {
     work.launch(i, spin_ns, stream);
-    CHECK(cuLaunchHostFunc(stream, [](void*) { ++host_calls; }, nullptr));
+    CHECK(cuLaunchHostFunc(
+        stream, [](void*) { ++host_calls; }, nullptr));
   }
   CHECK(cuStreamSynchronize(stream));
   REQUIRE_THAT(host_calls == count);
@@ -160,7 +162,8 @@ int main(int argc, char** argv) {
   if (kind == "host_function") return finish(with_host_function(work, count, spin_ns));
   if (kind == "graph") return finish(with_graph(work, count, spin_ns));
   if (kind == "capture") return finish(with_capture(work, count, spin_ns));
-  if (kind == "threads") return finish(with_threads(work, count, spin_ns, argument(argc, argv, 4, 4)));
+  if (kind == "threads")
+    return finish(with_threads(work, count, spin_ns, argument(argc, argv, 4, 4)));
   if (kind == "streams") return finish(with_streams(work, count, spin_ns));
   std::fprintf(stderr, "program: unknown kind %s\n", kind.c_str());
   return 2;

@@ -1,6 +1,7 @@
-// loop_launch SPIN_NS SYNC_EVERY [MAX_LAUNCHES [GAP_US]]: short kernels without end (or MAX_LAUNCHES
-// of them), synchronising every SYNC_EVERY, pausing GAP_US after that. Prints `ready` after the first
-// synchronisation, `running launches=N` each second, and on SIGTERM the line every program ends with.
+// loop_launch SPIN_NS SYNC_EVERY [MAX_LAUNCHES [GAP_US]]: short kernels without end (or
+// MAX_LAUNCHES of them), synchronising every SYNC_EVERY, pausing GAP_US after that. Prints `ready`
+// after the first synchronisation, `running launches=N` each second, and on SIGTERM the line every
+// program ends with.
 #include <csignal>
 
 #include <chrono>

@@ -92,7 +92,8 @@ static Counts work(const std::string& kind, unsigned long long count) {
   } else if (kind == "host_function") {
     for (unsigned long long i = 0; i < count; ++i) {
       launch(i, stream);
-      CHECK(cudaLaunchHostFunc(stream, [](void*) { ++host_calls; }, nullptr));
+      CHECK(cudaLaunchHostFunc(
+          stream, [](void*) { ++host_calls; }, nullptr));
     }
     CHECK(cudaStreamSynchronize(stream));
     REQUIRE_THAT(host_calls == count);
@@ -108,7 +109,8 @@ static Counts work(const std::string& kind, unsigned long long count) {
       parameters.blockDim = 32;
       parameters.kernelParams = arguments;
       cudaGraphNode_t node = nullptr;
-      CHECK(cudaGraphAddKernelNode(&node, graph, last ? &last : nullptr, last ? 1 : 0, &parameters));
+      CHECK(
+          cudaGraphAddKernelNode(&node, graph, last ? &last : nullptr, last ? 1 : 0, &parameters));
       last = node;
     }
     counts = replay(graph, stream, count);

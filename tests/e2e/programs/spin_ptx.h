@@ -2,20 +2,20 @@
 // cost from the argument. Two, so that there is more than one kernel to tell apart.
 #pragma once
 
-#define SPIN_PTX_KERNEL(name)                    \
-  ".visible .entry " name                        \
-  "(.param .u64 spin_ns)\n"                      \
-  "{\n"                                          \
-  "  .reg .pred %p<2>;\n"                        \
-  "  .reg .b64 %rd<5>;\n"                        \
-  "  ld.param.u64 %rd1, [spin_ns];\n"            \
-  "  mov.u64 %rd2, %globaltimer;\n"              \
-  "again:\n"                                     \
-  "  mov.u64 %rd3, %globaltimer;\n"              \
-  "  sub.u64 %rd4, %rd3, %rd2;\n"                \
-  "  setp.lt.u64 %p1, %rd4, %rd1;\n"             \
-  "  @%p1 bra again;\n"                          \
-  "  ret;\n"                                     \
+#define SPIN_PTX_KERNEL(name)         \
+  ".visible .entry " name             \
+  "(.param .u64 spin_ns)\n"           \
+  "{\n"                               \
+  "  .reg .pred %p<2>;\n"             \
+  "  .reg .b64 %rd<5>;\n"             \
+  "  ld.param.u64 %rd1, [spin_ns];\n" \
+  "  mov.u64 %rd2, %globaltimer;\n"   \
+  "again:\n"                          \
+  "  mov.u64 %rd3, %globaltimer;\n"   \
+  "  sub.u64 %rd4, %rd3, %rd2;\n"     \
+  "  setp.lt.u64 %p1, %rd4, %rd1;\n"  \
+  "  @%p1 bra again;\n"               \
+  "  ret;\n"                          \
   "}\n"
 
 static const char kSpinPtx[] =

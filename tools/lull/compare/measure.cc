@@ -167,7 +167,8 @@ std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, 
 }
 
 std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
-  std::string text = fmt::format("{}{}; sharing {}", heading.simulated ? "simulated: " : "",
+  const bool says_so = heading.device.starts_with("simulated");
+  std::string text = fmt::format("{}{}; sharing {}", heading.simulated && !says_so ? "simulated: " : "",
                                  heading.device, heading.sharing);
   if (heading.simulated) {
     text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,

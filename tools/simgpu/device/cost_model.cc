@@ -49,8 +49,8 @@ KernelCost kernel_cost(const DeviceProfile& profile, const KernelLaunch& launch)
   const uint64_t per_wave = per_sm * profile.sm_count;
   const uint64_t waves = (blocks + per_wave - 1) / per_wave;
   KernelCost cost;
-  cost.sm_demand = static_cast<uint32_t>(
-      std::min<uint64_t>(profile.sm_count, (blocks + per_sm - 1) / per_sm));
+  cost.sm_demand =
+      static_cast<uint32_t>(std::min<uint64_t>(profile.sm_count, (blocks + per_sm - 1) / per_sm));
   cost.duration_ns = std::max(profile.min_kernel_ns, waves * profile.wave_ns);
   for (uint32_t i = 0; i < profile.rule_count; ++i) {
     const CostRule& rule = profile.rule[i];

@@ -20,9 +20,9 @@ struct KernelLaunch {
   std::string_view name;  // as in the module's image
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
-  uint32_t shared_bytes = 0;           // static and dynamic
+  uint32_t shared_bytes = 0;  // static and dynamic
   uint32_t registers_per_thread = 32;
-  std::optional<uint64_t> spin_ns;     // the argument named `spin_ns` or `*_spin_ns`, if any
+  std::optional<uint64_t> spin_ns;  // the argument named `spin_ns` or `*_spin_ns`, if any
 };
 
 struct KernelCost {

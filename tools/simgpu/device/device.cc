@@ -33,11 +33,16 @@ Work work_of(const DeviceProfile& profile, const Op& op) {
   switch (op.kind) {
     case OpKind::kKernel:
       return {op.duration_ns, op.sm_demand != 0 ? op.sm_demand : profile.sm_count};
-    case OpKind::kCopyH2D: return copied(CopyDirection::kHostToDevice);
-    case OpKind::kCopyD2H: return copied(CopyDirection::kDeviceToHost);
-    case OpKind::kCopyD2D: return copied(CopyDirection::kDeviceToDevice);
-    case OpKind::kMemset: return copied(CopyDirection::kMemset);
-    default: return {0, 1};
+    case OpKind::kCopyH2D:
+      return copied(CopyDirection::kHostToDevice);
+    case OpKind::kCopyD2H:
+      return copied(CopyDirection::kDeviceToHost);
+    case OpKind::kCopyD2D:
+      return copied(CopyDirection::kDeviceToDevice);
+    case OpKind::kMemset:
+      return copied(CopyDirection::kMemset);
+    default:
+      return {0, 1};
   }
 }
 
@@ -45,14 +50,16 @@ uint32_t process_of(const Session& session, StreamId stream) {
   return session.seen().state().context[stream.context.slot].process;
 }
 uint32_t load_word(uint32_t& word) {
-  return std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
+  // Acquire: pairs with the release of whoever bumps it.
+  return std::atomic_ref<uint32_t>(word).load(std::memory_order_acquire);
 }
 
 // The service thread sleeps by a bound: wake it when this stream now has something earlier.
 void tell_service(Session& session, SharedDevice& shared, StreamId stream) {
   const uint32_t process = process_of(session, stream);
   process_wake& wake = shared.control().wake[process];
-  if (wake.service_until == 0 || session.seen().earliest_visible(stream) >= wake.service_until) return;
+  if (wake.service_until == 0 || session.seen().earliest_visible(stream) >= wake.service_until)
+    return;
   wake.service_until = 0;
   session.wake_service(process);
 }
@@ -233,8 +240,8 @@ std::vector<OpPoint> Device::unfinished(ContextId context) {
   const model_state& state = session.seen().state();
   for (uint32_t s = 0; s < kMaxStreams; ++s) {
     if (state.stream[context.slot][s].count == 0) continue;
-    points.push_back({session.seen().id_of(context.slot, s),
-                      state.stream[context.slot][s].submitted_seq});
+    points.push_back(
+        {session.seen().id_of(context.slot, s), state.stream[context.slot][s].submitted_seq});
   }
   return points;
 }
@@ -284,13 +291,17 @@ void Device::wait_for_work(ModelNs at_most_ns, uint64_t spin_real_ns) {
     if (target <= session.now_ns()) return;
     wake.service_until = target;
     seen = load_word(wake.service_word);
+    // Acquire: pairs with the release in wake_service. Looked at after the word has been read.
+    if (shared_->service_wanted.exchange(false, std::memory_order_acq_rel)) return;
     target = std::min(target, session.now_ns() + kMaxSleepRealNs);
   }
   shared_->sleep(wake.service_word, seen, clock().to_monotonic_ns(target) + 1, spin_real_ns);
+  shared_->service_wanted.store(false, std::memory_order_relaxed);
 }
 
 void Device::wake_service() {
   if (forked() || shared_->process() == kMaxProcesses) return;
+  shared_->service_wanted.store(true, std::memory_order_release);
   std::atomic_ref<uint32_t>(shared_->wake().service_word).fetch_add(1, std::memory_order_release);
   SharedDevice::wake_word(shared_->wake().service_word);
 }
@@ -329,7 +340,8 @@ std::expected<SimParameters, std::string> parameters_from_environment() {
     return value != nullptr && *value != '\0' ? value : nullptr;
   };
   const auto wrong = [](const char* name, const char* value, const char* right) {
-    return std::unexpected(fmt::format("lull: {}={}: not a possible value: {}", name, value, right));
+    return std::unexpected(
+        fmt::format("lull: {}={}: not a possible value: {}", name, value, right));
   };
   if (const char* path = given("SIMGPU_PROFILE")) {
     auto profile = read_profile_file(path);

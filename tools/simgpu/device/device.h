@@ -35,16 +35,16 @@
 
 namespace simgpu {
 
-using ModelNs = uint64_t;                       // model time, ns since the device was created
+using ModelNs = uint64_t;  // model time, ns since the device was created
 inline constexpr ModelNs kNever = UINT64_MAX;
-using Seq = uint64_t;                           // per context, from 1, increasing over all streams
+using Seq = uint64_t;  // per context, from 1, increasing over all streams
 
 inline constexpr uint32_t kMaxDevices = 16;
-inline constexpr uint32_t kMaxProcesses = 32;   // live at one time
-inline constexpr uint32_t kMaxContexts = 64;    // live at one time, all processes and devices
-inline constexpr uint32_t kMaxStreams = 256;    // per context
-inline constexpr uint32_t kMaxOps = 1024;       // per context: submitted and not yet collected
-inline constexpr uint32_t kMaxWaits = 4;        // dependencies of one op
+inline constexpr uint32_t kMaxProcesses = 32;  // live at one time
+inline constexpr uint32_t kMaxContexts = 64;   // live at one time, all processes and devices
+inline constexpr uint32_t kMaxStreams = 256;   // per context
+inline constexpr uint32_t kMaxOps = 1024;      // per context: submitted and not yet collected
+inline constexpr uint32_t kMaxWaits = 4;       // dependencies of one op
 
 enum class Sharing : uint32_t { kTimeSlice = 0, kMps = 1, kSerial = 2 };
 
@@ -78,11 +78,11 @@ struct OpPoint {
 };
 
 enum class OpKind : uint8_t {
-  kKernel = 0,     // compute engine, `duration_ns`, `sm_demand`
-  kCopyH2D = 1,    // its copy engine; length from `bytes` unless `duration_ns` is given
-  kCopyD2H = 2,    // its copy engine
-  kCopyD2D = 3,    // compute engine, length from `bytes` unless `duration_ns` is given
-  kMemset = 4,     // compute engine, likewise
+  kKernel = 0,        // compute engine, `duration_ns`, `sm_demand`
+  kCopyH2D = 1,       // its copy engine; length from `bytes` unless `duration_ns` is given
+  kCopyD2H = 2,       // its copy engine
+  kCopyD2D = 3,       // compute engine, length from `bytes` unless `duration_ns` is given
+  kMemset = 4,        // compute engine, likewise
   kEventRecord = 5,   // takes no time
   kWriteValue = 6,    // takes no time; the write is the token's effect
   kMarker = 7,        // takes no time: a wait (with `wait_for`), a nop, a host-to-host copy, ...
@@ -95,7 +95,7 @@ struct Op {
   ModelNs duration_ns = 0;  // kernels; for copies and memsets 0 means: from `bytes`
   uint32_t sm_demand = 0;   // SMs it can fill; 0: kernels all, copies by `bytes`
   uint64_t bytes = 0;
-  bool pageable = false;    // the host side of the copy is pageable memory
+  bool pageable = false;  // the host side of the copy is pageable memory
   // Ops that must be complete first, of any stream of any context of this process (any device).
   // Points with no stream, or whose stream is gone, count as complete.
   std::array<OpPoint, kMaxWaits> wait_for{};
@@ -109,7 +109,7 @@ struct Completion {
   uint64_t token = 0;
   OpPoint at;
   OpKind kind = OpKind::kMarker;
-  ModelNs started_ns = 0;    // first moment on an engine; for ops without length = completed_ns
+  ModelNs started_ns = 0;  // first moment on an engine; for ops without length = completed_ns
   ModelNs completed_ns = 0;
 };
 
@@ -200,9 +200,9 @@ class Device {
 
   // --- waiting ---
   // Returns true once `point` is complete, false at the deadline (model time) or when the process
-  // is a fork child. Sleeps; spins for the last `spin_real_ns` of each wait, because sleeps are late
-  // by 25 to 55 us. External ops of the same process make progress only if another thread serves
-  // them; `wait_until` does not collect.
+  // is a fork child. Sleeps; spins for the last `spin_real_ns` of each wait, because sleeps are
+  // late by 25 to 55 us. External ops of the same process make progress only if another thread
+  // serves them; `wait_until` does not collect.
   bool wait_until(OpPoint point, ModelNs deadline_ns = kNever, uint64_t spin_real_ns = 60'000);
 
   // --- the service thread of a process ---
@@ -210,8 +210,8 @@ class Device {
   // external ops that wait. Any thread; the caller serialises applying the effects.
   void collect(Collected& out);
   // Sleeps until something new may be there to collect, or a submission, `satisfy`, a dead process
-  // or `wake_service` changes when that will be, or `at_most_ns` (model time) has come; never longer
-  // than 20 ms of real time (dead processes are looked for). One thread at a time.
+  // or `wake_service` changes when that will be, or `at_most_ns` (model time) has come; never
+  // longer than 20 ms of real time (dead processes are looked for). One thread at a time.
   void wait_for_work(ModelNs at_most_ns = kNever, uint64_t spin_real_ns = 0);
   void wake_service();
 

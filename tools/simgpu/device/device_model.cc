@@ -7,9 +7,9 @@
 namespace simgpu {
 namespace {
 
-constexpr uint32_t kWalkLimit = 128;  // ops looked at for a lower bound
+constexpr uint32_t kWalkLimit = 128;                    // ops looked at for a lower bound
 constexpr uint64_t kMaxWorkNs = 1'000'000'000'000'000;  // 11 days: SM * ns stays in 64 bits
-constexpr int kBoundDepth = 4;        // dependencies followed for a lower bound
+constexpr int kBoundDepth = 4;                          // dependencies followed for a lower bound
 
 uint64_t bit(uint32_t index) { return uint64_t{1} << (index & 63); }
 void set(uint64_t* words, uint32_t index) { words[index / 64] |= bit(index); }
@@ -48,12 +48,17 @@ Engine engine_of(OpKind kind) {
   switch (kind) {
     case OpKind::kKernel:
     case OpKind::kCopyD2D:
-    case OpKind::kMemset: return Engine::kCompute;
-    case OpKind::kCopyH2D: return Engine::kUpload;
-    case OpKind::kCopyD2H: return Engine::kDownload;
+    case OpKind::kMemset:
+      return Engine::kCompute;
+    case OpKind::kCopyH2D:
+      return Engine::kUpload;
+    case OpKind::kCopyD2H:
+      return Engine::kDownload;
     case OpKind::kWaitValue:
-    case OpKind::kHostFunction: return Engine::kExternal;
-    default: return Engine::kInstant;
+    case OpKind::kHostFunction:
+      return Engine::kExternal;
+    default:
+      return Engine::kInstant;
   }
 }
 
@@ -69,8 +74,7 @@ size_t copy_changes(const model_state& from, model_state& to) {
   });
   each_bit(from.head.dirty_devices, [&](uint32_t d) {
     const device_state& device = from.device[d];
-    const size_t size =
-        offsetof(device_state, running) + device.running_count * sizeof(running_op);
+    const size_t size = offsetof(device_state, running) + device.running_count * sizeof(running_op);
     std::memcpy(static_cast<void*>(&to.device[d]), &device, size);
     bytes += size;
   });
@@ -185,7 +189,8 @@ void DeviceModel::account(uint32_t device, ModelNs at_ns) {
   }
   each_bit(contexts, [&](uint32_t c) { touch_context(c).busy_ns += dt; });
   if (d.running_count > 0) d.busy_ns += dt;
-  if (d.switch_to != kNoContext) d.switched_ns += std::min(at_ns, d.switch_until_ns) - d.accounted_ns;
+  if (d.switch_to != kNoContext)
+    d.switched_ns += std::min(at_ns, d.switch_until_ns) - d.accounted_ns;
   d.accounted_ns = at_ns;
 }
 
@@ -434,7 +439,8 @@ void DeviceModel::reschedule(uint32_t device, ModelNs at_ns) {
   ModelNs next = kNever;
   for (uint32_t i = 0; i < d.running_count; ++i) {
     const running_op& r = d.running[i];
-    next = std::min(next, at_ns + ceil_div(s_.stream[r.context][r.stream].remaining, r.granted_sms));
+    next =
+        std::min(next, at_ns + ceil_div(s_.stream[r.context][r.stream].remaining, r.granted_sms));
   }
   for (const copy_engine& engine : d.copy) {
     if (engine.busy != 0) next = std::min(next, engine.ends_ns);
@@ -587,7 +593,9 @@ std::expected<Seq, Status> DeviceModel::submit(StreamId stream, const Op& wanted
     record.wait_for[record.wait_count++] = {static_cast<uint16_t>(point.stream.context.slot),
                                             static_cast<uint16_t>(point.stream.slot),
                                             point.stream.context.generation,
-                                            point.stream.generation, 0, point.seq};
+                                            point.stream.generation,
+                                            0,
+                                            point.seq};
   }
   step();
   set(c.ops, slot);
@@ -646,10 +654,8 @@ void DeviceModel::collect(uint32_t process, Collected& out) {
     if (s_.context[slot].process != process) return;
     each_stream(s_.context[slot].external, [&](uint32_t s) {
       const op_record& record = first_op(slot, s);
-      out.reached.push_back({record.token,
-                             {id_of(slot, s), record.seq},
-                             record.kind,
-                             s_.stream[slot][s].started_ns});
+      out.reached.push_back(
+          {record.token, {id_of(slot, s), record.seq}, record.kind, s_.stream[slot][s].started_ns});
     });
     if (s_.context[slot].done_count == 0 && s_.context[slot].reached_new == 0) return;
     context_state& c = touch_context(slot);
@@ -750,7 +756,8 @@ ModelNs DeviceModel::drain_bound(const device_state& d, uint32_t context) const 
 ModelNs DeviceModel::start_bound(const device_state& d, uint32_t context) const {
   const ModelNs now = s_.head.time_ns;
   if (p_.sharing == Sharing::kMps) return now;
-  if (p_.sharing == Sharing::kSerial) return std::max(now, d.running_count > 0 ? d.next_event_ns : now);
+  if (p_.sharing == Sharing::kSerial)
+    return std::max(now, d.running_count > 0 ? d.next_event_ns : now);
   if (d.switch_to != kNoContext) {
     return d.switch_until_ns + (d.switch_to == context ? 0 : p_.switch_ns);
   }
@@ -789,8 +796,7 @@ ModelNs DeviceModel::bound(uint32_t context, uint32_t stream, Seq until, int dep
     at = running ? d.accounted_ns + rest : start_bound(d, context) + rest;
   } else {
     const copy_engine& engine = d.copy[engine_of(record->kind) == Engine::kUpload ? 0 : 1];
-    const bool running =
-        engine.busy != 0 && engine.context == context && engine.stream == stream;
+    const bool running = engine.busy != 0 && engine.context == context && engine.stream == stream;
     if (running) {
       at = engine.ends_ns;
     } else {

@@ -24,13 +24,14 @@
 //               cyclic order runs, after `switch_ns`. Slices renew silently while nobody waits, so
 //               a newcomer waits for the rest of the slice that is going on. What was running is
 //               preempted and continues later. The first context ever pays no switch.
-// Copy engines, one for each direction: one copy at a time in order of becoming ready, independent of
-// the compute engine and of slices. Ops that take no time happen as soon as they are first.
+// Copy engines, one for each direction: one copy at a time in order of becoming ready, independent
+// of the compute engine and of slices. Ops that take no time happen as soon as they are first.
 //
 // Crash safety, as far as it is decided here: `model_state` is changed in a private copy that the
 // shell publishes as a whole; `op_record`s are changed in place, but only where no published state
-// looks (free slots, the link behind a tail), or with values that a replay computes again. Hence the
-// one rule for the shell: publish what `advance_to` or a removal freed before the next `submit`.
+// looks (free slots, the link behind a tail), or with values that a replay computes again. Hence
+// the one rule for the shell: publish what `advance_to` or a removal freed before the next
+// `submit`.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,13 @@ inline constexpr uint32_t kFinishedRecords = 64;
 inline constexpr uint16_t kNoContext = 0xFFFF;    // time_slice: nobody has run yet
 inline constexpr uint16_t kGoneContext = 0xFFFE;  // time_slice: who ran last is destroyed
 
-enum class Engine : uint8_t { kCompute = 0, kUpload = 1, kDownload = 2, kInstant = 3, kExternal = 4 };
+enum class Engine : uint8_t {
+  kCompute = 0,
+  kUpload = 1,
+  kDownload = 2,
+  kInstant = 3,
+  kExternal = 4
+};
 Engine engine_of(OpKind kind);
 
 struct op_point {
@@ -86,8 +93,8 @@ struct stream_state {
   uint16_t count;       // unfinished ops
   uint16_t visible;     // of these, with a token or external
   uint8_t used;
-  uint8_t closing;      // destroyed by its owner, still has ops
-  uint8_t started;      // the first op has been on an engine
+  uint8_t closing;  // destroyed by its owner, still has ops
+  uint8_t started;  // the first op has been on an engine
   uint8_t reserved;
   uint64_t completed_seq;
   uint64_t submitted_seq;
@@ -155,7 +162,7 @@ struct process_state {
   uint64_t start_time;  // /proc/pid/stat, field 22
   uint32_t context_count;
   uint32_t reserved;
-  uint64_t busy_ns[kMaxDevices];   // of contexts that are gone
+  uint64_t busy_ns[kMaxDevices];  // of contexts that are gone
   uint64_t launches[kMaxDevices];
 };
 
@@ -170,7 +177,7 @@ struct model_head {
   uint64_t time_ns;
   uint64_t next_ticket;
   uint64_t next_done;
-  uint64_t contexts;  // live
+  uint64_t contexts;        // live
   uint64_t finished_count;  // total; the table holds the last kFinishedRecords
   uint64_t commits;
   // What differs from the state that was published before this one.
@@ -243,8 +250,9 @@ class DeviceModel {
   bool is_complete(OpPoint point) const;
   bool has_work_to_report(uint32_t process) const;
   StreamId id_of(uint32_t context, uint32_t stream) const;
-  // Lower bounds: not before this can the point be complete, or can `collect` have something for the
-  // process, unless somebody submits, satisfies or removes something. kNever: not by time alone.
+  // Lower bounds: not before this can the point be complete, or can `collect` have something for
+  // the process, unless somebody submits, satisfies or removes something. kNever: not by time
+  // alone.
   ModelNs earliest_completion(OpPoint point) const;
   ModelNs earliest_visible(uint32_t process) const;
   ModelNs earliest_visible(StreamId stream) const;

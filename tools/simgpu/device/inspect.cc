@@ -1,7 +1,7 @@
 #include "tools/simgpu/device/inspect.h"
 
-#include <algorithm>
 #include <unistd.h>
+#include <algorithm>
 
 #include <fmt/format.h>
 

@@ -22,8 +22,8 @@ struct ProcessUsage {
 };
 
 struct DeviceUsage {
-  uint64_t busy_ns = 0;    // at least one kernel of anybody running
-  uint64_t switch_ns = 0;  // time_slice: spent on changing contexts
+  uint64_t busy_ns = 0;                 // at least one kernel of anybody running
+  uint64_t switch_ns = 0;               // time_slice: spent on changing contexts
   std::vector<ProcessUsage> processes;  // alive, then the last 64 that are gone, newest first
 };
 

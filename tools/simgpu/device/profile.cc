@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-using Field = std::variant<uint32_t DeviceProfile::*, uint64_t DeviceProfile::*,
-                           double DeviceProfile::*>;
+using Field =
+    std::variant<uint32_t DeviceProfile::*, uint64_t DeviceProfile::*, double DeviceProfile::*>;
 struct Key {
   const char* name;
   Field field;
@@ -75,8 +75,8 @@ double number(const json& value, const std::string& where, double least, double 
     throw Wrong{fmt::format("\"{}\" is {}: a whole number is needed", where, value.dump())};
   }
   if (found < least || found > most) {
-    throw Wrong{fmt::format("\"{}\" is {}: from {} to {} would be right", where, value.dump(), least,
-                            most)};
+    throw Wrong{fmt::format("\"{}\" is {}: from {} to {} would be right", where, value.dump(),
+                            least, most)};
   }
   return found;
 }
@@ -106,7 +106,8 @@ CostRule parse_rule(const json& row, const std::string& where) {
     } else if (key == "sm_demand") {
       rule.sm_demand = static_cast<uint32_t>(number(value, at, 1, 1024, true));
     } else if (key == "ns" || key == "wave_ns" || key == "spin") {
-      if (!kind.empty()) throw Wrong{fmt::format("\"{}\": \"{}\" or \"{}\", not both", where, kind, key)};
+      if (!kind.empty())
+        throw Wrong{fmt::format("\"{}\": \"{}\" or \"{}\", not both", where, kind, key)};
       kind = key;
       if (key == "spin") {
         if (value != true) throw Wrong{fmt::format("\"{}\": only true is possible", at)};
@@ -123,7 +124,8 @@ CostRule parse_rule(const json& row, const std::string& where) {
     }
   }
   if (!named) throw Wrong{fmt::format("\"{}.kernel\" is missing: a name, * and ? allowed", where)};
-  if (kind.empty()) throw Wrong{fmt::format("\"{}\": one of ns, wave_ns and spin is missing", where)};
+  if (kind.empty())
+    throw Wrong{fmt::format("\"{}\": one of ns, wave_ns and spin is missing", where)};
   return rule;
 }
 
@@ -134,7 +136,8 @@ void parse_costs(const json& rows, DeviceProfile& profile) {
   }
   profile.rule_count = 0;
   for (const json& row : rows) {
-    profile.rule[profile.rule_count] = parse_rule(row, fmt::format("costs[{}]", profile.rule_count));
+    profile.rule[profile.rule_count] =
+        parse_rule(row, fmt::format("costs[{}]", profile.rule_count));
     ++profile.rule_count;
   }
 }
@@ -143,7 +146,8 @@ void parse_assumptions(const json& notes) {
   if (!notes.is_object()) throw Wrong{"\"assumptions\": an object from key to text is needed"};
   for (const auto& [key, value] : notes.items()) {
     if (find_key(key) == nullptr || !value.is_string()) {
-      throw Wrong{fmt::format("\"assumptions.{}\": a key of the profile and a text are needed", key)};
+      throw Wrong{
+          fmt::format("\"assumptions.{}\": a key of the profile and a text are needed", key)};
     }
   }
 }
@@ -226,10 +230,10 @@ std::expected<DeviceProfile, std::string> read_profile_file(const std::string& p
   std::stringstream text;
   text << file.rdbuf();
   if (!file) {
-    return std::unexpected(fmt::format(
-        "lull: cannot read the device profile {}: {}: name a file such as "
-        "tools/simgpu/profiles/h100.json",
-        path, std::strerror(errno)));
+    return std::unexpected(
+        fmt::format("lull: cannot read the device profile {}: {}: name a file such as "
+                    "tools/simgpu/profiles/h100.json",
+                    path, std::strerror(errno)));
   }
   return parse_profile(text.str(), path);
 }

@@ -36,7 +36,7 @@ struct DeviceProfile {
   uint32_t blocks_per_sm;
   uint32_t registers_per_sm;
   uint32_t shared_bytes_per_sm;
-  uint32_t shared_bytes_per_block;        // without opting in
+  uint32_t shared_bytes_per_block;  // without opting in
   uint32_t shared_bytes_per_block_optin;
   uint32_t clock_khz;
   uint32_t memory_clock_khz;
@@ -47,15 +47,15 @@ struct DeviceProfile {
   uint64_t slice_ns;            // time_slice: how long a context runs while another waits
   uint64_t switch_ns;           // time_slice: changing the running context
   uint64_t control_latency_ns;  // model time a daemon's decision takes to reach a gate
-  uint64_t launch_ns;           // host time of one launch call, for an API layer that wants to spend it
-  uint64_t min_kernel_ns;       // default cost rule: no kernel is shorter
-  uint64_t wave_ns;             // default cost rule: one wave of blocks
-  uint64_t copy_latency_ns;     // fixed part of every copy and memset
-  double h2d_gb_per_s;          // 1e9 bytes per second
+  uint64_t launch_ns;      // host time of one launch call, for an API layer that wants to spend it
+  uint64_t min_kernel_ns;  // default cost rule: no kernel is shorter
+  uint64_t wave_ns;        // default cost rule: one wave of blocks
+  uint64_t copy_latency_ns;  // fixed part of every copy and memset
+  double h2d_gb_per_s;       // 1e9 bytes per second
   double d2h_gb_per_s;
   double d2d_gb_per_s;
   double memset_gb_per_s;
-  double pageable_factor;       // 0 < f <= 1: pageable host memory gets this share of the speed
+  double pageable_factor;  // 0 < f <= 1: pageable host memory gets this share of the speed
 
   uint32_t rule_count;
   CostRule rule[kMaxCostRules];

@@ -33,8 +33,8 @@ constexpr int kLockSpins = 200;
 std::atomic<uint32_t> fork_epoch{0};
 void count_fork() { fork_epoch.fetch_add(1, std::memory_order_relaxed); }
 
-// Crash points: with SIMGPU_TEST_KILL_AT=N in the environment when the device is opened, the process
-// kills itself at the N-th point that it comes by.
+// Crash points: with SIMGPU_TEST_KILL_AT=N in the environment when the device is opened, the
+// process kills itself at the N-th point that it comes by.
 std::atomic<uint64_t> kill_countdown{0};
 void crash_point() {
   if (kill_countdown.load(std::memory_order_relaxed) == 0) return;
@@ -47,9 +47,10 @@ void arm_crash_points() {
   crash_points_armed = at != nullptr;
   kill_countdown.store(at != nullptr ? std::strtoull(at, nullptr, 10) : 0);
 }
-#define SIMGPU_CRASH_POINT() \
-  do {                       \
-    if (crash_points_armed) [[unlikely]] crash_point(); \
+#define SIMGPU_CRASH_POINT()             \
+  do {                                   \
+    if (crash_points_armed) [[unlikely]] \
+      crash_point();                     \
   } while (false)
 
 std::string why(int error) { return std::strerror(error); }
@@ -132,8 +133,10 @@ uint64_t process_start_time(int32_t pid) {
   char state = 0;
   long threads = 0;
   unsigned long long start = 0;
-  if (std::sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu",
-                  &state, &threads, &start) != 3) {
+  if (std::sscanf(
+          rest + 1,
+          " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu",
+          &state, &threads, &start) != 3) {
     return UINT64_MAX;
   }
   // A zombie whose other threads still run is not dead: its main thread has only left first.
@@ -164,16 +167,17 @@ std::expected<std::unique_ptr<SharedDevice>, std::string> SharedDevice::open_exi
   device->path_ = path;
   const sim_device_prefix& prefix = device->prefix();
   const auto& shared = *device->at<shared_parameters>(kParametersOffset);
-  if (std::memcmp(prefix.magic, kSimMagic, sizeof kSimMagic) != 0 || prefix.version != kSimVersion ||
-      prefix.ready != 1 || shared.layout_version != kLayoutVersion ||
-      shared.file_bytes != kFileBytes || prefix.device_count < 1 ||
-      prefix.device_count > kMaxDevices || prefix.sharing > 2 || !(prefix.slow_motion >= 1)) {
+  if (std::memcmp(prefix.magic, kSimMagic, sizeof kSimMagic) != 0 ||
+      prefix.version != kSimVersion || prefix.ready != 1 ||
+      shared.layout_version != kLayoutVersion || shared.file_bytes != kFileBytes ||
+      prefix.device_count < 1 || prefix.device_count > kMaxDevices || prefix.sharing > 2 ||
+      !(prefix.slow_motion >= 1)) {
     return failed("it is not a simulated device of this version", remove);
   }
   if (prefix.origin_ns > monotonic_ns()) return failed("it is older than this boot", remove);
-  device->parameters_ = {prefix.device_count,         static_cast<Sharing>(prefix.sharing),
-                         shared.profile.sm_count,     shared.profile.slice_ns,
-                         shared.profile.switch_ns,    shared.profile.memory_bytes};
+  device->parameters_ = {prefix.device_count,      static_cast<Sharing>(prefix.sharing),
+                         shared.profile.sm_count,  shared.profile.slice_ns,
+                         shared.profile.switch_ns, shared.profile.memory_bytes};
   static std::once_flag registered;
   std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, count_fork); });
   device->fork_epoch_ = fork_epoch.load(std::memory_order_relaxed);
@@ -190,10 +194,12 @@ std::expected<std::unique_ptr<SharedDevice>, std::string> SharedDevice::open_or_
         fmt::format("lull: cannot create the simulated device {}: {}", path, what));
   };
   if (parameters.devices < 1 || parameters.devices > kMaxDevices) {
-    return wrong(fmt::format("{} devices: 1 to {} would be right", parameters.devices, kMaxDevices));
+    return wrong(
+        fmt::format("{} devices: 1 to {} would be right", parameters.devices, kMaxDevices));
   }
   if (!(parameters.slow_motion >= 1 && parameters.slow_motion <= 1e6)) {
-    return wrong(fmt::format("slow motion {}: 1 to 1000000 would be right", parameters.slow_motion));
+    return wrong(
+        fmt::format("slow motion {}: 1 to 1000000 would be right", parameters.slow_motion));
   }
   if (replace) {
     auto temporary = write_new_file(path, parameters);

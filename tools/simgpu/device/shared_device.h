@@ -1,6 +1,6 @@
-// The shared file behind a simulated device: mapping, lock, clock, dead processes, wake-ups. The rules
-// are in device_model.h; this is the thin shell that lets many processes, any of which may be killed at
-// any instruction, play them. Called by device.cc and inspect.cc from any thread.
+// The shared file behind a simulated device: mapping, lock, clock, dead processes, wake-ups. The
+// rules are in device_model.h; this is the thin shell that lets many processes, any of which may be
+// killed at any instruction, play them. Called by device.cc and inspect.cc from any thread.
 //
 //   offset          part
 //   0               sim_device_prefix        by the creator, then constant
@@ -9,10 +9,10 @@
 //   kStatesOffset   model_state[2]           the published one and the one being prepared
 //   kOpsOffset      op_record[contexts * kMaxOps]
 //
-// An update: lock; bring the spare state up to date with the published one; change it; publish it by
-// one store of `active`; unlock; wake. Who dies in between leaves the published state as it was: the
-// robust mutex tells the next one (EOWNERDEAD), who overwrites the spare and goes on.
-// The only words changed outside that are the wake-up words, where a lost or an extra change costs at most
+// An update: lock; bring the spare state up to date with the published one; change it; publish it
+// by one store of `active`; unlock; wake. Who dies in between leaves the published state as it was:
+// the robust mutex tells the next one (EOWNERDEAD), who overwrites the spare and goes on. The only
+// words changed outside that are the wake-up words, where a lost or an extra change costs at most
 // one short sleep. The lock and two non-private futexes are the only primitives.
 #pragma once
 
@@ -59,7 +59,8 @@ struct shared_control {
 
 inline constexpr size_t round_to_page(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 inline constexpr size_t kParametersOffset = sizeof(lull::channel::sim_device_prefix);
-inline constexpr size_t kControlOffset = round_to_page(kParametersOffset + sizeof(shared_parameters));
+inline constexpr size_t kControlOffset =
+    round_to_page(kParametersOffset + sizeof(shared_parameters));
 inline constexpr size_t kStatesOffset = kControlOffset + round_to_page(sizeof(shared_control));
 inline constexpr size_t kStateStride = round_to_page(sizeof(model_state));
 inline constexpr size_t kOpsOffset = kStatesOffset + 2 * kStateStride;
@@ -76,7 +77,9 @@ class SharedDevice {
   SharedDevice(const SharedDevice&) = delete;
   SharedDevice& operator=(const SharedDevice&) = delete;
 
-  const lull::channel::sim_device_prefix& prefix() const { return *at<lull::channel::sim_device_prefix>(0); }
+  const lull::channel::sim_device_prefix& prefix() const {
+    return *at<lull::channel::sim_device_prefix>(0);
+  }
   const DeviceProfile& profile() const { return at<shared_parameters>(kParametersOffset)->profile; }
   lull::channel::ModelClock clock() const { return {prefix().origin_ns, prefix().slow_motion}; }
   const std::string& path() const { return path_; }
@@ -87,10 +90,14 @@ class SharedDevice {
   shared_control& control() const { return *at<shared_control>(kControlOffset); }
   process_wake& wake() const { return control().wake[process()]; }
 
-  // Sleeps on a wake-up word until it differs from `seen` or the real time has come, then spins from
-  // `spin_real_ns` before it. Returns early at will.
+  // Sleeps on a wake-up word until it differs from `seen` or the real time has come, then spins
+  // from `spin_real_ns` before it. Returns early at will.
   void sleep(uint32_t& word, uint32_t seen, uint64_t until_real_ns, uint64_t spin_real_ns) const;
   static void wake_word(uint32_t& word);
+
+  // Set by wake_service before it bumps the service word, cleared by the service thread: a wake-up
+  // that comes while that thread is not asleep yet is not lost.
+  std::atomic<bool> service_wanted{false};
 
  private:
   friend class Session;
@@ -116,8 +123,8 @@ class SharedDevice {
 };
 
 // One stay inside the lock. On entry everything that is due has been played and published, and the
-// dead have been removed. `seen()` is the published state; the first `model()` begins an update that the
-// destructor publishes.
+// dead have been removed. `seen()` is the published state; the first `model()` begins an update
+// that the destructor publishes.
 class Session {
  public:
   explicit Session(SharedDevice& device);

@@ -1,5 +1,6 @@
 // Contexts: primary ones and those that programs make, and the stack of them that a thread has.
 #include <algorithm>
+#include <utility>
 
 #include "tools/simgpu/driver/export.h"
 #include "tools/simgpu/driver/graph.h"

@@ -30,7 +30,6 @@ struct Graph {
   std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
   bool owned = false;   // a child's: not the program's to destroy
   uint64_t original = 0;
-  std::map<uint64_t, unsigned> user_objects;
 };
 
 struct GraphExec {

@@ -1,0 +1,267 @@
+#include "shim/device_memory.h"
+
+#include <sys/mman.h>
+
+#include "coordinator/channel/model_clock.h"
+#include "shim/connection.h"
+#include "shim/devices.h"
+#include "shim/system.h"
+
+namespace lull::shim {
+
+namespace {
+
+constexpr uint64_t kWaitForAllowanceNs = 20'000'000;
+constexpr uint64_t kSliceNs = 5'000'000;
+constexpr uint64_t kFirstTable = 4096;
+
+struct Allocation {
+  uint64_t key;      // address or handle
+  uint64_t value;    // bytes; of a mapping: its handle
+  CUcontext context;
+  MemoryKind kind;
+  uint8_t device;
+  uint8_t live;      // 0 empty, 1 a hole, 2 in use
+  uint16_t references;
+};
+
+Lock memory_lock;  // the table
+Allocation* table;
+uint64_t table_size;
+uint64_t table_used;  // not empty
+std::atomic<uint64_t> used[channel::kMaxDevices];
+
+uint64_t place(uint64_t key, MemoryKind kind) {
+  return ((key ^ (static_cast<uint64_t>(kind) << 60)) * 0x9e3779b97f4a7c15ULL) >> 20;
+}
+
+Allocation* find(uint64_t key, MemoryKind kind) {
+  for (uint64_t n = 0; n < table_size; ++n) {
+    Allocation& entry = table[(place(key, kind) + n) & (table_size - 1)];
+    if (entry.live == 0) return nullptr;
+    if (entry.live == 2 && entry.key == key && entry.kind == kind) return &entry;
+  }
+  return nullptr;
+}
+
+Allocation* insert_raw(const Allocation& allocation) {
+  for (uint64_t n = 0; n < table_size; ++n) {
+    Allocation& entry = table[(place(allocation.key, allocation.kind) + n) & (table_size - 1)];
+    if (entry.live == 2) continue;
+    if (entry.live == 0) ++table_used;
+    entry = allocation;
+    return &entry;
+  }
+  return nullptr;
+}
+
+bool grow() {
+  const uint64_t size = table_size == 0 ? kFirstTable : table_size * 2;
+  auto* bigger = static_cast<Allocation*>(map_pages(size * sizeof(Allocation)));
+  if (bigger == nullptr) return false;
+  Allocation* old = table;
+  const uint64_t old_size = table_size;
+  table = bigger;
+  table_size = size;
+  table_used = 0;
+  for (uint64_t n = 0; n < old_size; ++n) {
+    if (old[n].live == 2) insert_raw(old[n]);
+  }
+  if (old != nullptr) munmap(old, old_size * sizeof(Allocation));
+  return true;
+}
+
+void insert(const Allocation& allocation) {
+  if (table_used * 4 >= table_size * 3 && !grow() && table_used + 1 >= table_size) return;
+  insert_raw(allocation);
+}
+
+void report(uint32_t device, uint64_t wanted) {
+  Attachment* link = enter(thread_state);
+  if (link == nullptr) return;
+  channel::publish_memory(link->region, device, used[device].load(std::memory_order_relaxed),
+                          wanted);
+  channel::lull_record record{};
+  record.kind = channel::kRecordMemory;
+  record.device = device;
+  record.tsc = channel::ticks();
+  push(thread_state, *link, record);
+  ring_doorbell(*link);
+}
+
+bool try_reserve(uint32_t device, uint64_t bytes, uint64_t limit) {
+  uint64_t now = used[device].load(std::memory_order_relaxed);
+  for (;;) {
+    if (now + bytes > limit || now + bytes < now) return false;
+    if (used[device].compare_exchange_weak(now, now + bytes, std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+}
+
+// Under memory_lock. Bytes to take off the device's account.
+uint64_t drop_reference(Allocation& entry) {
+  if (entry.references > 1) {
+    --entry.references;
+    return 0;
+  }
+  entry.live = 1;
+  return entry.value;
+}
+
+}  // namespace
+
+uint64_t memory_used_bytes(uint32_t device) {
+  return used[device].load(std::memory_order_relaxed);
+}
+
+uint64_t memory_limit_bytes(uint32_t device) {
+  const uint64_t own = own_memory_limit_bytes();
+  Attachment* link = attachment.load(std::memory_order_acquire);
+  if (link == nullptr) return own;
+  uint32_t index = device != kNoDevice ? device : devices_in_use();
+  if (index >= channel::kMaxDevices) index = channel::kMaxDevices - 1;
+  const uint64_t allowance = channel::memory_allowance_bytes(*link->control, index);
+  if (memory_limit_is_the_jobs()) return allowance;
+  return allowance < own ? allowance : own;
+}
+
+bool admit_memory(uint32_t device, uint64_t bytes) {
+  if (try_reserve(device, bytes, memory_limit_bytes(device))) return true;
+  Attachment* link = enter(thread_state);
+  if (link == nullptr || !memory_limit_is_the_jobs()) return false;
+  KeepErrno keep;
+  const uint64_t deadline = channel::monotonic_ns() + kWaitForAllowanceNs;
+  report(device, used[device].load(std::memory_order_relaxed) + bytes);
+  bool admitted = false;
+  for (;;) {
+    const uint32_t wake = channel::wake_sequence(*link->control);
+    admitted = try_reserve(device, bytes, memory_limit_bytes(device));
+    const uint64_t now = channel::monotonic_ns();
+    if (admitted || now >= deadline || link->gone.load(std::memory_order_acquire) != 0) break;
+    const uint64_t left = deadline - now;
+    futex_wait(&link->control->wake_sequence, wake, left < kSliceNs ? left : kSliceNs,
+               /*private_futex=*/false);
+  }
+  report(device, 0);
+  return admitted;
+}
+
+void refund_memory(uint32_t device, uint64_t bytes) {
+  used[device].fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual) {
+  used[device].fetch_add(actual - admitted, std::memory_order_relaxed);
+}
+
+void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes) {
+  CUcontext context = nullptr;
+  {
+    OwnCall own(thread_state);
+    driver().cuCtxGetCurrent(&context);
+  }
+  {
+    Locked locked(memory_lock);
+    Allocation* stale = find(key, kind);
+    if (stale != nullptr) {
+      // Freed by a way without a hook.
+      used[stale->device].fetch_sub(stale->value, std::memory_order_relaxed);
+      stale->live = 1;
+    }
+    insert(Allocation{key, bytes, context, kind, static_cast<uint8_t>(device), 2, 1});
+  }
+  report(device, 0);
+}
+
+void memory_freed(MemoryKind kind, uint64_t key) {
+  uint32_t device;
+  {
+    Locked locked(memory_lock);
+    Allocation* entry = find(key, kind);
+    if (entry == nullptr) return;
+    device = entry->device;
+    used[device].fetch_sub(drop_reference(*entry), std::memory_order_relaxed);
+  }
+  report(device, 0);
+}
+
+void handle_retained(uint64_t handle) {
+  Locked locked(memory_lock);
+  if (Allocation* entry = find(handle, MemoryKind::kHandle)) ++entry->references;
+}
+
+void handle_mapped(uint64_t handle, uint64_t address) {
+  Locked locked(memory_lock);
+  Allocation* entry = find(handle, MemoryKind::kHandle);
+  if (entry == nullptr) return;
+  ++entry->references;
+  const Allocation mapping{address, handle, entry->context, MemoryKind::kMapping, entry->device,
+                           2, 1};
+  insert(mapping);
+}
+
+void range_unmapped(uint64_t address, uint64_t bytes) {
+  uint32_t touched = 0;
+  {
+    Locked locked(memory_lock);
+    for (uint64_t n = 0; n < table_size; ++n) {
+      Allocation& mapping = table[n];
+      if (mapping.live != 2 || mapping.kind != MemoryKind::kMapping || mapping.key < address ||
+          mapping.key - address >= bytes) {
+        continue;
+      }
+      mapping.live = 1;
+      if (Allocation* entry = find(mapping.value, MemoryKind::kHandle)) {
+        used[entry->device].fetch_sub(drop_reference(*entry), std::memory_order_relaxed);
+        touched |= 1U << entry->device;
+      }
+    }
+  }
+  for (uint32_t device = 0; device < channel::kMaxDevices; ++device) {
+    if ((touched & (1U << device)) != 0) report(device, 0);
+  }
+}
+
+void memory_of_context_gone(CUcontext context) {
+  if (context == nullptr) return;
+  uint32_t touched = 0;
+  {
+    Locked locked(memory_lock);
+    for (uint64_t n = 0; n < table_size; ++n) {
+      Allocation& entry = table[n];
+      if (entry.live != 2 || entry.kind != MemoryKind::kPointer || entry.context != context) {
+        continue;
+      }
+      entry.live = 1;
+      used[entry.device].fetch_sub(entry.value, std::memory_order_relaxed);
+      touched |= 1U << entry.device;
+    }
+  }
+  for (uint32_t device = 0; device < channel::kMaxDevices; ++device) {
+    if ((touched & (1U << device)) != 0) report(device, 0);
+  }
+}
+
+void forget_all_memory() {
+  Locked locked(memory_lock);
+  for (uint64_t n = 0; n < table_size; ++n) table[n].live = 0;
+  table_used = 0;
+  for (auto& bytes : used) bytes.store(0, std::memory_order_relaxed);
+}
+
+void announce_memory(ThreadState& thread, Attachment& link) {
+  for (uint32_t device = 0; device < devices_in_use(); ++device) {
+    channel::publish_memory(link.region, device, memory_used_bytes(device), 0);
+    channel::lull_record record{};
+    record.kind = channel::kRecordMemory;
+    record.device = device;
+    record.tsc = channel::ticks();
+    push(thread, link, record);
+  }
+}
+
+void lock_memory() { memory_lock.lock(); }
+void unlock_memory() { memory_lock.unlock(); }
+
+}  // namespace lull::shim

@@ -1,0 +1,48 @@
+// Device memory of this process: what it holds, and what it may hold.
+//
+// The limit of a device is the smaller of LULL_MEMORY (works without a daemon) and the allowance
+// that the daemon publishes; with LULL_JOB the limit is the job's and the allowance alone counts
+// while attached. Beyond it an allocation is refused as the driver would refuse it; when the
+// allowance is a job's, it first asks for more and waits at most 20 ms. Any thread; no lock is
+// held while waiting or across a driver call.
+//
+// Counted: linear, pitched, managed, stream-ordered allocations and physical handles
+// (cuMemCreate, alive until released and unmapped). Not counted: arrays, contexts, host memory.
+#pragma once
+
+#include <stdint.h>
+
+#include "shim/driver.h"
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+struct Attachment;
+
+enum class MemoryKind : uint32_t { kPointer = 0, kHandle = 1, kMapping = 2 };
+
+// Reserves; false: over the limit.
+bool admit_memory(uint32_t device, uint64_t bytes);
+void refund_memory(uint32_t device, uint64_t bytes);
+// After the driver's success, for what was admitted.
+void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes);
+// How much a pitched allocation really takes is known afterwards.
+void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual);
+void memory_freed(MemoryKind kind, uint64_t key);
+void handle_retained(uint64_t handle);
+void handle_mapped(uint64_t handle, uint64_t address);
+void range_unmapped(uint64_t address, uint64_t bytes);
+void memory_of_context_gone(CUcontext context);
+void forget_all_memory();  // fork child
+
+uint64_t memory_used_bytes(uint32_t device);
+// UINT64_MAX: none. `device` kNoDevice: one that is not in use yet.
+uint64_t memory_limit_bytes(uint32_t device);
+
+// Publishes the figures of all devices and records that they should be looked at.
+void announce_memory(ThreadState& thread, Attachment& link);
+
+void lock_memory();
+void unlock_memory();
+
+}  // namespace lull::shim

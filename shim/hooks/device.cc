@@ -1,0 +1,130 @@
+// cuInit, contexts, and what a device says about its memory.
+#include "shim/device_memory.h"
+#include "shim/submit.h"
+
+using namespace lull::shim;
+
+namespace {
+
+// Before the driver destroys it: everything of ours that lives in it dies with it, and the gate
+// must not wait for work that will never be reported.
+void context_dies(CUcontext context) {
+  if (context == nullptr || !shim_enabled()) return;
+  timing_context_gone(context);
+  markers_context_gone(context);
+  streams_of_context_gone(context);
+}
+
+void context_made(CUresult result, CUdevice device) {
+  if (result == CUDA_SUCCESS && shim_enabled() && thread_state.depth == 0) use_device(device);
+}
+
+// The primary context's handle, as far as the program took it through a hook.
+std::atomic<CUcontext> primary_context[64];
+CUcontext primary_of(CUdevice device) {
+  return device >= 0 && device < 64 ? primary_context[device].load(std::memory_order_relaxed)
+                                    : nullptr;
+}
+
+template <typename Call>
+CUresult destroy_context(CUcontext context, Call call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) return call();
+  context_dies(context);
+  const CUresult result = forward(thread, call);
+  if (result == CUDA_SUCCESS) memory_of_context_gone(context);
+  return result;
+}
+
+template <typename Call>
+CUresult release_primary(CUdevice device, bool always, Call call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) return call();
+  const CUcontext context = primary_of(device);
+  if (always) context_dies(context);
+  const CUresult result = forward(thread, call);
+  if (result != CUDA_SUCCESS || context == nullptr) return result;
+  unsigned flags = 0;
+  int active = 1;
+  {
+    OwnCall own(thread);
+    driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
+  }
+  if (!always && active == 0) context_dies(context);
+  if (always || active == 0) memory_of_context_gone(context);
+  return result;
+}
+
+}  // namespace
+
+LULL_ENTRY(cuInit)(unsigned int flags) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) return driver().cuInit(flags);
+  const CUresult result = forward(thread, [&] { return driver().cuInit(flags); });
+  if (result != CUDA_SUCCESS) return result;
+  return attach_at_init();
+}
+
+LULL_ENTRY(cuCtxCreate)(CUcontext* context, unsigned int flags, CUdevice device) {
+  const CUresult result = forward(
+      thread_state, [&] { return driver().cuCtxCreate(context, flags, device); });
+  context_made(result, device);
+  return result;
+}
+LULL_ENTRY(cuCtxCreate_v2)(CUcontext* context, unsigned int flags, CUdevice device) {
+  const CUresult result = forward(
+      thread_state, [&] { return driver().cuCtxCreate_v2(context, flags, device); });
+  context_made(result, device);
+  return result;
+}
+LULL_ENTRY(cuCtxCreate_v3)
+(CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned int flags,
+ CUdevice device) {
+  const CUresult result = forward(thread_state, [&] {
+    return driver().cuCtxCreate_v3(context, affinity, count, flags, device);
+  });
+  context_made(result, device);
+  return result;
+}
+LULL_ENTRY(cuCtxCreate_v4)
+(CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
+  const CUresult result = forward(
+      thread_state, [&] { return driver().cuCtxCreate_v4(context, params, flags, device); });
+  context_made(result, device);
+  return result;
+}
+LULL_ENTRY(cuCtxDestroy)(CUcontext context) {
+  return destroy_context(context, [&] { return driver().cuCtxDestroy(context); });
+}
+LULL_ENTRY(cuCtxDestroy_v2)(CUcontext context) {
+  return destroy_context(context, [&] { return driver().cuCtxDestroy_v2(context); });
+}
+LULL_ENTRY(cuCtxDetach)(CUcontext context) {
+  return destroy_context(context, [&] { return driver().cuCtxDetach(context); });
+}
+
+LULL_ENTRY(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice device) {
+  const CUresult result = forward(
+      thread_state, [&] { return driver().cuDevicePrimaryCtxRetain(context, device); });
+  if (result == CUDA_SUCCESS && context != nullptr && device >= 0 && device < 64) {
+    primary_context[device].store(*context, std::memory_order_relaxed);
+  }
+  context_made(result, device);
+  return result;
+}
+LULL_ENTRY(cuDevicePrimaryCtxRelease)(CUdevice device) {
+  return release_primary(device, /*always=*/false,
+                         [&] { return driver().cuDevicePrimaryCtxRelease(device); });
+}
+LULL_ENTRY(cuDevicePrimaryCtxRelease_v2)(CUdevice device) {
+  return release_primary(device, /*always=*/false,
+                         [&] { return driver().cuDevicePrimaryCtxRelease_v2(device); });
+}
+LULL_ENTRY(cuDevicePrimaryCtxReset)(CUdevice device) {
+  return release_primary(device, /*always=*/true,
+                         [&] { return driver().cuDevicePrimaryCtxReset(device); });
+}
+LULL_ENTRY(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
+  return release_primary(device, /*always=*/true,
+                         [&] { return driver().cuDevicePrimaryCtxReset_v2(device); });
+}

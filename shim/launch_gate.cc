@@ -1,0 +1,98 @@
+#include "shim/launch_gate.h"
+
+#include "coordinator/channel/model_clock.h"
+#include "shim/connection.h"
+#include "shim/system.h"
+
+namespace lull::shim {
+
+namespace {
+
+constexpr uint64_t kSliceNs = 50'000'000;
+
+bool may_go(Attachment& link, uint32_t device, uint64_t predicted) {
+  const uint64_t gate = channel::load_gate(*link.control, device);
+  switch (channel::gate_state(gate)) {
+    case channel::GateState::kOpen: return true;
+    case channel::GateState::kCredit:
+      return channel::try_spend(gate, link.client->spent[device], predicted);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
+                   uint32_t kernel_slot, uint32_t default_ns) {
+  uint32_t predicted = channel::predicted_ns(*link.region.kernel(kernel_slot));
+  if (predicted == 0) predicted = default_ns;
+  if (may_go(link, device, predicted)) return 0;
+
+  KeepErrno keep;
+  // Threads that share the last slot take turns in showing their held launch there; the others
+  // wait for the gate alone.
+  bool shown = !thread.shares_slot;
+  uint32_t ticket = 0;
+  bool told = false;
+  const uint64_t since_ns = channel::monotonic_ns();
+  bool counted_elsewhere = false;
+  for (;;) {
+    const uint32_t wake = channel::wake_sequence(*link.control);
+    if (may_go(link, device, predicted)) break;
+    if (ticket != 0 && channel::is_released(*thread.slot, ticket)) break;
+    if (link.gone.load(std::memory_order_acquire) != 0) {
+      counted_elsewhere = true;
+      break;
+    }
+    if (!shown) {
+      uint32_t nobody = 0;
+      shown = link.shared_held.compare_exchange_strong(nobody, 1, std::memory_order_acq_rel);
+    }
+    if (shown && !told) {
+      if (ticket == 0) {
+        // Never 0, and never the one that was released last on this slot.
+        static std::atomic<uint32_t> last_ticket;
+        do ticket = last_ticket.fetch_add(1, std::memory_order_relaxed) + 1;
+        while (ticket == 0 || channel::is_released(*thread.slot, ticket));
+        channel::publish_held(*thread.slot, ticket, kernel_slot, device, stream_slot,
+                              channel::ticks());
+      }
+      channel::lull_record record{};
+      record.kind = channel::kRecordHeld;
+      record.kernel = kernel_slot;
+      record.device = device;
+      record.stream = stream_slot;
+      record.tsc = channel::ticks();
+      record.ticket = ticket;
+      // A full ring: told again in the next slice.
+      if (thread.shares_slot) {
+        push_shared(thread, link, record);
+        told = true;
+      } else {
+        told = channel::push_record_cached(*thread.slot, thread.ring, thread.cached_tail, record);
+      }
+      channel::fence_before_doorbell();
+      ring_doorbell(link);
+      continue;
+    }
+    const uint64_t slice_started = channel::monotonic_ns();
+    futex_wait(&link.control->wake_sequence, wake, kSliceNs, /*private_futex=*/false);
+    if (channel::monotonic_ns() - slice_started >= kSliceNs - 1'000'000) {
+      if (!still_there(link)) {
+        counted_elsewhere = true;
+        break;
+      }
+      ring_doorbell(link);
+    }
+  }
+  if (!counted_elsewhere) {
+    count(thread, link, Counter::kHeldNs, channel::monotonic_ns() - since_ns);
+  }
+  if (ticket != 0) {
+    channel::clear_held(*thread.slot);
+    if (thread.shares_slot) link.shared_held.store(0, std::memory_order_release);
+  }
+  return ticket;
+}
+
+}  // namespace lull::shim

@@ -1,0 +1,30 @@
+// The only place where an application thread waits.
+//
+//   gate open ------------------------------------------> go            (load_gate in submit.h)
+//   credit, spent + predicted <= granted ---------------> go, no ticket
+//   otherwise: held. Ticket and launch stand in the thread slot, kRecordHeld is pushed, the
+//   doorbell rung; then futex slices of at most 50 ms until
+//       the gate opens or the credit suffices    -> go
+//       released_ticket is this thread's ticket  -> go
+//       lulld is gone (end of file, detached)    -> go
+//
+// Called by the thread that launches, holding no lock, never for work in a capture. The wait is
+// no cancellation point; a cancelled thread is cancelled in the program's own code afterwards.
+#pragma once
+
+#include <stdint.h>
+
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+struct Attachment;
+
+// Work of unknown length counts as this much, unless the caller knows better.
+inline constexpr uint32_t kUnknownWorkNs = 50'000;
+
+// Returns the ticket under which the launch was held, 0 if it was not.
+uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
+                   uint32_t kernel_slot, uint32_t default_ns);
+
+}  // namespace lull::shim

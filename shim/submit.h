@@ -1,0 +1,165 @@
+// The way of one unit of device work through the shim: kernel, graph, large copy or memset.
+//
+//   identify -> gate (may wait) -> record into the ring -> [event] -> the driver -> [event]
+//            -> count -> [marker: the device writes the sequence number to the progress page]
+//
+// The record goes first, so that lulld closes other gates as early as it can; a launch that the
+// driver refuses is cancelled by a second record. Inlined into each launch hook: with an open
+// gate it costs one table look-up, one clock reading and one 64-byte record.
+#pragma once
+
+#include "shim/connection.h"
+#include "shim/devices.h"
+#include "shim/driver.h"
+#include "shim/kernel_identity.h"
+#include "shim/kernel_timer.h"
+#include "shim/launch_gate.h"
+#include "shim/stream_slots.h"
+#include "shim/thread_state.h"
+
+namespace lull::shim {
+
+struct Unit {
+  const void* handle;
+  Shape shape;
+  uintptr_t stream;                        // normalised
+  Counter counter = Counter::kLaunches;
+  uint64_t bytes = 0;                      // copies
+  uint32_t default_ns = kUnknownWorkNs;    // when it was never measured
+  bool gated = true;
+  // Programmatic stream serialisation: nothing of ours goes before or behind it.
+  bool undisturbed = false;
+};
+
+// Whether a marker goes behind a unit on this stream; registers the progress page on first need.
+bool prepare_markers(ThreadState& thread, Attachment& link);
+inline bool marks(ThreadState& thread, Attachment& link, const Unit& unit, StreamRef stream) {
+  if (!channel::wants_markers(*link.control, stream.device)) [[likely]] return false;
+  if (stream.slot == channel::kUntrackedStream || unit.undisturbed) return false;
+  if (unit.stream == kLegacyHandle && live_blocking_streams.load(std::memory_order_relaxed) > 0) {
+    return false;
+  }
+  const Markers state = link.markers.load(std::memory_order_acquire);
+  return state == Markers::kReady ||
+         (state == Markers::kUnknown && prepare_markers(thread, link));
+}
+void write_marker(ThreadState& thread, Attachment& link, uintptr_t stream, uint32_t slot,
+                  uint64_t sequence);
+void cancel_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
+                   uint64_t sequence);
+// Before a context dies: its registration of the progress page dies with it.
+void markers_context_gone(CUcontext context);
+
+template <typename Call>
+[[gnu::always_inline]] inline CUresult forward(ThreadState& thread, Call&& call) {
+  OwnCall own(thread);
+  return call();
+}
+
+template <typename Call>
+[[gnu::always_inline]] inline CUresult submit(const Unit& unit, Call&& call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) [[unlikely]] return call();
+  Attachment* link = enter(thread);
+  if (link == nullptr || is_capturing(unit.stream)) [[unlikely]] return forward(thread, call);
+  const StreamRef stream = find_stream(thread, unit.stream);
+  if (stream.device == kNoDevice) [[unlikely]] return forward(thread, call);
+  ShapeEntry& shape = find_shape(unit.handle, unit.shape);
+  const uint32_t kernel = shape.slot.load(std::memory_order_relaxed);
+
+  uint32_t ticket = 0;
+  const uint64_t gate = channel::load_gate(*link->control, stream.device);
+  if (channel::gate_state(gate) != channel::GateState::kOpen && unit.gated) [[unlikely]] {
+    ticket = pass_gate(thread, *link, stream.device, stream.slot, kernel, unit.default_ns);
+  }
+
+  const bool marked = marks(thread, *link, unit, stream);
+  const uint64_t sequence =
+      stream_slots[stream.slot].sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  const bool recorded = channel::wants_launch_records(*link->control);
+  if (recorded) [[likely]] {
+    channel::lull_record apart;
+    channel::lull_record* record = &apart;
+    if (!thread.shares_slot) [[likely]] {
+      record = channel::begin_record(*thread.slot, thread.ring, thread.cached_tail);
+    }
+    if (record != nullptr) [[likely]] {
+      record->kind = channel::kRecordLaunch;
+      record->kernel = kernel;
+      record->device = stream.device;
+      record->stream = stream.slot;
+      record->sequence = sequence;
+      record->tsc = channel::ticks();
+      record->value0 = unit.bytes;
+      record->value1 = 0;
+      record->flags = marked ? channel::kFlagMarker : 0;
+      record->ticket = ticket;
+      record->reserved = 0;
+      if (record != &apart) [[likely]] {
+        channel::commit_record(*thread.slot);
+      } else {
+        push_shared(thread, *link, apart);
+      }
+    }
+    ring_doorbell(*link);
+  }
+
+  const uint32_t period = channel::timing_period(*link->control);
+  uint64_t sample = 0;
+  if (wants_timing(thread, period, shape)) [[unlikely]] {
+    if (!unit.undisturbed) {
+      sample = begin_timing(thread, *link, period, shape, stream.device, stream.slot, unit.stream);
+    }
+  }
+  if (sample == 0) break_chain(thread);
+
+  const CUresult result = forward(thread, call);
+
+  if (sample != 0) [[unlikely]] {
+    end_timing(thread, sample, unit.stream, result == CUDA_SUCCESS);
+  }
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    if (recorded) cancel_launch(thread, *link, kernel, stream, sequence);
+    return result;
+  }
+  count(thread, *link, unit.counter, 1);
+  if (unit.counter == Counter::kLaunches) {
+    const uint32_t inside = shape.graph_kernels.load(std::memory_order_relaxed);
+    if (inside != 0) [[unlikely]] count(thread, *link, Counter::kGraphKernels, inside);
+  }
+  if (marked) [[unlikely]] write_marker(thread, *link, unit.stream, stream.slot, sequence);
+  return result;
+}
+
+// A small or blocking copy: counted, never held, no record.
+template <typename Call>
+inline CUresult submit_uncounted_by_gate(Counter counter, uintptr_t stream, Call&& call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) return call();
+  Attachment* link = enter(thread);
+  if (link == nullptr || is_capturing(stream)) return forward(thread, call);
+  break_chain(thread);
+  const CUresult result = forward(thread, call);
+  if (result == CUDA_SUCCESS) count(thread, *link, counter, 1);
+  return result;
+}
+
+// Around a call after whose success the host knows work to be complete. `remember(seen)` runs
+// before the call.
+template <typename Remember, typename Call>
+inline CUresult synchronise(Remember&& remember, Call&& call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0) return call();
+  Attachment* link = enter(thread);
+  if (link == nullptr) return forward(thread, call);
+  SeenSequences seen;
+  remember(thread, seen);
+  const CUresult result = forward(thread, call);
+  if (result == CUDA_SUCCESS) {
+    if (seen.count != 0) report_complete(thread, *link, seen);
+    harvest_timing(thread, *link);
+  }
+  return result;
+}
+
+}  // namespace lull::shim

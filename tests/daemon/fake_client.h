@@ -1,0 +1,89 @@
+// A program under lull, without the program: connects, says hello, and writes into its region what
+// a shim would. Also a temporary directory, a daemon turned by hand, and a tool's request. Test
+// thread only; nothing here waits without a deadline.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "coordinator/channel/layout.h"
+#include "coordinator/channel/messages.h"
+#include "coordinator/channel/model_clock.h"
+#include "coordinator/daemon/daemon.h"
+
+namespace lull::daemon {
+
+// Liveness bound of everything that waits for the daemon.
+inline constexpr uint64_t kPatienceNs = 20'000'000'000;
+
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  TempDir(const TempDir&) = delete;
+  std::string path(const std::string& name) const { return dir_ + "/" + name; }
+
+ private:
+  std::string dir_;
+};
+
+void write_file(const std::string& path, const std::string& text);
+// A simulated device's file, as far as the daemon reads it.
+void write_sim_device(const std::string& path, double slow_motion, uint64_t control_latency_ns);
+
+// Without one: no socket mode, the built-in rules, policy `priority`.
+DaemonSettings quiet_settings(const TempDir& dir);
+std::unique_ptr<Daemon> start_daemon(DaemonSettings settings);
+// Turns the loop until `done`; false when that takes longer than kPatienceNs.
+bool turn_until(Daemon& daemon, const std::function<bool()>& done);
+// Turns until every ring is drained, every doorbell armed and nothing is left to do.
+bool settle(Daemon& daemon, const std::vector<const class FakeClient*>& clients);
+
+nlohmann::json ask(Daemon& daemon, const std::string& socket, const std::string& request);
+nlohmann::json ask(Daemon& daemon, const std::string& socket, const nlohmann::json& request);
+
+class FakeClient {
+ public:
+  // Connects and sends `hello`; the welcome is read by `join`.
+  FakeClient(const std::string& socket, const channel::lull_hello& hello);
+  FakeClient(const std::string& socket, const void* packet, size_t bytes);
+  ~FakeClient();
+  FakeClient(const FakeClient&) = delete;
+
+  static channel::lull_hello hello(const std::string& name, int priority = channel::kPriorityUnset);
+  // Turns the daemon until it has answered, and maps the region. False: no region came.
+  bool join(Daemon& daemon);
+  // Nothing when the daemon has closed the connection.
+  bool is_connected();
+  void hang_up();
+  // A doorbell byte has to be sent by the shim now: takes the word down and sends it.
+  bool ring_if_asked();
+
+  const channel::lull_welcome& welcome() const { return welcome_; }
+  channel::Region region() const { return region_; }
+  int memory_fd() const { return memory_fd_; }
+
+  uint32_t add_device(uint8_t uuid_byte, uint64_t total_bytes = 80ULL << 30);
+  uint32_t add_kernel(uint64_t id, const std::string& name);
+  channel::lull_record record(uint32_t kind, uint32_t kernel = 0, uint64_t sequence = 0) const;
+  void push(const channel::lull_record& record, uint32_t thread = 0);
+  void launch(uint32_t kernel, uint64_t sequence, bool tracked = true, uint32_t thread = 0);
+  void hold(uint32_t kernel, uint32_t ticket, uint32_t thread = 0);
+  // The held launch goes: the slot is cleared and the launch recorded.
+  void let_go(uint32_t kernel, uint64_t sequence, uint32_t ticket, uint32_t thread = 0);
+  void complete(uint64_t sequence, uint32_t stream = 0);
+
+  uint64_t gate(uint32_t device = 0) const;
+  channel::GateState state(uint32_t device = 0) const;
+  bool doorbell_armed() const;
+
+ private:
+  int socket_ = -1;
+  int memory_fd_ = -1;
+  channel::lull_welcome welcome_{};
+  channel::Region region_;
+};
+
+}  // namespace lull::daemon

@@ -1,0 +1,63 @@
+"""`lull compare` through real processes: the shipped pair, and real traces where they are present."""
+
+import json
+import os
+import pathlib
+import unittest
+
+import lab
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TRACES = pathlib.Path(os.environ.get("LULL_SHARED_TRACES", ROOT.parent / "shared/traces"))
+WORKLOADS = ROOT / "examples/workloads"
+FIELDS = {"policy", "task", "role", "completed", "jct_ms_mean", "p50_ms", "p99_ms", "slowdown_p50", "slowdown_p99",
+          "throughput_ratio", "device_share", "gpu_busy", "valid"}
+
+
+def compare(here, high, low, sharing, *options, timeout=300):
+    out = here.folder / "compare.json"
+    code, text, err = here.lull("compare", "--high", high, "--low", low, f"--sim={sharing}", "--json", out, *options, timeout=timeout)
+    if code != 0:
+        raise AssertionError(err)
+    return json.loads(out.read_text()), text
+
+
+def row(result, policy, role):
+    return next(r for r in result["rows"] if r["policy"] == policy and r["role"] == role)
+
+
+class Compare(unittest.TestCase):
+    def test_the_shipped_pair_gives_a_full_table(self):
+        with lab.Lab() as here:
+            result, text = compare(here, WORKLOADS / "chatty_inference.json", WORKLOADS / "dense_inference.json", "time_slice",
+                                   "--iterations", 15)
+            self.assertIn("simulated", text)
+            self.assertTrue(result["simulated"])
+            for name in ("device", "sharing", "slow_motion", "control_latency_us", "player_late_p99_us"):
+                self.assertIn(name, result)
+            self.assertEqual({r["policy"] for r in result["rows"]}, {"alone", "share", "priority", "fikit"})
+            for one in result["rows"]:
+                self.assertLessEqual(FIELDS, set(one))
+                self.assertGreater(one["completed"], 0, one)
+            print(text)
+
+    @unittest.skipUnless(TRACES.is_dir(), "recorded traces are not here")
+    def test_the_important_task_keeps_its_speed_beside_recorded_programs(self):
+        bert = TRACES / "h100-bert-small-inference.json.gz"
+        qwen = TRACES / "h100-qwen1.5-0.5b-inference.json.gz"
+        vit = TRACES / "h100-vit-image-detection-inference.json.gz"
+        timesformer = TRACES / "h100-timesformer.json.gz"
+        for high, low, short in ((bert, qwen, True), (vit, bert, True), (bert, timesformer, False)):
+            for sharing in ("time_slice", "mps", "serial"):
+                with self.subTest(high=high.name, low=low.name, sharing=sharing), lab.Lab() as here:
+                    result, text = compare(here, high, low, sharing, "--iterations", 20)
+                    print(text)
+                    for one in result["rows"]:
+                        self.assertTrue(one["valid"], one)
+                    self.assertLessEqual(row(result, "fikit", "high")["slowdown_p50"], 1.10)
+                    if short:
+                        self.assertLessEqual(row(result, "priority", "high")["slowdown_p50"], 1.10)
+
+
+if __name__ == "__main__":
+    unittest.main()

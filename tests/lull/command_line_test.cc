@@ -1,0 +1,177 @@
+// The command as a user starts it: every mistake is one line on stderr and the right exit code.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+class Lull {
+ public:
+  Lull() {
+    std::string pattern = "/tmp/lull-command-XXXXXX";
+    folder = mkdtemp(pattern.data());
+  }
+  ~Lull() { std::filesystem::remove_all(folder); }
+
+  // No daemon answers there: the socket lies in the test's own folder.
+  Result run(std::vector<std::string> words) const {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto to = [&](const char* name, int fd) {
+        dup2(open((folder + name).c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), fd);
+      };
+      to("/out", 1);
+      to("/err", 2);
+      setenv("LULL_SOCKET", (folder + "/lulld.sock").c_str(), 1);
+      unsetenv("LD_PRELOAD");
+      std::vector<char*> argv = {const_cast<char*>("lull")};
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      execv(LULL_COMMAND, argv.data());
+      _exit(99);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    Result result;
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    result.out = read("/out");
+    result.err = read("/err");
+    return result;
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder + "/" + name) << text;
+    return folder + "/" + name;
+  }
+  std::string folder;
+
+ private:
+  std::string read(const char* name) const {
+    std::ifstream in(folder + name);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  }
+};
+
+void check_one_line(const Result& result, int code, const std::string& says) {
+  INFO(result.err);
+  CHECK(result.code == code);
+  CHECK(result.err.starts_with("lull: "));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  CHECK(result.err.find(says) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("help is on stdout and exits 0; nothing at all is a usage error") {
+  Lull lull;
+  for (const std::string command : {"run", "status", "policy", "priority", "doctor", "compare"}) {
+    INFO(command);
+    const Result help = lull.run({command, "--help"});
+    CHECK(help.code == 0);
+    CHECK(help.out.find("lull " + command) != std::string::npos);
+    CHECK(lull.run({"--help"}).out.find(command) != std::string::npos);
+  }
+  CHECK(lull.run({}).code == 2);
+  CHECK(lull.run({"--version"}).code == 0);
+}
+
+TEST_CASE("unknown commands and options are one line and exit code 2") {
+  Lull lull;
+  check_one_line(lull.run({"rum"}), 2, "use one of run, status");
+  check_one_line(lull.run({"status", "--jason"}), 2, "lull status --help");
+  check_one_line(lull.run({"priority", "x"}), 2, "priority");
+  check_one_line(lull.run({"priority", "x", "urgent"}), 2, "realtime");
+  check_one_line(lull.run({"compare", "--high", "x"}), 2, "--low");
+}
+
+TEST_CASE("without a daemon, what needs one says so and exits 1") {
+  Lull lull;
+  check_one_line(lull.run({"status"}), 1, "start lulld");
+  check_one_line(lull.run({"policy"}), 1, "start lulld");
+  check_one_line(lull.run({"policy", "share"}), 1, "start lulld");
+  check_one_line(lull.run({"priority", "x", "high"}), 1, "start lulld");
+}
+
+TEST_CASE("run says what is wrong with its own words and exits 125") {
+  Lull lull;
+  check_one_line(lull.run({"run"}), 125, "no program");
+  check_one_line(lull.run({"run", "--sim", "--"}), 125, "no program");
+  check_one_line(lull.run({"run", "--priority", "urgent", "true"}), 125, "realtime");
+  check_one_line(lull.run({"run", "--memory", "lots", "true"}), 125, "20G");
+  check_one_line(lull.run({"run", "--sim=round", "true"}), 125, "time_slice");
+  check_one_line(lull.run({"run", "--slow-motion", "2", "true"}), 125, "--sim");
+  check_one_line(lull.run({"run", "--nonsense", "true"}), 125, "--nonsense");
+  check_one_line(lull.run({"run", "--name", std::string(100, 'n'), "true"}), 125, "too long");
+}
+
+TEST_CASE("run exits 127 for a program that is not there and 126 for one that cannot run") {
+  Lull lull;
+  check_one_line(lull.run({"run", "--sim", "no-such-program"}), 127, "no such program");
+  const std::string file = lull.write("plain", "text");
+  check_one_line(lull.run({"run", "--sim", file}), 126, "x permission");
+  check_one_line(lull.run({"run", "--sim", lull.folder}), 126, "cannot be executed");
+}
+
+TEST_CASE("a missing coordinator is an error only where it is required") {
+  Lull lull;
+  const std::string driver =
+      std::filesystem::path(LULL_COMMAND).parent_path().parent_path() / "lib/lull/sim/libcuda.so.1";
+  if (!std::filesystem::exists(driver)) return;
+  check_one_line(lull.run({"run", "--sim", "--require-coordinator", "true"}), 125, "start lulld");
+  const Result alone = lull.run({"run", "--sim", "--priority", "high", "sh", "-c", "echo $LULL_PRIORITY; exit 7"});
+  CHECK(alone.code == 7);
+  CHECK(alone.out == "2\n");
+  CHECK(alone.err.empty());
+}
+
+TEST_CASE("what stands behind the program's name is the program's") {
+  Lull lull;
+  const std::string driver =
+      std::filesystem::path(LULL_COMMAND).parent_path().parent_path() / "lib/lull/sim/libcuda.so.1";
+  if (!std::filesystem::exists(driver)) return;
+  CHECK(lull.run({"run", "--sim", "echo", "--name", "x", "--", "--help"}).out == "--name x -- --help\n");
+  CHECK(lull.run({"run", "--name", "job", "--sim", "--", "echo", "--sim"}).out == "--sim\n");
+  CHECK(lull.run({"run", "--sim=mps", "--name=job", "printenv", "LULL_NAME"}).out == "job\n");
+}
+
+TEST_CASE("doctor refuses a program that cannot be covered, one line a check") {
+  Lull lull;
+  check_one_line({lull.run({"doctor", "--nope"})}, 2, "doctor");
+  const Result script = lull.run({"doctor", "--sim", lull.write("s", "not a program")});
+  CHECK(script.code == 1);
+  CHECK(script.out.find("fail  program") != std::string::npos);
+  const Result shell = lull.run({"doctor", "--sim", "sh"});
+  CHECK(shell.out.find("dynamic, 64 bit") != std::string::npos);
+  const std::string cut = lull.write("cut", std::string("\x7f""ELF\x02\x01\x01", 7));
+  std::filesystem::permissions(cut, std::filesystem::perms::owner_all);
+  const Result damaged = lull.run({"doctor", "--sim", cut});
+  CHECK(damaged.code == 1);
+  CHECK(damaged.out.find("no ELF file") != std::string::npos);
+}
+
+TEST_CASE("compare says what is wrong before it starts anything") {
+  Lull lull;
+  const std::string broken = lull.write("broken.json", "{\"version\": 1,");
+  const std::string high = "cmd:true";
+  check_one_line(lull.run({"compare", "--high", "/no/such.json", "--low", high, "--sim"}), 1, "/no/such.json");
+  check_one_line(lull.run({"compare", "--high", broken, "--low", high, "--sim"}), 1, "broken.json");
+  check_one_line(lull.run({"compare", "--high", "cmd:", "--low", high, "--sim"}), 1, "no command");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--policy", "best", "--sim"}), 2, "best");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim=round"}), 2, "time_slice");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--slow-motion", "2"}), 2, "--sim");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--slow-motion", "0.5"}), 2, "1 or more");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "-1"}), 2, "--seconds");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--low-greedy"}), 2, "--low-greedy");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "1", "--iterations", "2"}), 2, "--seconds");
+}

@@ -1,0 +1,55 @@
+#include "tools/lull/values.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull::command;
+
+TEST_CASE("a size is bytes, or a number with a unit of 1024") {
+  CHECK(parse_bytes("20G") == uint64_t{20} << 30);
+  CHECK(parse_bytes("512M") == uint64_t{512} << 20);
+  CHECK(parse_bytes("1.5g") == uint64_t{3} << 29);
+  CHECK(parse_bytes("64KiB") == uint64_t{65536});
+  CHECK(parse_bytes("2TB") == uint64_t{2} << 40);
+  CHECK(parse_bytes("1000000") == uint64_t{1000000});
+}
+
+TEST_CASE("a size that is none says what would be right") {
+  for (const char* text : {"", "G", "20X", "20GG", "-1G", "0", "1e9", "nan", "inf", "9999999T", "20 G",
+                           "G20", "0x10"}) {
+    INFO(text);
+    const auto bytes = parse_bytes(text);
+    REQUIRE_FALSE(bytes);
+    CHECK(bytes.error().find("20G") != std::string::npos);
+  }
+}
+
+TEST_CASE("a priority is a level or its name") {
+  CHECK(parse_priority("realtime") == 0);
+  CHECK(parse_priority("high") == 2);
+  CHECK(parse_priority("normal") == 5);
+  CHECK(parse_priority("low") == 7);
+  CHECK(parse_priority("idle") == 9);
+  for (int level = 0; level <= 9; ++level) {
+    CHECK(parse_priority(std::to_string(level)) == level);
+    CHECK(parse_priority(priority_name(level)) == level);
+  }
+  for (const char* text : {"", "10", "-1", "urgent", "High", "2 "}) {
+    INFO(text);
+    const auto level = parse_priority(text);
+    REQUIRE_FALSE(level);
+    CHECK(level.error().find("realtime") != std::string::npos);
+  }
+}
+
+TEST_CASE("sharing models are known by name and number") {
+  for (uint32_t n = 0; n < 3; ++n) CHECK(parse_sharing(sharing_name(n)) == n);
+  CHECK_FALSE(parse_sharing("exclusive"));
+  CHECK(sharing_name(17) == "unknown");
+}
+
+TEST_CASE("sizes and times are shown in the unit that fits") {
+  CHECK(show_bytes(17) == "17 B");
+  CHECK(show_bytes(uint64_t{20} << 30) == "20.0 GiB");
+  CHECK(show_ns(900) == "900 ns");
+  CHECK(show_ns(1'234'000) == "1.23 ms");
+}

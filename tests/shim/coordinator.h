@@ -1,0 +1,65 @@
+// lulld as far as the shim sees it, played by a test: accepts, hands out regions, and lets the
+// test read the rings and write the gates. One thread accepts; everything else is the test's own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coordinator/channel/daemon_view.h"
+#include "coordinator/channel/messages.h"
+#include "coordinator/channel/ring.h"
+
+namespace lull::test {
+
+struct Client {
+  int fd = -1;
+  channel::lull_hello hello{};
+  channel::Region region;
+};
+
+class Coordinator {
+ public:
+  explicit Coordinator(std::string socket_path, uint32_t timing_period = 0);
+  ~Coordinator();
+
+  uint32_t welcome_version = channel::kVersion;
+  // UINT64_MAX: none.
+  uint64_t allowance = UINT64_MAX;
+  channel::GateState birth_gate = channel::GateState::kOpen;
+
+  // The nth client that has attached; fails the test when it does not come.
+  Client client(size_t index = 0);
+  size_t clients();
+  // Closes listener and clients, as a killed daemon would.
+  void die();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void serve();
+  std::string path_;
+  uint32_t timing_period_;
+  int listener_ = -1;
+  int stop_[2] = {-1, -1};
+  std::mutex mutex_;
+  std::vector<Client> clients_;
+  std::thread thread_;
+};
+
+// All records in the client's rings now, oldest first a thread.
+std::vector<channel::lull_record> drain(const Client& client);
+std::vector<channel::lull_record> drain(const Client& client, channel::lull_record_kind kind);
+channel::ThreadTotals totals(const Client& client);
+void set_gate(const Client& client, channel::GateState state, uint32_t epoch, uint64_t granted_ns);
+void wake(const Client& client);
+std::string kernel_name(const Client& client, uint32_t slot);
+
+// Until `what` holds, at most ten seconds.
+bool eventually(const std::function<bool()>& what);
+
+}  // namespace lull::test

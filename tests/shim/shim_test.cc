@@ -1,0 +1,389 @@
+// The shim in a real process, over a driver that notes its calls, with the test as coordinator.
+#include <catch2/catch.hpp>
+
+#include "coordinator/channel/identity.h"
+#include "tests/shim/coordinator.h"
+#include "tests/shim/probe_process.h"
+
+using namespace lull::test;
+namespace channel = lull::channel;
+using channel::GateState;
+
+namespace {
+
+struct Stage {
+  std::string directory = private_directory();
+  std::string socket = directory + "/s";
+  Coordinator coordinator;
+  ProbeProcess probe;
+  Client client;
+
+  explicit Stage(Environment environment = {}, uint32_t timing_period = 0)
+      : coordinator(socket, timing_period), probe(with_socket(std::move(environment))) {
+    REQUIRE(probe.ask("init") == "0");
+    client = coordinator.client();
+    drain(client);
+    probe.ask("calls");
+  }
+  Environment with_socket(Environment environment) const {
+    environment["LULL_SOCKET"] = socket;
+    return environment;
+  }
+  // Waits for a held launch and returns its record.
+  channel::lull_record held() {
+    channel::lull_record found{};
+    REQUIRE(eventually([&] {
+      for (const auto& record : drain(client)) {
+        if (record.kind == channel::kRecordHeld) found = record;
+      }
+      return found.kind != 0;
+    }));
+    return found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a launch is recorded, counted and named, and reaches the driver once") {
+  Stage stage({{"LULL_PRIORITY", "high"}, {"LULL_NAME", "task"}, {"LULL_JOB", "job"}});
+  CHECK(stage.client.hello.priority == 2);
+  CHECK(std::string(stage.client.hello.name) == "task");
+  CHECK(std::string(stage.client.hello.job) == "job");
+  CHECK(std::string(stage.client.hello.program) == "shim_probe");
+  const auto device = channel::read_device(stage.client.region, 0);
+  REQUIRE(device);
+  CHECK(device->name == "recording device");
+  CHECK(device->uuid[3] == 9);
+
+  CHECK(stage.probe.ask("launch vadd 16 3 1") == "0");
+  CHECK(stage.probe.ask("calls") == "cuModuleGetFunction cuLaunchKernel cuLaunchKernel cuLaunchKernel .");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 3);
+  CHECK(records[0].sequence == 1);
+  CHECK(records[2].sequence == 3);
+  CHECK(records[0].tsc < records[2].tsc);
+  CHECK(records[0].stream < channel::kUntrackedStream);
+  CHECK(kernel_name(stage.client, records[0].kernel) == "vadd");
+  const auto& kernel = *stage.client.region.kernel(records[0].kernel);
+  CHECK(kernel.grid[0] == 16);
+  CHECK(kernel.block[0] == 32);
+  CHECK(kernel.kernel_id == channel::kernel_id("vadd", kernel.image_hash, kernel.grid,
+                                               kernel.block, kernel.shared_bytes));
+  CHECK(totals(stage.client).launches == 3);
+}
+
+TEST_CASE("the same image, function and shape is the same kernel in another process") {
+  uint64_t first = 0, again = 0, other = 0;
+  for (uint64_t* id : {&first, &again, &other}) {
+    Stage stage;
+    stage.probe.ask(id == &other ? "launch k 9 1 1" : "launch k 8 1 1");
+    const auto records = drain(stage.client, channel::kRecordLaunch);
+    REQUIRE(records.size() == 1);
+    *id = channel::kernel_id(stage.client.region, records[0].kernel);
+  }
+  CHECK(first == again);
+  CHECK(first != other);
+}
+
+TEST_CASE("a refused launch is cancelled and not counted, and its error is the driver's") {
+  Stage stage;
+  stage.probe.ask("refuse");
+  CHECK(stage.probe.ask("launch k 1 1 1") == "1");
+  const auto records = drain(stage.client);
+  REQUIRE(records.size() == 2);
+  CHECK(records[1].kind == channel::kRecordCancel);
+  CHECK(records[1].sequence == records[0].sequence);
+  CHECK(totals(stage.client).launches == 0);
+}
+
+TEST_CASE("a closed gate holds a launch until it opens") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  stage.probe.tell("launch k 1 1 1");
+  const auto held = stage.held();
+  const auto seen = channel::read_held(*stage.client.region.thread(0));
+  CHECK(seen.ticket == held.ticket);
+  CHECK(seen.kernel == held.kernel);
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].ticket == held.ticket);
+  CHECK(channel::held_ticket(*stage.client.region.thread(0)) == 0);
+  CHECK(totals(stage.client).held_ns > 0);
+}
+
+TEST_CASE("a released ticket lets one held launch go and the next one is held again") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  stage.probe.tell("launch k 1 2 1");
+  const auto first = stage.held();
+  channel::publish_release(stage.client.region, 0, first.ticket);
+  wake(stage.client);
+  const auto second = stage.held();
+  CHECK(second.ticket != first.ticket);
+  CHECK(totals(stage.client).launches == 1);
+  channel::publish_release(stage.client.region, 0, second.ticket);
+  wake(stage.client);
+  CHECK(stage.probe.answer() == "0");
+}
+
+TEST_CASE("credit lets launches go as long as their predictions fit") {
+  Stage stage;
+  stage.probe.ask("launch k 1 1 1");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  channel::publish_prediction(stage.client.region, records.at(0).kernel, 1000);
+  set_gate(stage.client, GateState::kCredit, 1, 3000);
+  stage.probe.tell("launch k 1 4 1");
+  stage.held();
+  CHECK(totals(stage.client).launches == 4);  // the first, and three on credit
+  set_gate(stage.client, GateState::kCredit, 1, 4000);
+  CHECK(stage.probe.answer() == "0");
+}
+
+TEST_CASE("the end of the coordinator lets held launches go, and a new one gets the client back") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  stage.probe.tell("launch k 1 1 1");
+  stage.held();
+  stage.coordinator.die();
+  CHECK(stage.probe.answer() == "0");
+  CHECK(stage.probe.ask("launch k 1 100 1") == "0");
+
+  Coordinator next(stage.socket);
+  REQUIRE(eventually([&] {
+    stage.probe.ask("launch k 1 64 1");
+    return next.clients() == 1;
+  }));
+  stage.probe.ask("launch k 1 5 1");
+  const Client back = next.client();
+  const auto records = drain(back, channel::kRecordLaunch);
+  REQUIRE(!records.empty());
+  CHECK(kernel_name(back, records[0].kernel) == "k");
+  CHECK(channel::read_device(back.region, 0));
+}
+
+TEST_CASE("work in a capture is neither held nor counted") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  CHECK(stage.probe.ask("begin") == "0");
+  CHECK(stage.probe.ask("launch k 1 4 1") == "0");
+  CHECK(stage.probe.ask("end") == "0");
+  CHECK(totals(stage.client).launches == 0);
+  stage.probe.tell("launch k 1 1 1");  // after the capture it is held again
+  stage.held();
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "0");
+}
+
+TEST_CASE("a graph is one launch that knows its kernels") {
+  Stage stage;
+  stage.probe.ask("launch inner 4 1 1");
+  CHECK(stage.probe.ask("graph") == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 2);
+  CHECK(kernel_name(stage.client, records[1].kernel) == "graph of 2 kernels");
+  CHECK(stage.client.region.kernel(records[1].kernel)->kind == channel::kKindGraph);
+  CHECK(totals(stage.client).launches == 2);
+  CHECK(totals(stage.client).graph_kernels == 2);
+}
+
+TEST_CASE("large copies towards the device are held, small ones and read-backs are not") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  CHECK(stage.probe.ask("copy h2d 100") == "0");
+  CHECK(stage.probe.ask("copy d2h 100") == "0");
+  stage.probe.tell("copy h2d 1000000");
+  const auto held = stage.held();
+  CHECK(kernel_name(stage.client, held.kernel) == "copy h2d");
+  CHECK(stage.client.region.kernel(held.kernel)->kind == channel::kKindCopy);
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].value0 == 1000000);
+  CHECK(totals(stage.client).copies == 3);
+}
+
+TEST_CASE("a synchronisation proves the stream complete") {
+  Stage stage;
+  stage.probe.ask("launch k 1 5 1");
+  drain(stage.client);
+  CHECK(stage.probe.ask("sync") == "0");
+  const auto records = drain(stage.client, channel::kRecordSynced);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].sequence == 5);
+  CHECK(channel::completed_sequence(stage.client.region, records[0].stream) == 5);
+  stage.probe.ask("sync");
+  CHECK(drain(stage.client).empty());  // nothing new
+}
+
+TEST_CASE("markers follow launches when the coordinator wants progress") {
+  Stage stage;
+  channel::publish_progress_mode(stage.client.region, 0, channel::kProgressEvery);
+  stage.probe.ask("launch k 1 2 1");
+  CHECK(stage.probe.ask("calls").find("cuLaunchKernel cuStreamWriteValue64_v2 cuLaunchKernel "
+                                      "cuStreamWriteValue64_v2 .") != std::string::npos);
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 2);
+  CHECK(records[1].flags == channel::kFlagMarker);
+  CHECK(channel::completed_sequence(stage.client.region, records[1].stream) == 2);
+  // None of ours in a capture.
+  stage.probe.ask("begin");
+  stage.probe.ask("calls");
+  stage.probe.ask("launch k 1 2 1");
+  CHECK(stage.probe.ask("calls") == "cuLaunchKernel cuLaunchKernel .");
+}
+
+TEST_CASE("kernels are timed until warm, then in windows, with the gap to the next") {
+  Stage stage({}, /*timing_period=*/100);
+  stage.probe.ask("launch k 1 200 1");
+  stage.probe.ask("sync");
+  const auto timed = drain(stage.client, channel::kRecordTiming);
+  REQUIRE(timed.size() >= 16);
+  CHECK(timed.size() <= 8 + 16 + 1);
+  CHECK(timed[0].value0 == Approx(10000).margin(2));  // the recording driver's launch
+  CHECK(timed[0].value1 == 0);                        // back to back
+  CHECK(stage.probe.ask("calls").find("cuEventRecord cuLaunchKernel cuEventRecord") !=
+        std::string::npos);
+}
+
+TEST_CASE("nothing is timed while a capture is open") {
+  Stage stage({}, /*timing_period=*/100);
+  stage.probe.ask("begin");
+  stage.probe.ask("calls");
+  stage.probe.ask("launch k 1 3 0");  // on the legacy stream, which does not capture
+  CHECK(stage.probe.ask("calls").find("cuEventRecord") == std::string::npos);
+}
+
+TEST_CASE("memory is counted, limited and reported inside the limit") {
+  Stage stage({{"LULL_MEMORY", "1048576"}});
+  CHECK(stage.client.hello.memory_limit == 1048576);
+  const std::string first = stage.probe.ask("alloc 600000");
+  CHECK(first.substr(0, 2) == "0 ");
+  CHECK(channel::memory_used(stage.client.region, 0) == 600064);
+  CHECK(stage.probe.ask("alloc 600000").substr(0, 2) == "2 ");  // CUDA_ERROR_OUT_OF_MEMORY
+  CHECK(stage.probe.ask("meminfo") == "448512 1048576 1048576");
+  CHECK(stage.probe.ask("free " + first.substr(2)) == "0");
+  CHECK(channel::memory_used(stage.client.region, 0) == 0);
+}
+
+TEST_CASE("the memory limit holds without a coordinator") {
+  ProbeProcess probe({{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_MEMORY", "1M"}});
+  CHECK(probe.ask("init") == "0");
+  CHECK(probe.ask("alloc 2000000").substr(0, 2) == "2 ");
+  CHECK(probe.ask("alloc 1000").substr(0, 2) == "0 ");
+}
+
+TEST_CASE("an allocation beyond a job's allowance asks for more") {
+  Stage stage({{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
+  channel::publish_allowance(stage.client.region, 0, 1000);
+  stage.probe.tell("alloc 5000");
+  // It waits at most 20 ms; whichever comes first, the wish was recorded.
+  REQUIRE(eventually([&] { return !drain(stage.client, channel::kRecordMemory).empty(); }));
+  CHECK(stage.probe.answer().substr(0, 2) == "2 ");
+  channel::publish_allowance(stage.client.region, 0, 100000);
+  CHECK(stage.probe.ask("alloc 5000").substr(0, 2) == "0 ");
+}
+
+TEST_CASE("a fork child is detached and the parent is not") {
+  Stage stage;
+  stage.probe.ask("launch k 1 1 1");
+  CHECK(stage.probe.ask("fork") == "42");
+  CHECK(stage.probe.ask("launch k 1 1 1") == "0");
+  CHECK(totals(stage.client).launches == 2);
+  CHECK(stage.coordinator.clients() == 1);
+}
+
+TEST_CASE("a program that closes all descriptors is not harmed") {
+  Stage stage;
+  CHECK(stage.probe.ask("closefds") == "ok");
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  CHECK(stage.probe.ask("launch k 1 3 1") == "0");  // the gate opens when the loss is noticed
+}
+
+TEST_CASE("a program that reuses our descriptor is not written to") {
+  Stage stage;
+  CHECK(stage.probe.ask("reusefds") == "ok");
+  channel::arm_doorbell(stage.client.region);
+  CHECK(stage.probe.ask("launch k 1 3 1") == "0");
+  CHECK(stage.probe.complaints().empty());
+}
+
+TEST_CASE("a thread cancelled while held goes on cleanly, and so does an exit") {
+  Stage stage;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  stage.probe.tell("cancel");
+  stage.held();
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "1");
+  set_gate(stage.client, GateState::kClosed, 3, 0);
+  stage.probe.ask("background");
+  stage.held();
+  stage.probe.tell("quit");
+  CHECK(stage.probe.finish() == 5);
+}
+
+TEST_CASE("more threads than slots are all counted") {
+  Stage stage;
+  CHECK(stage.probe.ask("threads 100") == "ok");
+  CHECK(totals(stage.client).launches == 200);
+}
+
+TEST_CASE("look-ups hand out hooks in every way a program asks") {
+  Stage stage;
+  CHECK(stage.probe.ask("dlsym cuLaunchKernel_ptsz") ==
+        "liblull.so:cuLaunchKernel_ptsz liblull.so:cuLaunchKernel_ptsz");
+  CHECK(stage.probe.ask("dlsym cuDriverGetVersion") ==
+        "libcuda.so.1:cuDriverGetVersion libcuda.so.1:cuDriverGetVersion");
+  CHECK(stage.probe.ask("dlsym cuNoSuchCall") == "null null");
+  CHECK(stage.probe.ask("next") == "77");
+  CHECK(stage.probe.ask("gpa cuLaunchKernel 4000 0") == "0 liblull.so:cuLaunchKernel");
+  CHECK(stage.probe.ask("gpa cuLaunchKernel 7000 2") == "0 liblull.so:cuLaunchKernel_ptsz");
+  CHECK(stage.probe.ask("gpa cuMemAlloc 3020 0") == "0 liblull.so:cuMemAlloc_v2");
+  CHECK(stage.probe.ask("gpa cuMemAlloc 2000 0") == "0 liblull.so:cuMemAlloc");
+  CHECK(stage.probe.ask("gpa cuMemcpyHtoD 7000 2") == "0 liblull.so:cuMemcpyHtoD_v2_ptds");
+  CHECK(stage.probe.ask("gpa cuDriverGetVersion 2020 0") == "0 libcuda.so.1:cuDriverGetVersion");
+  CHECK(stage.probe.ask("gpa - 0 0") == "500 null");
+  CHECK(stage.probe.ask("gpa1 cuLaunchKernel 7000 2") ==
+        "0 liblull.so:cuGetProcAddress liblull.so:cuLaunchKernel_ptsz");
+}
+
+TEST_CASE("a driver whose two look-ups disagree is recognised by name and version") {
+  Stage stage({{"TEST_ALIASED_LAUNCH", "1"}});
+  CHECK(stage.probe.ask("gpa cuLaunchKernel 4000 0") == "0 liblull.so:cuLaunchKernel");
+}
+
+TEST_CASE("LULL_DISABLE=1 forwards and nothing more") {
+  const std::string directory = private_directory();
+  Coordinator coordinator(directory + "/s");
+  ProbeProcess probe({{"LULL_SOCKET", directory + "/s"}, {"LULL_DISABLE", "1"}});
+  CHECK(probe.ask("init") == "0");
+  CHECK(probe.ask("launch k 1 200 1") == "0");
+  CHECK(probe.ask("dlsym cuLaunchKernel") != "");
+  CHECK(coordinator.clients() == 0);
+}
+
+TEST_CASE("without a coordinator one line is said, and only when lull was asked for") {
+  ProbeProcess asked({{"LULL_SOCKET", "/nonexistent/s"}});
+  CHECK(asked.ask("init") == "0");
+  CHECK(asked.ask("launch k 1 500 1") == "0");
+  CHECK(asked.complaints() ==
+        "lull: no coordinator at /nonexistent/s: running unscheduled: start lulld or pass --socket\n");
+  ProbeProcess silent({{"XDG_RUNTIME_DIR", "/nonexistent"}});
+  CHECK(silent.ask("init") == "0");
+  CHECK(silent.complaints().empty());
+  ProbeProcess strict({{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_REQUIRE_COORDINATOR", "1"}});
+  CHECK(strict.ask("init") == "802");
+  CHECK(!strict.complaints().empty());
+}
+
+TEST_CASE("a coordinator of another version leaves the program unscheduled with one line") {
+  const std::string directory = private_directory();
+  Coordinator coordinator(directory + "/s");
+  coordinator.welcome_version = 99;
+  ProbeProcess probe({{"LULL_SOCKET", directory + "/s"}});
+  CHECK(probe.ask("init") == "0");
+  CHECK(probe.ask("launch k 1 10 1") == "0");
+  CHECK(probe.complaints().find("another version") != std::string::npos);
+}

@@ -1,0 +1,200 @@
+// What scenario files cannot tell: policies that break the rules, bounds, bad options. The rest of
+// the engine's behaviour stands in tests/scenarios.
+#include "coordinator/engine/engine.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull;
+using namespace lull::engine;
+namespace pol = lull::policies;
+
+namespace {
+
+template <typename T>
+std::vector<T> only(const std::vector<Output>& outputs) {
+  std::vector<T> found;
+  for (const Output& output : outputs) {
+    if (const T* one = std::get_if<T>(&output)) found.push_back(*one);
+  }
+  return found;
+}
+
+std::vector<Output> step(Engine& engine, int64_t us, std::vector<Input> inputs) {
+  std::vector<Output> out;
+  engine.step(Instant{us * 1000}, inputs, out);
+  return out;
+}
+
+ClientAttached attach(uint32_t id, uint8_t level) {
+  return {ClientId{id}, JobId{id}, Priority{level}, "task"};
+}
+DeviceUsed uses(uint32_t id, uint32_t device = 0) { return {ClientId{id}, DeviceId{device}}; }
+Held held(uint32_t id, uint32_t thread, uint32_t ticket, int64_t at_us) {
+  return {ClientId{id}, DeviceId{0}, ThreadSlot{thread}, StreamSlot{0},
+          Ticket{ticket}, KernelId{1}, Instant{at_us * 1000}};
+}
+
+// A policy that closes every gate and, when a launch waits, breaks the rule it was made for.
+class Rogue final : public pol::LaunchPolicy {
+ public:
+  explicit Rogue(int64_t rule) : rule_(rule) {}
+  void step(Instant now, std::span<const pol::Event> events,
+            std::vector<pol::Decision>& out) override {
+    for (const pol::Event& event : events) {
+      if (const auto* joined = std::get_if<pol::Joined>(&event)) {
+        out.push_back(pol::Close{joined->client});
+      }
+      if (const auto* left = std::get_if<pol::Left>(&event); left && rule_ == 0) {
+        out.push_back(pol::Open{left->client});
+      }
+      if (const auto* waiting = std::get_if<pol::Waiting>(&event)) misbehave(now, *waiting, out);
+    }
+  }
+
+ private:
+  void misbehave(Instant now, const pol::Waiting& head, std::vector<pol::Decision>& out) const {
+    const pol::ReleaseHead release{head.client, head.thread, head.ticket};
+    switch (rule_) {
+      case 1: out.push_back(pol::Credit{head.client, Duration{-1}}); break;
+      case 2: out.push_back(pol::Credit{head.client, Duration{INT64_MAX}}); break;
+      case 3: out.insert(out.end(), {release, release}); break;
+      case 4: out.push_back(pol::ReleaseHead{head.client, head.thread, Ticket{99}}); break;
+      case 5: out.push_back(pol::WakeAt{now}); break;
+      case 6: out.assign(100'000, pol::Close{head.client}); break;
+      case 7: out.push_back(pol::Close{ClientId{4711}}); break;
+      default: break;
+    }
+  }
+  const int64_t rule_;
+};
+
+const pol::PolicyRow kRogueRows[] = {
+    {"rogue",
+     {{{"rule", 0, 0, 100}}},
+     pol::ProgressNeed::kNever,
+     pol::Holding::kByOrder,
+     [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
+       return std::make_unique<Rogue>(values[0]);
+     }}};
+
+EngineOptions with(std::string policy) {
+  EngineOptions options;
+  options.policy = std::move(policy);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("A policy that breaks a rule is replaced by share, and the gates open") {
+  const int rule = GENERATE(0, 1, 2, 3, 4, 5, 6, 7);
+  CAPTURE(rule);
+  EngineOptions options = with("rogue rule=" + std::to_string(rule));
+  options.policies = kRogueRows;
+  Engine engine(options);
+  auto out = step(engine, 0, {attach(1, 5), uses(1), attach(2, 5), uses(2)});
+  CHECK(only<SetGate>(out).size() == 2);
+  CHECK(only<Notice>(out).empty());
+  if (rule == 0) {
+    out = step(engine, 1, {ClientDetached{ClientId{2}}});
+    CHECK(only<SetGate>(out).size() == 1);
+  } else {
+    out = step(engine, 1, {held(1, 0, 1, 1)});
+    CHECK(only<SetGate>(out).size() == 2);
+  }
+  REQUIRE(only<Notice>(out).size() == 1);
+  CHECK(only<Notice>(out)[0].text.starts_with("policy rogue broke a rule on device 0"));
+  for (const SetGate& gate : only<SetGate>(out)) CHECK(gate.gate == Gate::kOpen);
+  CHECK(only<Release>(out).size() == (rule == 3 ? 1 : 0));
+  CHECK(engine.status().policy == "share");
+  CHECK(engine.status().notices.size() == 1);
+}
+
+TEST_CASE("A policy within the rules stays") {
+  EngineOptions options = with("rogue rule=50");
+  options.policies = kRogueRows;
+  Engine engine(options);
+  step(engine, 0, {attach(1, 5), uses(1)});
+  CHECK(only<Notice>(step(engine, 1, {held(1, 0, 1, 1)})).empty());
+  CHECK(engine.status().policy == "rogue rule=50");
+}
+
+TEST_CASE("A first policy that is not understood becomes share, with a notice") {
+  Engine engine(with("prority"));
+  const auto out = step(engine, 0, {});
+  REQUIRE(only<Notice>(out).size() == 1);
+  CHECK(only<Notice>(out)[0].text ==
+        "policy share: unknown policy 'prority': one of share, exclusive, time_slice, priority, fikit");
+  CHECK(engine.status().policy == "share");
+}
+
+TEST_CASE("Clients beyond the bound are dropped and told about once") {
+  EngineOptions options = with("exclusive");
+  options.max_clients = 2;
+  Engine engine(options);
+  const auto out = step(engine, 0, {attach(1, 5), uses(1), attach(2, 5), uses(2), attach(3, 5),
+                                    uses(3), attach(4, 5), attach(1, 0)});
+  CHECK(only<Notice>(out).size() == 1);
+  CHECK(only<SetGate>(out).size() == 1);
+  CHECK(engine.status().clients.size() == 2);
+  CHECK(engine.status().dropped_inputs == 4);
+}
+
+TEST_CASE("Time that runs backward or far ahead is clamped") {
+  Engine engine;
+  step(engine, 100, {attach(1, 2), uses(1), attach(2, 7), uses(2)});
+  std::vector<Output> out;
+  const std::vector<Input> launch{Launched{ClientId{1}, DeviceId{0}, StreamSlot{0}, 1, KernelId{1}, Instant{INT64_MIN}}};
+  engine.step(Instant{-5}, launch, out);
+  engine.step(kNever, {}, out);
+  engine.step(kNever, launch, out);
+  CHECK(engine.status().clients.size() == 2);
+}
+
+TEST_CASE("Streams hold a bounded number of units and lose none of the count") {
+  Engine engine;
+  std::vector<Input> inputs{attach(1, 2), uses(1), attach(2, 7), uses(2)};
+  for (uint64_t i = 1; i <= 5000; ++i) {
+    inputs.emplace_back(
+        Launched{ClientId{1}, DeviceId{0}, StreamSlot{0}, i, KernelId{1}, Instant{}});
+  }
+  step(engine, 0, inputs);
+  CHECK(engine.status().clients[0].devices[0].outstanding == 5000);
+  CHECK(engine.status().clients[0].devices[0].in_flight.ns == 5000 * 50'000);
+  step(engine, 1, {PolicyChanged{"fikit"}, PolicyChanged{"priority"}});
+  step(engine, 2, {Progressed{ClientId{1}, StreamSlot{0}, 5000}});
+  CHECK(engine.status().clients[0].devices[0].outstanding == 0);
+  CHECK(engine.status().clients[0].devices[0].in_flight.ns == 0);
+}
+
+TEST_CASE("Device time is the union of busy intervals, however many streams were busy") {
+  Engine engine;
+  std::vector<Input> inputs{attach(1, 2), uses(1), attach(2, 7), uses(2)};
+  inputs.emplace_back(Timed{ClientId{1}, KernelId{1}, Duration{100'000}});
+  for (uint32_t stream = 0; stream < 4; ++stream) {
+    inputs.emplace_back(
+        Launched{ClientId{1}, DeviceId{0}, StreamSlot{stream}, 1, KernelId{1}, Instant{}});
+  }
+  step(engine, 0, inputs);
+  step(engine, 100, {Progressed{ClientId{1}, StreamSlot{0}, 1}, Progressed{ClientId{1}, StreamSlot{1}, 1}});
+  step(engine, 120, {Progressed{ClientId{1}, StreamSlot{2}, 1}, Progressed{ClientId{1}, StreamSlot{3}, 1}});
+  CHECK(engine.status().clients[0].devices[0].device_time.ns == 120'000);
+}
+
+TEST_CASE("A client beyond every bound of its own leaves the engine whole") {
+  Engine engine;
+  std::vector<Input> inputs{attach(1, 2)};
+  for (uint32_t i = 0; i < 100; ++i) inputs.emplace_back(uses(1, i));
+  for (uint32_t i = 0; i < 100; ++i) inputs.emplace_back(held(1, i, i + 1, 0));
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    inputs.emplace_back(Launched{ClientId{1}, DeviceId{static_cast<uint32_t>(i % 20)},
+                              StreamSlot{static_cast<uint32_t>(i)}, i, KernelId{i}, Instant{}});
+    inputs.emplace_back(Timed{ClientId{1}, KernelId{i}, Duration{static_cast<int64_t>(i)}});
+  }
+  step(engine, 0, inputs);
+  const EngineStatus status = engine.status();
+  CHECK(status.clients[0].devices.size() == 16);
+  CHECK(status.clients[0].kernels == 8192);
+  CHECK(status.dropped_inputs > 0);
+  step(engine, 1, {ClientDetached{ClientId{1}}});
+  CHECK(engine.status().clients.empty());
+}
