@@ -363,7 +363,7 @@ void graph_destroyed(CUgraphExec exec) {
   make_shapes_stale();
 }
 
-ShapeEntry& learn_shape(const void* handle, const Shape& shape) {
+ShapeEntry& learn_shape(const void* handle, Shape shape) {
   const bool builtin = reinterpret_cast<uintptr_t>(handle) < 16;
   identity_lock.lock();
   const Function* function = find_in(functions, handle);

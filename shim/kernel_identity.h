@@ -45,14 +45,15 @@ inline constexpr uint32_t kShapeProbes = 32;
 extern ShapeEntry shape_table[kShapeTable];
 extern std::atomic<uint32_t> identity_generation;
 
+// Multilinear: independent products, no wide shifts (those reload spilled arguments wider than they
+// were stored, which stalls).
 inline uint32_t shape_hash(const void* handle, const Shape& shape) {
   uint64_t hash = reinterpret_cast<uintptr_t>(handle);
-  hash ^= (uint64_t{shape.grid[0]} << 40) ^ (uint64_t{shape.grid[1]} << 20) ^ shape.grid[2];
-  hash *= 0x9e3779b97f4a7c15ULL;
-  hash ^= (uint64_t{shape.block[0]} << 32) ^ (uint64_t{shape.block[1]} << 12) ^ shape.block[2] ^
-          (uint64_t{shape.shared_bytes} << 24);
-  hash *= 0xbf58476d1ce4e5b9ULL;
-  return static_cast<uint32_t>(hash >> 50);
+  hash += uint64_t{shape.grid[0]} * 0x6f4f2a35U + uint64_t{shape.grid[1]} * 0x2c1b3c6dU +
+          uint64_t{shape.grid[2]} * 0x297a2d39U + uint64_t{shape.block[0]} * 0x7feb352dU +
+          uint64_t{shape.block[1]} * 0x546ca68bU + uint64_t{shape.block[2]} * 0x31848babU +
+          uint64_t{shape.shared_bytes} * 0x1b56c4e9U;
+  return static_cast<uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 50);
 }
 // By fields: a wide compare of what was just stored piece by piece would stall.
 inline bool same_shape(const Shape& a, const Shape& b) {
@@ -62,7 +63,7 @@ inline bool same_shape(const Shape& a, const Shape& b) {
 }
 
 // Adds or refreshes; never null.
-ShapeEntry& learn_shape(const void* handle, const Shape& shape);
+ShapeEntry& learn_shape(const void* handle, Shape shape);
 
 inline ShapeEntry& find_shape(const void* handle, const Shape& shape) {
   const uint32_t hash = shape_hash(handle, shape);

@@ -9,6 +9,7 @@ namespace lull::shim {
 constinit StreamSlot stream_slots[channel::kMaxStreams];
 constinit std::atomic<uint64_t> stream_table[kStreamTable];
 std::atomic<uint32_t> only_legacy_ref;
+std::atomic<uint32_t> stream_generation;
 std::atomic<int32_t> live_blocking_streams;
 std::atomic<int32_t> open_captures;
 
@@ -46,7 +47,8 @@ CreatedStream* find_created(uintptr_t handle) {
 }
 
 // Under streams_lock. kUntrackedStream: none free.
-uint32_t take_free_slot(uint32_t device, uintptr_t handle, CUcontext context, bool blocking) {
+uint32_t take_free_slot(ThreadState* owner, uint32_t device, uintptr_t handle, CUcontext context,
+                        bool blocking) {
   for (uint32_t slot = 0; slot < channel::kUntrackedStream; ++slot) {
     StreamSlot& candidate = stream_slots[slot];
     if (candidate.used.load(std::memory_order_relaxed) != 0) continue;
@@ -54,10 +56,25 @@ uint32_t take_free_slot(uint32_t device, uintptr_t handle, CUcontext context, bo
     candidate.handle = handle;
     candidate.context = context;
     candidate.blocking = blocking;
+    candidate.others.store(0, std::memory_order_relaxed);
+    candidate.owner.store(owner, std::memory_order_relaxed);
     candidate.used.store(1, std::memory_order_release);
     return slot;
   }
   return channel::kUntrackedStream;
+}
+
+// Under streams_lock.
+void free_slots(uint32_t slot) {
+  stream_generation.fetch_add(1, std::memory_order_relaxed);
+  if (slot == channel::kUntrackedStream) return;
+  StreamSlot& stream = stream_slots[slot];
+  const uint32_t others = stream.others.load(std::memory_order_relaxed);
+  if (others != 0 && others - 1 != channel::kUntrackedStream) {
+    stream_slots[others - 1].used.store(0, std::memory_order_release);
+  }
+  stream.owner.store(nullptr, std::memory_order_relaxed);
+  stream.used.store(0, std::memory_order_release);
 }
 
 // Under streams_lock.
@@ -74,10 +91,7 @@ void drop_from_table(uintptr_t handle) {
     } else {
       word.store(kHole, std::memory_order_release);
     }
-    const auto slot = static_cast<uint32_t>(seen & 0xff);
-    if (slot != channel::kUntrackedStream) {
-      stream_slots[slot].used.store(0, std::memory_order_release);
-    }
+    free_slots(static_cast<uint32_t>(seen & 0xff));
     return;
   }
 }
@@ -106,37 +120,53 @@ CUcontext current_context() {
 
 }  // namespace
 
+StreamRef bind_others(uint32_t slot, uint32_t device) {
+  if (slot == channel::kUntrackedStream) return {slot, device, 0};
+  Locked locked(streams_lock);
+  StreamSlot& stream = stream_slots[slot];
+  uint32_t others = stream.others.load(std::memory_order_relaxed);
+  if (others == 0) {
+    others = take_free_slot(nullptr, device, stream.handle, stream.context, stream.blocking) + 1;
+    stream.others.store(others, std::memory_order_release);
+  }
+  return {others - 1, device, 0};
+}
+
 StreamRef bind_stream(ThreadState& thread, uintptr_t handle) {
   if (handle == kPerThreadHandle && thread.per_thread_ref != 0 && single_device()) [[likely]] {
-    return {thread.per_thread_ref - 1, thread.per_thread_device};
+    return own_part(thread, thread.per_thread_ref - 1, thread.per_thread_device);
   }
   const uint32_t device = current_device();
-  if (device == kNoDevice) return {channel::kUntrackedStream, kNoDevice};
+  if (device == kNoDevice) return {channel::kUntrackedStream, kNoDevice, 0};
   if (handle == kLegacyHandle) {
     uint32_t ref = legacy_ref[device].load(std::memory_order_acquire);
     if (ref == 0) {
       Locked locked(streams_lock);
       ref = legacy_ref[device].load(std::memory_order_relaxed);
       if (ref == 0) {
-        ref = take_free_slot(device, handle, nullptr, /*blocking=*/true) + 1;
+        ref = take_free_slot(&thread, device, handle, nullptr, /*blocking=*/true) + 1;
         legacy_ref[device].store(ref, std::memory_order_release);
       }
     }
     if (device == 0 && single_device()) only_legacy_ref.store(ref, std::memory_order_relaxed);
-    return {ref - 1, device};
+    return own_part(thread, ref - 1, device);
   }
   if (handle == kPerThreadHandle) {
     if (thread.per_thread_ref != 0) {
       // One slot a thread: the same thread's stream on a second device goes without.
-      return {thread.per_thread_device == device ? thread.per_thread_ref - 1
-                                                 : channel::kUntrackedStream,
-              device};
+      return own_part(thread,
+                      thread.per_thread_device == device ? thread.per_thread_ref - 1
+                                                         : channel::kUntrackedStream,
+                      device);
     }
-    Locked locked(streams_lock);
-    thread.per_thread_ref = take_free_slot(device, handle, nullptr, /*blocking=*/true) + 1;
+    {
+      Locked locked(streams_lock);
+      thread.per_thread_ref =
+          take_free_slot(&thread, device, handle, nullptr, /*blocking=*/true) + 1;
+    }
     thread.per_thread_device = device;
     live_blocking_streams.fetch_add(1, std::memory_order_relaxed);
-    return {thread.per_thread_ref - 1, device};
+    return own_part(thread, thread.per_thread_ref - 1, device);
   }
   const CUcontext context = current_context();
   unsigned flags = CU_STREAM_NON_BLOCKING;
@@ -144,20 +174,58 @@ StreamRef bind_stream(ThreadState& thread, uintptr_t handle) {
     OwnCall own(thread);
     if (driver().cuStreamGetFlags(stream_of(handle), &flags) != CUDA_SUCCESS) flags = 0;
   }
-  Locked locked(streams_lock);
-  // Another thread may have bound it meanwhile.
-  for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
-    const uint64_t word =
-        stream_table[(at + n) % kStreamTable].load(std::memory_order_relaxed);
+  uint32_t slot = channel::kUntrackedStream;
+  {
+    Locked locked(streams_lock);
+    bool bound = false;  // by another thread meanwhile
+    for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable && !bound; ++n) {
+      const uint64_t word =
+          stream_table[(at + n) % kStreamTable].load(std::memory_order_relaxed);
+      if (word >> 12 == handle) {
+        bound = true;
+        slot = static_cast<uint32_t>(word & 0xff);
+      }
+      if (word == 0) break;
+    }
+    if (!bound) {
+      const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
+      slot = take_free_slot(&thread, device, handle, context, blocking);
+      add_to_table(handle, device, slot);
+    }
+  }
+  return own_part(thread, slot, device);
+}
+
+StreamRef find_stream_slowly(ThreadState& thread, uintptr_t handle) {
+  const uint32_t generation = stream_generation.load(std::memory_order_relaxed);
+  StreamRef found{channel::kUntrackedStream, kNoDevice, 0};
+  bool known = false;
+  const uint32_t legacy = only_legacy_ref.load(std::memory_order_relaxed);
+  if (handle == kLegacyHandle && legacy != 0) {
+    found = own_part(thread, legacy - 1, 0);
+    known = true;
+  }
+  for (uint32_t at = stream_hash(handle), n = 0; handle > kPerThreadHandle && n < kStreamTable;
+       ++n) {
+    const uint64_t word = stream_table[(at + n) % kStreamTable].load(std::memory_order_acquire);
     if (word >> 12 == handle) {
-      return {static_cast<uint32_t>(word & 0xff), static_cast<uint32_t>((word >> 8) & 0xf)};
+      found = own_part(thread, static_cast<uint32_t>(word & 0xff),
+                       static_cast<uint32_t>((word >> 8) & 0xf));
+      known = true;
+      break;
     }
     if (word == 0) break;
   }
-  const bool blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
-  const uint32_t slot = take_free_slot(device, handle, context, blocking);
-  add_to_table(handle, device, slot);
-  return {slot, device};
+  if (!known) found = bind_stream(thread, handle);
+  // The null streams of a process with several devices depend on the current context.
+  if (found.device != kNoDevice && (handle > kPerThreadHandle || single_device())) {
+    thread.recent_stream = handle;
+    thread.recent_generation = generation;
+    thread.recent_slot = found.slot;
+    thread.recent_device = found.device;
+    thread.recent_owned = found.owned;
+  }
+  return found;
 }
 
 uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle) {
@@ -226,6 +294,10 @@ void streams_of_context_gone(CUcontext context) {
       if (stream.used.load(std::memory_order_relaxed) == 0 || stream.context != context) continue;
       const uint64_t sequence = stream.sequence.load(std::memory_order_relaxed);
       if (sequence != 0) seen.of[seen.count++] = {static_cast<uint8_t>(slot), sequence};
+    }
+    for (uint32_t slot = 0; slot < channel::kUntrackedStream; ++slot) {
+      StreamSlot& stream = stream_slots[slot];
+      if (stream.used.load(std::memory_order_relaxed) == 0 || stream.context != context) continue;
       const uintptr_t handle = stream.handle;
       drop_from_table(handle);
       if (CreatedStream* known = find_created(handle)) {
@@ -242,13 +314,13 @@ void release_per_thread_stream(ThreadState& thread) {
   live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
   const uint32_t slot = thread.per_thread_ref - 1;
   thread.per_thread_ref = 0;
-  if (slot != channel::kUntrackedStream) {
-    stream_slots[slot].used.store(0, std::memory_order_release);
-  }
+  Locked locked(streams_lock);
+  free_slots(slot);
 }
 
 void forget_streams() {
   Locked locked(streams_lock);
+  stream_generation.fetch_add(1, std::memory_order_relaxed);
   for (auto& word : stream_table) word.store(0, std::memory_order_relaxed);
   table_used = 0;
   for (auto& slot : stream_slots) slot.used.store(0, std::memory_order_relaxed);
@@ -276,11 +348,13 @@ void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen)
     if (sequence != 0) seen.of[seen.count++] = {static_cast<uint8_t>(which), sequence};
   };
   add(slot);
+  const uint32_t others = stream_slots[slot].others.load(std::memory_order_acquire);
+  if (others != 0 && others - 1 != channel::kUntrackedStream) add(others - 1);
   if (handle != kLegacyHandle || live_blocking_streams.load(std::memory_order_relaxed) <= 0) return;
   // What the legacy stream has done, the blocking streams of its device have done before it.
   for (uint32_t other = 0; other < channel::kUntrackedStream; ++other) {
     const StreamSlot& stream = stream_slots[other];
-    if (other != slot && stream.used.load(std::memory_order_acquire) != 0 && stream.blocking &&
+    if (other != slot && other + 1 != others && stream.used.load(std::memory_order_acquire) != 0 && stream.blocking &&
         stream.handle > kPerThreadHandle && stream.device == stream_slots[slot].device) {
       add(other);
     }
@@ -322,11 +396,17 @@ EventMark& event_mark(CUevent event) {
 }  // namespace
 
 void event_recorded(ThreadState& thread, CUevent event, uintptr_t handle) {
-  const uint32_t slot = slot_if_bound(thread, handle);
+  uint32_t slot = slot_if_bound(thread, handle);
+  if (slot != channel::kUntrackedStream) {
+    // Of two parts the recording thread's own: what it launched is what it waits for.
+    const StreamSlot& stream = stream_slots[slot];
+    const uint32_t others = stream.others.load(std::memory_order_acquire);
+    if (others != 0 && stream.owner.load(std::memory_order_relaxed) != &thread) slot = others - 1;
+  }
   EventMark& entry = event_mark(event);
   // Null in between: a reader that races with this finds the event changed and takes nothing.
   entry.event.store(nullptr, std::memory_order_release);
-  if (slot == channel::kUntrackedStream) return;
+  if (slot >= channel::kUntrackedStream) return;
   entry.mark.store((static_cast<uint64_t>(slot) << 56) |
                        stream_slots[slot].sequence.load(std::memory_order_relaxed),
                    std::memory_order_release);

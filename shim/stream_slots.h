@@ -2,6 +2,10 @@
 // given to it. Slot 63 stands for every stream that found no slot. Any thread; the launch path
 // takes no lock for a stream it has seen.
 //
+// A stream has one slot for the thread that launched on it first, which counts without a locked
+// instruction, and when others launch on it too, a second one for all of them. (A dead owner's
+// thread state may come back as another thread's: still one owner at a time.)
+//
 //   unknown handle --first unit--> bound --cuStreamDestroy, context gone--> free (sequence stays)
 //
 // Handles are normalised before they come here: the null stream is CU_STREAM_LEGACY in a plain
@@ -35,6 +39,8 @@ inline CUstream stream_of(uintptr_t handle) { return reinterpret_cast<CUstream>(
 struct alignas(64) StreamSlot {
   std::atomic<uint64_t> sequence;  // last one given out
   std::atomic<uint32_t> used;
+  std::atomic<uint32_t> others;    // the slot of all other threads + 1, 0: none yet
+  std::atomic<ThreadState*> owner;  // null: of the others
   uint32_t device;
   bool blocking;                   // synchronises with the legacy stream
   uintptr_t handle;
@@ -45,6 +51,7 @@ extern StreamSlot stream_slots[channel::kMaxStreams];
 struct StreamRef {
   uint32_t slot;
   uint32_t device;  // kNoDevice: no current context
+  uint32_t owned;   // 1: by the calling thread
 };
 
 inline constexpr uint32_t kStreamTable = 1024;  // a power of two
@@ -57,26 +64,40 @@ inline uint32_t stream_hash(uintptr_t handle) {
 }
 
 StreamRef bind_stream(ThreadState& thread, uintptr_t handle);
+StreamRef bind_others(uint32_t slot, uint32_t device);
 
-inline StreamRef find_stream(ThreadState& thread, uintptr_t handle) {
-  if (handle == kLegacyHandle) {
-    const uint32_t ref = only_legacy_ref.load(std::memory_order_relaxed);
-    if (ref != 0) [[likely]] return {ref - 1, 0};
-    return bind_stream(thread, handle);
+// The calling thread's slot of the stream whose first slot this is.
+inline StreamRef own_part(ThreadState& thread, uint32_t slot, uint32_t device) {
+  const StreamSlot& stream = stream_slots[slot];
+  if (stream.owner.load(std::memory_order_relaxed) == &thread) [[likely]] {
+    return {slot, device, 1};
   }
-  if (handle > kPerThreadHandle) {
-    for (uint32_t at = stream_hash(handle), n = 0; n < kStreamTable; ++n) {
-      const uint64_t word = stream_table[(at + n) % kStreamTable].load(std::memory_order_acquire);
-      if (word >> 12 == handle) [[likely]] {
-        return {static_cast<uint32_t>(word & 0xff), static_cast<uint32_t>((word >> 8) & 0xf)};
-      }
-      if (word == 0) break;
-    }
-  }
-  return bind_stream(thread, handle);
+  const uint32_t others = stream.others.load(std::memory_order_acquire);
+  return others != 0 ? StreamRef{others - 1, device, 0} : bind_others(slot, device);
 }
 
-// The slot of a stream that has had work, kUntrackedStream: none. Binds nothing.
+inline uint64_t next_sequence(StreamRef stream) {
+  std::atomic<uint64_t>& sequence = stream_slots[stream.slot].sequence;
+  if (stream.owned == 0) [[unlikely]] return sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t next = sequence.load(std::memory_order_relaxed) + 1;
+  sequence.store(next, std::memory_order_relaxed);
+  return next;
+}
+
+StreamRef find_stream_slowly(ThreadState& thread, uintptr_t handle);
+
+// Counts what makes a remembered stream wrong: slots freed, handles that mean another stream.
+extern std::atomic<uint32_t> stream_generation;
+
+[[gnu::always_inline]] inline StreamRef find_stream(ThreadState& thread, uintptr_t handle) {
+  if (thread.recent_stream == handle &&
+      thread.recent_generation == stream_generation.load(std::memory_order_relaxed)) [[likely]] {
+    return {thread.recent_slot, thread.recent_device, thread.recent_owned};
+  }
+  return find_stream_slowly(thread, handle);
+}
+
+// The first slot of a stream that has had work, kUntrackedStream: none. Binds nothing.
 uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle);
 
 // Streams made and gone; `blocking` is known from the creation flags.

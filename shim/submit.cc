@@ -25,6 +25,13 @@ bool prepare_markers(ThreadState& thread, Attachment& link) {
   return ready;
 }
 
+void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket) {
+  channel::lull_record record;
+  fill_launch(record, kernel, stream, sequence, bytes, flags, ticket);
+  push_shared(thread, link, record);
+}
+
 void write_marker(ThreadState& thread, Attachment& link, uintptr_t stream, uint32_t slot,
                   uint64_t sequence) {
   OwnCall own(thread);

@@ -50,6 +50,23 @@ void cancel_launch(ThreadState& thread, Attachment& link, uint32_t kernel, Strea
 // Before a context dies: its registration of the progress page dies with it.
 void markers_context_gone(CUcontext context);
 
+inline void fill_launch(channel::lull_record& record, uint32_t kernel, StreamRef stream,
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket) {
+  record.kind = channel::kRecordLaunch;
+  record.kernel = kernel;
+  record.device = stream.device;
+  record.stream = stream.slot;
+  record.sequence = sequence;
+  record.tsc = channel::ticks();
+  record.value0 = bytes;
+  record.value1 = 0;
+  record.flags = flags;
+  record.ticket = ticket;
+  record.reserved = 0;
+}
+void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket);
+
 template <typename Call>
 [[gnu::always_inline]] inline CUresult forward(ThreadState& thread, Call&& call) {
   OwnCall own(thread);
@@ -74,32 +91,16 @@ template <typename Call>
   }
 
   const bool marked = marks(thread, *link, unit, stream);
-  const uint64_t sequence =
-      stream_slots[stream.slot].sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t sequence = next_sequence(stream);
   const bool recorded = channel::wants_launch_records(*link->control);
   if (recorded) [[likely]] {
-    channel::lull_record apart;
-    channel::lull_record* record = &apart;
-    if (!thread.shares_slot) [[likely]] {
-      record = channel::begin_record(*thread.slot, thread.ring, thread.cached_tail);
-    }
-    if (record != nullptr) [[likely]] {
-      record->kind = channel::kRecordLaunch;
-      record->kernel = kernel;
-      record->device = stream.device;
-      record->stream = stream.slot;
-      record->sequence = sequence;
-      record->tsc = channel::ticks();
-      record->value0 = unit.bytes;
-      record->value1 = 0;
-      record->flags = marked ? channel::kFlagMarker : 0;
-      record->ticket = ticket;
-      record->reserved = 0;
-      if (record != &apart) [[likely]] {
-        channel::commit_record(*thread.slot);
-      } else {
-        push_shared(thread, *link, apart);
-      }
+    const uint32_t flags = marked ? channel::kFlagMarker : 0;
+    if (thread.shares_slot) [[unlikely]] {
+      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket);
+    } else if (channel::lull_record* record = channel::begin_record(
+                   *thread.slot, thread.ring, thread.cached_tail)) [[likely]] {
+      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket);
+      channel::commit_record(*thread.slot);
     }
     ring_doorbell(*link);
   }

@@ -27,6 +27,12 @@ struct ThreadState {
   uint64_t last_sample;      // id of the timing sample whose gap is open, 0: none
   uint32_t per_thread_ref;   // CU_STREAM_PER_THREAD's slot + 1, 0: none yet
   uint32_t per_thread_device;
+  // The stream of the last launch and what find_stream said; valid for one stream_generation.
+  uintptr_t recent_stream;
+  uint32_t recent_generation;
+  uint32_t recent_slot;
+  uint32_t recent_device;
+  uint32_t recent_owned;
 };
 
 extern thread_local constinit ThreadState thread_state;

@@ -126,6 +126,26 @@ inline std::string kernel_name(const Region& region, uint32_t slot, size_t most)
   name.resize(strnlen(name.data(), room));
   return name;
 }
+struct KernelShape {
+  std::array<uint32_t, 3> grid{};
+  std::array<uint32_t, 3> block{};
+  uint32_t shared_bytes = 0;
+  uint32_t kind = 0;  // lull_kernel_kind, unchecked
+  uint32_t predicted_ns = 0;
+};
+inline KernelShape kernel_shape(const Region& region, uint32_t slot) {
+  lull_kernel& kernel = *region.kernel(slot);
+  const auto read = [](uint32_t& word) { return atomic32(word).load(std::memory_order_relaxed); };
+  KernelShape shape;
+  for (size_t i = 0; i < 3; ++i) {
+    shape.grid[i] = read(kernel.grid[i]);
+    shape.block[i] = read(kernel.block[i]);
+  }
+  shape.shared_bytes = read(kernel.shared_bytes);
+  shape.kind = read(kernel.kind);
+  shape.predicted_ns = read(kernel.predicted_ns);
+  return shape;
+}
 inline void publish_prediction(const Region& region, uint32_t slot, uint32_t predicted_ns) {
   // Relaxed: the number stands for itself; a grant that counts on it is published after it.
   atomic32(region.kernel(slot)->predicted_ns).store(predicted_ns, std::memory_order_relaxed);

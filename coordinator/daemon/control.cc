@@ -80,16 +80,28 @@ json answer_may(const json& request, const Peer& peer, ControlTarget& target) {
   return {{"ok", true}, {"priority", level->level}, {"highest", verdict.highest.level}};
 }
 
+json answer_kernels(const json& request, ControlTarget& target) {
+  const auto client = request.find("client");
+  if (client == request.end() || !client->is_number_unsigned() || *client > UINT32_MAX) {
+    return failure(fmt::format("cannot list kernels: client is {}: a client id is expected",
+                               shown(request, "client")));
+  }
+  const auto list = target.kernels(ClientId{client->get<uint32_t>()});
+  if (!list) return failure(list.error());
+  return {{"ok", true}, {"kernels", *list}};
+}
+
 json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   const auto op = request.find("op");
   const std::string name = op != request.end() && op->is_string() ? op->get<std::string>() : "";
   if (name == "ping") return {{"ok", true}, {"version", LULL_VERSION}, {"pid", ::getpid()}};
   if (name == "status") return target.status();
+  if (name == "kernels") return answer_kernels(request, target);
   if (name == "policy") return answer_policy(request, peer, target);
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   return failure(
-      fmt::format("unknown request: op is {}: ping, status, policy, priority or may is "
+      fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority or may is "
                   "expected",
                   shown(request, "op")));
 }

@@ -3,6 +3,7 @@
 //
 //   {"op":"ping"}                                   {"ok":true,"version":..,"pid":..}
 //   {"op":"status"}                                 {"ok":true, ...} (status.h)
+//   {"op":"kernels","client":3} {"ok":true,"kernels":[{"name","kind","launches",..}]}
 //   {"op":"policy"}                                 {"ok":true,"policy":".."}
 //   {"op":"policy","policy":"fikit epsilon_us=5"}   {"ok":true,"policy":"normalised"}
 //   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
@@ -28,6 +29,8 @@ class ControlTarget {
  public:
   virtual ~ControlTarget() = default;
   virtual nlohmann::json status() = 0;
+  // Every kernel slot of a client.
+  virtual std::expected<nlohmann::json, std::string> kernels(ClientId client) = 0;
   virtual std::string policy_text() = 0;
   // Returns the normalised text.
   virtual std::expected<std::string, std::string> change_policy(const std::string& text,

@@ -107,6 +107,7 @@ class Daemon : private ControlTarget {
 
   // ---- ControlTarget ----
   nlohmann::json status() override;
+  std::expected<nlohmann::json, std::string> kernels(ClientId client) override;
   std::string policy_text() override;
   std::expected<std::string, std::string> change_policy(const std::string& text,
                                                         const Peer& peer) override;

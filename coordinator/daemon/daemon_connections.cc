@@ -251,7 +251,7 @@ void Daemon::drop(Session& session, const std::string& why) {
   if (session.gone) return;
   session.gone = true;
   any_gone_ = true;
-  ++figures_.clients_dropped;
+  ++figures_.clients_left;
   log_.detail(fmt::format("client {} gone (pid {}, task {}): {}", session.id().value,
                           session.who().peer.pid, session.who().task, why));
   session.open_all();

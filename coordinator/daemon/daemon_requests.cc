@@ -16,6 +16,17 @@ nlohmann::json Daemon::status() {
   return make_status(engine_->status(), sessions_, devices_, clock_, figures_);
 }
 
+std::expected<nlohmann::json, std::string> Daemon::kernels(ClientId client) {
+  const auto found = sessions_.find(client.value);
+  if (found == sessions_.end() || found->second->gone) {
+    return std::unexpected(fmt::format(
+        "cannot list kernels: no client {}: see `lull status` for client ids", client.value));
+  }
+  Session& session = *found->second;
+  session.map_kernels();
+  return make_kernels(session);
+}
+
 std::string Daemon::policy_text() { return engine_->status().policy; }
 
 bool Daemon::is_operator(const Peer& peer) const {

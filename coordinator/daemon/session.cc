@@ -68,6 +68,7 @@ void Session::map_kernels() {
   for (auto slot = static_cast<uint32_t>(kernel_ids_.size()); slot < count; ++slot) {
     const KernelId id{channel::kernel_id(region_, slot)};
     kernel_ids_.push_back(id);
+    slot_launches_.push_back(0);
     Kernel& kernel = kernels_[id.value];
     kernel.slots.push_back(slot);
     if (kernel.predicted_ns != 0) channel::publish_prediction(region_, slot, kernel.predicted_ns);
@@ -160,6 +161,7 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
       record.stream >= kMaxStreams || record.sequence == 0) {
     return lie();
   }
+  if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
   Stream& stream = streams_[record.stream];
   const bool tracked =
       (record.flags & channel::kFlagMarker) != 0 && record.stream != channel::kUntrackedStream;
@@ -368,6 +370,10 @@ std::string Session::kernel_name(KernelId kernel) const {
   const auto found = kernels_.find(kernel.value);
   if (found == kernels_.end() || found->second.slots.empty()) return "?";
   return channel::kernel_name(region_, found->second.slots.front(), kNameShown);
+}
+
+std::string Session::slot_name(uint32_t slot) const {
+  return channel::kernel_name(region_, slot, kNameShown);
 }
 
 uint32_t Session::thread_tid(ThreadSlot thread) const {

@@ -107,6 +107,11 @@ class Session {
   // As the driver names it; "?" for one that was never shown.
   std::string kernel_name(KernelId kernel) const;
   uint32_t thread_tid(ThreadSlot thread) const;
+  // By kernel slot: its name as shown by the client, and the launch records seen.
+  std::string slot_name(uint32_t slot) const;
+  uint64_t slot_launches(uint32_t slot) const { return slot_launches_[slot]; }
+  // Takes over kernel slots that no record has named yet.
+  void map_kernels();
 
   // ---- the loop's own notes ----
   Activity activity = Activity::kAwake;
@@ -139,7 +144,6 @@ class Session {
   };
 
   void map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
-  void map_kernels();
   std::optional<KernelId> kernel_of(uint32_t slot);
   void take(const channel::lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
             std::vector<StampedInput>& inputs);
@@ -170,6 +174,7 @@ class Session {
   std::array<Stream, channel::kMaxStreams> streams_{};
   std::bitset<channel::kMaxStreams> streams_in_flight_;
   std::vector<KernelId> kernel_ids_;  // by slot
+  std::vector<uint64_t> slot_launches_;
   std::unordered_map<uint64_t, Kernel> kernels_;
   uint64_t lies_ = 0;
 };

@@ -95,7 +95,7 @@ json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
                 {"now_ns", now.ns},
                 {"turns", figures.turns},
                 {"records_lied", figures.records_lied},
-                {"clients_dropped", figures.clients_dropped},
+                {"clients_left", figures.clients_left},
                 {"notices", engine.notices},
                 {"devices", json::array()},
                 {"clients", json::array()}};
@@ -117,6 +117,22 @@ json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
     reply["clients"].push_back(client_json(*session, found ? &*known : nullptr, devices, now));
   }
   return reply;
+}
+
+json make_kernels(const Session& session) {
+  json list = json::array();
+  for (uint32_t slot = 0; slot < session.kernel_count(); ++slot) {
+    const channel::KernelShape shape = channel::kernel_shape(session.region(), slot);
+    constexpr const char* kKinds[] = {"kernel", "graph", "copy", "memset"};
+    list.push_back({{"name", session.slot_name(slot)},
+                    {"kind", shape.kind < 4 ? kKinds[shape.kind] : "?"},
+                    {"grid", shape.grid},
+                    {"block", shape.block},
+                    {"shared_bytes", shape.shared_bytes},
+                    {"launches", session.slot_launches(slot)},
+                    {"predicted_ns", shape.predicted_ns}});
+  }
+  return list;
 }
 
 }  // namespace lull::daemon

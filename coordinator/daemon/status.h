@@ -19,12 +19,16 @@ struct DaemonFigures {
   uint64_t uptime_s = 0;
   uint64_t turns = 0;
   uint64_t records_lied = 0;
-  uint64_t clients_dropped = 0;
+  uint64_t clients_left = 0;
 };
 
 // {"ok":true,"pid":..,"clients":[..],...}
 nlohmann::json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
                            const DeviceTable& devices, const Clock& clock,
                            const DaemonFigures& figures);
+
+// [{"name","kind":"kernel|graph|copy|memset","grid","block","shared_bytes","launches",
+//   "predicted_ns"}]: every kernel slot; `launches` are the launch records seen.
+nlohmann::json make_kernels(const Session& session);
 
 }  // namespace lull::daemon

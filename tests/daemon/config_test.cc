@@ -48,8 +48,7 @@ TEST_CASE("a whole configuration is read") {
 }
 
 TEST_CASE("the shipped configuration is good") {
-  const auto config =
-      load_config(std::string(LULL_SOURCE_DIR) + "/tools/setup/lulld.json", check);
+  const auto config = load_config(std::string(LULL_SOURCE_DIR) + "/tools/setup/lulld.json", check);
   if (!config) FAIL(config.error());
   CHECK(config->socket_mode == 0666);
 }
@@ -72,7 +71,8 @@ TEST_CASE("each mistake is named with file, key and what would be right") {
       {R"({"priorities":{}})", "priorities is object: a list [...] is expected"},
       {R"({"priorities":[{"highest":2}]})",
        "priorities[0] names 0 of uid, gid, any: exactly one is expected"},
-      {R"({"priorities":[{"uid":1,"gid":1,"highest":2}]})", "priorities[0] names 2 of uid, gid, any"},
+      {R"({"priorities":[{"uid":1,"gid":1,"highest":2}]})",
+       "priorities[0] names 2 of uid, gid, any"},
       {R"({"priorities":[{"any":false,"highest":2}]})", "priorities[0].any is false: true is"},
       {R"({"priorities":[{"uid":-1,"highest":2}]})", "priorities[0].uid is -1: a whole number"},
       {R"({"priorities":[{"uid":1}]})", "priorities[0].highest is missing: 0 to 9 or realtime"},

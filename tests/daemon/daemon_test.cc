@@ -30,7 +30,8 @@ struct Node {
   }
   json ask_for(const json& request) { return ask(*daemon, socket, request); }
   json shown(const FakeClient& client) {
-    for (const json& row : ask_for({{"op", "status"}})["clients"]) {
+    const json status = ask_for({{"op", "status"}});
+    for (const json& row : status["clients"]) {
       if (row["id"] == client.welcome().client_id) return row;
     }
     return nullptr;
@@ -40,6 +41,15 @@ struct Node {
   std::string socket;
   std::unique_ptr<Daemon> daemon;
 };
+
+// Ten seconds by what is known of the kernel: nobody takes it for stuck while a test runs.
+void launch_long_work(FakeClient& client) {
+  channel::lull_record timing = client.record(channel::kRecordTiming, 0);
+  timing.value0 = 10'000'000'000;
+  timing.value1 = channel::kGapUnknown;
+  client.push(timing);
+  client.launch(0, 1);
+}
 
 TEST_CASE("a client is welcomed with a sealed region of its own") {
   Node node;
@@ -201,19 +211,18 @@ TEST_CASE("a status longer than a packet arrives whole") {
   CHECK(status.dump().size() > channel::kReplyChunkBytes);
 }
 
-TEST_CASE("the low client's gate closes while the high one works and its held launch is explained") {
+TEST_CASE(
+    "the low client's gate closes while the high one works and its held launch is explained") {
   Node node("priority max_hold_ms=0");
   const auto high = node.client("serve", 2);
   const auto low = node.client("train", 7);
   REQUIRE(settle(*node.daemon, {high.get(), low.get()}));
-  high->launch(0, 1);
+  launch_long_work(*high);
   REQUIRE(turn_until(*node.daemon, [&] { return low->state() != GateState::kOpen; }));
   // What is in flight already takes the whole of the low client's bound.
   low->launch(0, 1);
   low->hold(0, 1);
-  const bool shown = turn_until(*node.daemon, [&] { return !node.shown(*low)["held"].empty(); });
-  INFO(node.ask_for({{"op", "status"}}).dump(1));
-  REQUIRE(shown);
+  REQUIRE(turn_until(*node.daemon, [&] { return !node.shown(*low)["held"].empty(); }));
   const json held = node.shown(*low)["held"][0];
   CHECK(held["thread"] == 1000);
   CHECK(held["kernel"] == "train_kernel");
@@ -266,7 +275,7 @@ TEST_CASE("a held launch whose record was lost is seen in the thread's slot") {
   const auto high = node.client("serve", 2);
   const auto low = node.client("train", 7);
   REQUIRE(settle(*node.daemon, {high.get(), low.get()}));
-  high->launch(0, 1);
+  launch_long_work(*high);
   REQUIRE(turn_until(*node.daemon, [&] { return low->state() != GateState::kOpen; }));
   low->launch(0, 1);
   channel::lull_thread& slot = *low->region().thread(0);
@@ -334,6 +343,23 @@ TEST_CASE("a client that lets go by itself is forgotten") {
   CHECK(turn_until(*node.daemon, [&] { return node.daemon->client_count() == 0; }));
 }
 
+TEST_CASE("every kernel of a client is listed with its launches") {
+  Node node;
+  const auto client = node.client("serve", 2);
+  client->add_kernel(900, "never launched");
+  for (uint64_t n = 1; n <= 3; ++n) client->launch(0, n);
+  REQUIRE(settle(*node.daemon, {client.get()}));
+  const json reply = node.ask_for({{"op", "kernels"}, {"client", client->welcome().client_id}});
+  CHECK(reply["ok"] == true);
+  REQUIRE(reply["kernels"].size() == 2);
+  CHECK(reply["kernels"][0]["name"] == "serve_kernel");
+  CHECK(reply["kernels"][0]["kind"] == "kernel");
+  CHECK(reply["kernels"][0]["launches"] == 3);
+  CHECK(reply["kernels"][1]["launches"] == 0);
+  CHECK(node.ask_for({{"op", "kernels"}, {"client", 4711}})["error"] ==
+        "cannot list kernels: no client 4711: see `lull status` for client ids");
+}
+
 TEST_CASE("priorities can be changed by name, pid and client id, and an unknown task is an error") {
   Node node;
   const auto client = node.client("serve", 5);
@@ -353,9 +379,10 @@ TEST_CASE("bad requests get one line that says what would be right") {
   Node node;
   const std::pair<std::string, std::string> cases[] = {
       {"{", "it is not JSON"},
-      {"{}", "op is missing: ping, status, policy, priority or may is expected"},
+      {"{}", "op is missing: ping, status, kernels, policy, priority or may is expected"},
       {R"({"op":"stats"})", "op is \"stats\""},
-      {R"({"op":"policy","policy":"fikt"})", "one of share, exclusive, time_slice, priority, fikit"},
+      {R"({"op":"policy","policy":"fikt"})",
+       "one of share, exclusive, time_slice, priority, fikit"},
       {R"({"op":"policy","policy":3})", "a policy's name and options as text are expected"},
       {R"({"op":"priority","task":"x"})", "level is missing: 0 to 9 or realtime"},
       {R"({"op":"priority","level":3})", "task is missing"},

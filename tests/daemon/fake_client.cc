@@ -160,8 +160,8 @@ bool FakeClient::join(Daemon& daemon) {
     return got >= 0;
   });
   if (got != static_cast<ssize_t>(sizeof welcome_) || memory_fd_ < 0) return false;
-  void* base = ::mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                      memory_fd_, 0);
+  void* base =
+      ::mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd_, 0);
   if (base == MAP_FAILED) return false;
   region_.base = static_cast<char*>(base);
   return true;

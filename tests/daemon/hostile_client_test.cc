@@ -50,11 +50,27 @@ TEST_CASE("records that name what does not exist are counted and dropped") {
   bad([](auto& r) { r.stream = channel::kMaxStreams; });
   bad([](auto& r) { r.stream = UINT32_MAX; });
   bad([](auto& r) { r.sequence = 0; });
-  bad([](auto& r) { r.kind = channel::kRecordTiming; r.value0 = UINT64_MAX; });
-  bad([](auto& r) { r.kind = channel::kRecordCancel; r.stream = 1000; });
-  bad([](auto& r) { r.kind = channel::kRecordSynced; r.stream = 1000; });
-  bad([](auto& r) { r.kind = channel::kRecordHeld; r.ticket = 0; });
-  bad([](auto& r) { r.kind = channel::kRecordHeld; r.ticket = 4; r.device = 3; });
+  bad([](auto& r) {
+    r.kind = channel::kRecordTiming;
+    r.value0 = UINT64_MAX;
+  });
+  bad([](auto& r) {
+    r.kind = channel::kRecordCancel;
+    r.stream = 1000;
+  });
+  bad([](auto& r) {
+    r.kind = channel::kRecordSynced;
+    r.stream = 1000;
+  });
+  bad([](auto& r) {
+    r.kind = channel::kRecordHeld;
+    r.ticket = 0;
+  });
+  bad([](auto& r) {
+    r.kind = channel::kRecordHeld;
+    r.ticket = 4;
+    r.device = 3;
+  });
   REQUIRE(node.drained());
   const json row = node.status()["clients"][0];
   CHECK(row["lies"] == 14);

@@ -65,8 +65,9 @@ TEST_CASE("a file that is no socket is not removed") {
   write_file(dir.path("lulld.sock"), "precious");
   const auto daemon = Daemon::start(quiet_settings(dir));
   REQUIRE_FALSE(daemon);
-  CHECK(daemon.error().find("it exists and is not a socket: remove it or choose another --socket") !=
-        std::string::npos);
+  CHECK(
+      daemon.error().find("it exists and is not a socket: remove it or choose another --socket") !=
+      std::string::npos);
 }
 
 TEST_CASE("an ended daemon leaves nothing behind") {

@@ -14,9 +14,9 @@ std::variant<Options, ExitCode> parse(std::vector<const char*> arguments) {
 }
 
 TEST_CASE("every option is understood") {
-  const auto parsed = parse({"--socket", "/tmp/s", "--config", "c.json", "--policy", "share",
-                             "--sim", "/dev/shm/x", "--pid-file", "p", "--verbose",
-                             "--foreground"});
+  const auto parsed =
+      parse({"--socket", "/tmp/s", "--config", "c.json", "--policy", "share", "--sim", "/dev/shm/x",
+             "--pid-file", "p", "--verbose", "--foreground"});
   const auto& options = std::get<Options>(parsed);
   CHECK(options.socket == "/tmp/s");
   CHECK(options.config == "c.json");

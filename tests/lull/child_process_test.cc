@@ -47,8 +47,9 @@ TEST_CASE("the whole group of a child is gone when its owner is") {
   {
     ChildStart start;
     // Both ignore SIGTERM: only SIGKILL to the group ends them.
-    start.words = {"/bin/sh", "-c", "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >" + file +
-                                        ".part; mv " + file + ".part " + file + "; while :; do sleep 100; done' & wait"};
+    start.words = {"/bin/sh", "-c",
+                   "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >" + file + ".part; mv " + file +
+                       ".part " + file + "; while :; do sleep 100; done' & wait"};
     start.output_file = (*scratch)->file("out");
     auto child = ChildProcess::start(start);
     REQUIRE(child);
@@ -85,7 +86,8 @@ TEST_CASE("a scratch folder is gone at its end, and so is one that a killed proc
   CHECK(std::filesystem::is_directory(path));
   const auto parent = std::filesystem::path(path).parent_path();
   for (const auto& entry : std::filesystem::directory_iterator(parent)) {
-    CHECK_FALSE(entry.path().filename().string().starts_with("lull-compare." + std::to_string(child) + "."));
+    CHECK_FALSE(entry.path().filename().string().starts_with("lull-compare." +
+                                                             std::to_string(child) + "."));
   }
   scratch->reset();
   CHECK_FALSE(std::filesystem::exists(path));

@@ -129,7 +129,8 @@ TEST_CASE("a missing coordinator is an error only where it is required") {
       std::filesystem::path(LULL_COMMAND).parent_path().parent_path() / "lib/lull/sim/libcuda.so.1";
   if (!std::filesystem::exists(driver)) return;
   check_one_line(lull.run({"run", "--sim", "--require-coordinator", "true"}), 125, "start lulld");
-  const Result alone = lull.run({"run", "--sim", "--priority", "high", "sh", "-c", "echo $LULL_PRIORITY; exit 7"});
+  const Result alone =
+      lull.run({"run", "--sim", "--priority", "high", "sh", "-c", "echo $LULL_PRIORITY; exit 7"});
   CHECK(alone.code == 7);
   CHECK(alone.out == "2\n");
   CHECK(alone.err.empty());
@@ -140,7 +141,8 @@ TEST_CASE("what stands behind the program's name is the program's") {
   const std::string driver =
       std::filesystem::path(LULL_COMMAND).parent_path().parent_path() / "lib/lull/sim/libcuda.so.1";
   if (!std::filesystem::exists(driver)) return;
-  CHECK(lull.run({"run", "--sim", "echo", "--name", "x", "--", "--help"}).out == "--name x -- --help\n");
+  CHECK(lull.run({"run", "--sim", "echo", "--name", "x", "--", "--help"}).out ==
+        "--name x -- --help\n");
   CHECK(lull.run({"run", "--name", "job", "--sim", "--", "echo", "--sim"}).out == "--sim\n");
   CHECK(lull.run({"run", "--sim=mps", "--name=job", "printenv", "LULL_NAME"}).out == "job\n");
 }
@@ -153,7 +155,9 @@ TEST_CASE("doctor refuses a program that cannot be covered, one line a check") {
   CHECK(script.out.find("fail  program") != std::string::npos);
   const Result shell = lull.run({"doctor", "--sim", "sh"});
   CHECK(shell.out.find("dynamic, 64 bit") != std::string::npos);
-  const std::string cut = lull.write("cut", std::string("\x7f""ELF\x02\x01\x01", 7));
+  const std::string cut = lull.write("cut", std::string("\x7f"
+                                                        "ELF\x02\x01\x01",
+                                                        7));
   std::filesystem::permissions(cut, std::filesystem::perms::owner_all);
   const Result damaged = lull.run({"doctor", "--sim", cut});
   CHECK(damaged.code == 1);
@@ -164,14 +168,24 @@ TEST_CASE("compare says what is wrong before it starts anything") {
   Lull lull;
   const std::string broken = lull.write("broken.json", "{\"version\": 1,");
   const std::string high = "cmd:true";
-  check_one_line(lull.run({"compare", "--high", "/no/such.json", "--low", high, "--sim"}), 1, "/no/such.json");
+  check_one_line(lull.run({"compare", "--high", "/no/such.json", "--low", high, "--sim"}), 1,
+                 "/no/such.json");
   check_one_line(lull.run({"compare", "--high", broken, "--low", high, "--sim"}), 1, "broken.json");
   check_one_line(lull.run({"compare", "--high", "cmd:", "--low", high, "--sim"}), 1, "no command");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--policy", "best", "--sim"}), 2, "best");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim=round"}), 2, "time_slice");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--slow-motion", "2"}), 2, "--sim");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--slow-motion", "0.5"}), 2, "1 or more");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "-1"}), 2, "--seconds");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--low-greedy"}), 2, "--low-greedy");
-  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "1", "--iterations", "2"}), 2, "--seconds");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--policy", "best", "--sim"}),
+                 2, "best");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim=round"}), 2,
+                 "time_slice");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--slow-motion", "2"}), 2,
+                 "--sim");
+  check_one_line(
+      lull.run({"compare", "--high", high, "--low", high, "--sim", "--slow-motion", "0.5"}), 2,
+      "1 or more");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "-1"}),
+                 2, "--seconds");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--low-greedy"}), 2,
+                 "--low-greedy");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim", "--seconds", "1",
+                           "--iterations", "2"}),
+                 2, "--seconds");
 }

@@ -33,7 +33,8 @@ class OneAnswer {
       char question[4096];
       const ssize_t size = recv(peer, question, sizeof question, 0);
       asked.assign(question, size > 0 ? static_cast<size_t>(size) : 0);
-      for (const std::string& packet : packets) send(peer, packet.data(), packet.size(), MSG_NOSIGNAL);
+      for (const std::string& packet : packets)
+        send(peer, packet.data(), packet.size(), MSG_NOSIGNAL);
       close(peer);
     });
   }

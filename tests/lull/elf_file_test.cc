@@ -80,7 +80,8 @@ TEST_CASE("every truncation and any damage is read without a bad access") {
   const std::vector<std::byte> whole = file_bytes("/bin/sh");
   REQUIRE(whole.size() > 4096);
   for (size_t size = 0; size < 1024; ++size) (void)read_elf(std::span(whole).first(size));
-  for (size_t size = 1024; size < whole.size(); size += 997) (void)read_elf(std::span(whole).first(size));
+  for (size_t size = 1024; size < whole.size(); size += 997)
+    (void)read_elf(std::span(whole).first(size));
   const unsigned seed = 20;
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -44,7 +44,8 @@ TEST_CASE("the simulated driver goes before every other library") {
   wishes.simulate = true;
   wishes.sharing = "mps";
   wishes.slow_motion = 2.5;
-  const Environment all = launch_environment({{"LD_LIBRARY_PATH", "/usr/local/cuda/lib64"}}, wishes, kParts);
+  const Environment all =
+      launch_environment({{"LD_LIBRARY_PATH", "/usr/local/cuda/lib64"}}, wishes, kParts);
   CHECK(all.at("LD_LIBRARY_PATH") == "/opt/lull/lib/lull/sim:/usr/local/cuda/lib64");
   CHECK(all.at("SIMGPU_SHARING") == "mps");
   CHECK(all.at("SIMGPU_SLOW_MOTION") == "2.5");
@@ -54,8 +55,8 @@ TEST_CASE("a program with AddressSanitizer is told to accept the library, whatev
   LaunchWishes wishes;
   wishes.has_asan = true;
   CHECK(launch_environment({}, wishes, kParts).at("ASAN_OPTIONS") == "verify_asan_link_order=0");
-  CHECK(launch_environment({{"ASAN_OPTIONS", "abort_on_error=1"}}, wishes, kParts).at("ASAN_OPTIONS") ==
-        "abort_on_error=1:verify_asan_link_order=0");
+  CHECK(launch_environment({{"ASAN_OPTIONS", "abort_on_error=1"}}, wishes, kParts)
+            .at("ASAN_OPTIONS") == "abort_on_error=1:verify_asan_link_order=0");
   CHECK(launch_environment({{"ASAN_OPTIONS", "verify_asan_link_order=1"}}, wishes, kParts)
             .at("ASAN_OPTIONS") == "verify_asan_link_order=1");
 }

@@ -105,7 +105,8 @@ struct Pair {
 
 TEST_CASE("rows compare each task with itself alone, in the window of the high task") {
   Pair pair;
-  const auto rows = make_rows("fikit", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  const auto rows =
+      make_rows("fikit", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].role == "high");
   CHECK(rows[0].task == "serve");
@@ -126,7 +127,8 @@ TEST_CASE("rows compare each task with itself alone, in the window of the high t
 
 TEST_CASE("a task compared with itself alone is 1") {
   Pair pair;
-  const auto rows = make_rows("alone", pair.alone_low, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  const auto rows =
+      make_rows("alone", pair.alone_low, pair.high, pair.low, pair.alone_high, pair.alone_low);
   REQUIRE(rows.size() == 1);
   CHECK(rows[0].role == "low");
   CHECK(rows[0].throughput_ratio == Approx(1));
@@ -137,7 +139,8 @@ TEST_CASE("a task compared with itself alone is 1") {
 TEST_CASE("a player that was late makes its rows invalid") {
   Pair pair;
   pair.together.high->late_p99_ns = 0.021e6;
-  auto rows = make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  auto rows =
+      make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
   CHECK_FALSE(rows[0].valid);
   CHECK_FALSE(rows[1].valid);
   CHECK(rows[0].reason.find("slow-motion") != std::string::npos);
@@ -149,7 +152,8 @@ TEST_CASE("a player that was late makes its rows invalid") {
 TEST_CASE("too few iterations, or a stalled phase, make its rows invalid") {
   Pair pair;
   pair.high.iterations_min = 11;
-  auto rows = make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  auto rows =
+      make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
   CHECK_FALSE(rows[0].valid);
   CHECK(rows[0].reason.find("10 iterations") != std::string::npos);
   pair.high.iterations_min = 3;
@@ -163,7 +167,8 @@ TEST_CASE("too few iterations, or a stalled phase, make its rows invalid") {
 
 TEST_CASE("the JSON has every promised field, and null for what is not known") {
   Pair pair;
-  const auto rows = make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  const auto rows =
+      make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
   Heading heading;
   heading.device = "NVIDIA H100";
   heading.simulated = true;
@@ -175,9 +180,9 @@ TEST_CASE("the JSON has every promised field, and null for what is not known") {
     INFO(key);
     CHECK(json.contains(key));
   }
-  for (const char* key : {"policy", "task", "role", "completed", "jct_ms_mean", "p50_ms", "p99_ms",
-                          "slowdown_p50", "slowdown_p99", "throughput_ratio", "device_share", "gpu_busy",
-                          "valid"}) {
+  for (const char* key :
+       {"policy", "task", "role", "completed", "jct_ms_mean", "p50_ms", "p99_ms", "slowdown_p50",
+        "slowdown_p99", "throughput_ratio", "device_share", "gpu_busy", "valid"}) {
     INFO(key);
     CHECK(json["rows"][0].contains(key));
   }
@@ -187,7 +192,8 @@ TEST_CASE("the JSON has every promised field, and null for what is not known") {
 TEST_CASE("the table says that it is simulated, and which rows do not count") {
   Pair pair;
   pair.together.stopped_because = "stalled";
-  const auto rows = make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
+  const auto rows =
+      make_rows("share", pair.together, pair.high, pair.low, pair.alone_high, pair.alone_low);
   Heading heading;
   heading.simulated = true;
   heading.device = "NVIDIA H100";

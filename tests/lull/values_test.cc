@@ -14,8 +14,8 @@ TEST_CASE("a size is bytes, or a number with a unit of 1024") {
 }
 
 TEST_CASE("a size that is none says what would be right") {
-  for (const char* text : {"", "G", "20X", "20GG", "-1G", "0", "1e9", "nan", "inf", "9999999T", "20 G",
-                           "G20", "0x10"}) {
+  for (const char* text : {"", "G", "20X", "20GG", "-1G", "0", "1e9", "nan", "inf", "9999999T",
+                           "20 G", "G20", "0x10"}) {
     INFO(text);
     const auto bytes = parse_bytes(text);
     REQUIRE_FALSE(bytes);

@@ -196,7 +196,8 @@ TEST_CASE("an event wait whose streams the file says is taken as said") {
        call("cudaLaunchKernel", 14, 2, 2), kernel("slow", 20, 900, 2, 21),
        call("cudaStreamWaitEvent", 18, 1, 3),
        R"({"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 18, "dur": 0, "args":
-                    {"cuda_sync_kind": "Stream Wait Event", "stream": 7, "wait_on_stream": 21, "correlation": 3}})",
+                    {"cuda_sync_kind": "Stream Wait Event", "stream": 7,
+                     "wait_on_stream": 21, "correlation": 3}})",
        call("cudaLaunchKernel", 2000, 2, 4), kernel("n", 2005, 50, 4, 7)}));
   CHECK(import.guessed_waits == 0);
   const auto& w = import.workload;

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,9 +13,6 @@
 #include <vector>
 
 #include <cuda.h>
-
-#include "coordinator/channel/model_clock.h"
-#include "coordinator/channel/ring.h"
 
 extern "C" int recorded_calls(const char** out, int room);
 extern "C" void refuse_next_launches(int count);
@@ -53,42 +49,6 @@ int launch(const char* name, unsigned grid, int count, CUstream stream) {
     result = cuLaunchKernel(function(name), grid, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr);
   }
   return result;
-}
-
-// The channel region of this process, by its name in /proc/self/maps.
-lull::channel::Region own_region() {
-  FILE* maps = fopen("/proc/self/maps", "r");
-  char line[512];
-  char* base = nullptr;
-  while (fgets(line, sizeof line, maps) != nullptr) {
-    if (strstr(line, "lull-test") != nullptr && base == nullptr) {
-      base = reinterpret_cast<char*>(strtoull(line, nullptr, 16));
-    }
-  }
-  fclose(maps);
-  return {base};
-}
-
-// Nanoseconds of a launch with its record, the ring drained by this same thread between batches.
-double launch_cost_ns(bool hooked) {
-  using Launch = CUresult (*)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                              unsigned, unsigned, CUstream, void**, void**);
-  const auto driver = reinterpret_cast<Launch>(
-      dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "bare_launch"));
-  const Launch call = hooked ? static_cast<Launch>(&cuLaunchKernel) : driver;
-  const lull::channel::Region region = own_region();
-  const CUfunction f = function("k");
-  double best = 1e9;
-  for (int batch = 0; batch < 3000; ++batch) {
-    const uint64_t start = lull::channel::monotonic_ns();
-    for (int n = 0; n < 200; ++n) call(f, 8, 1, 1, 128, 1, 1, 0, stream_, nullptr, nullptr);
-    const double ns = static_cast<double>(lull::channel::monotonic_ns() - start) / 200;
-    if (ns < best) best = ns;
-    if (region.base != nullptr) {
-      lull::channel::drain_records(*region.thread(0), region.ring(0), 256, [](const auto&) {});
-    }
-  }
-  return best;
 }
 
 }  // namespace
@@ -202,8 +162,6 @@ int main() {
       }
       for (auto& thread : threads) thread.join();
       printf("ok\n");
-    } else if (command == "cost") {
-      printf("%.2f\n", launch_cost_ns(true));
     } else if (command == "background") {
       std::thread([] { launch("held", 1, 1, stream_); }).detach();
       printf("ok\n");

@@ -45,7 +45,7 @@ struct Stage {
 }  // namespace
 
 TEST_CASE("a launch is recorded, counted and named, and reaches the driver once") {
-  Stage stage({{"LULL_PRIORITY", "high"}, {"LULL_NAME", "task"}, {"LULL_JOB", "job"}});
+  Stage stage(Environment{{"LULL_PRIORITY", "high"}, {"LULL_NAME", "task"}, {"LULL_JOB", "job"}});
   CHECK(stage.client.hello.priority == 2);
   CHECK(std::string(stage.client.hello.name) == "task");
   CHECK(std::string(stage.client.hello.job) == "job");
@@ -257,7 +257,7 @@ TEST_CASE("nothing is timed while a capture is open") {
 }
 
 TEST_CASE("memory is counted, limited and reported inside the limit") {
-  Stage stage({{"LULL_MEMORY", "1048576"}});
+  Stage stage(Environment{{"LULL_MEMORY", "1048576"}});
   CHECK(stage.client.hello.memory_limit == 1048576);
   const std::string first = stage.probe.ask("alloc 600000");
   CHECK(first.substr(0, 2) == "0 ");
@@ -269,14 +269,14 @@ TEST_CASE("memory is counted, limited and reported inside the limit") {
 }
 
 TEST_CASE("the memory limit holds without a coordinator") {
-  ProbeProcess probe({{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_MEMORY", "1M"}});
+  ProbeProcess probe(Environment{{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_MEMORY", "1M"}});
   CHECK(probe.ask("init") == "0");
   CHECK(probe.ask("alloc 2000000").substr(0, 2) == "2 ");
   CHECK(probe.ask("alloc 1000").substr(0, 2) == "0 ");
 }
 
 TEST_CASE("an allocation beyond a job's allowance asks for more") {
-  Stage stage({{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
+  Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
   channel::publish_allowance(stage.client.region, 0, 1000);
   stage.probe.tell("alloc 5000");
   // It waits at most 20 ms; whichever comes first, the wish was recorded.
@@ -350,14 +350,14 @@ TEST_CASE("look-ups hand out hooks in every way a program asks") {
 }
 
 TEST_CASE("a driver whose two look-ups disagree is recognised by name and version") {
-  Stage stage({{"TEST_ALIASED_LAUNCH", "1"}});
+  Stage stage(Environment{{"TEST_ALIASED_LAUNCH", "1"}});
   CHECK(stage.probe.ask("gpa cuLaunchKernel 4000 0") == "0 liblull.so:cuLaunchKernel");
 }
 
 TEST_CASE("LULL_DISABLE=1 forwards and nothing more") {
   const std::string directory = private_directory();
   Coordinator coordinator(directory + "/s");
-  ProbeProcess probe({{"LULL_SOCKET", directory + "/s"}, {"LULL_DISABLE", "1"}});
+  ProbeProcess probe(Environment{{"LULL_SOCKET", directory + "/s"}, {"LULL_DISABLE", "1"}});
   CHECK(probe.ask("init") == "0");
   CHECK(probe.ask("launch k 1 200 1") == "0");
   CHECK(probe.ask("dlsym cuLaunchKernel") != "");
@@ -365,15 +365,15 @@ TEST_CASE("LULL_DISABLE=1 forwards and nothing more") {
 }
 
 TEST_CASE("without a coordinator one line is said, and only when lull was asked for") {
-  ProbeProcess asked({{"LULL_SOCKET", "/nonexistent/s"}});
+  ProbeProcess asked(Environment{{"LULL_SOCKET", "/nonexistent/s"}});
   CHECK(asked.ask("init") == "0");
   CHECK(asked.ask("launch k 1 500 1") == "0");
   CHECK(asked.complaints() ==
         "lull: no coordinator at /nonexistent/s: running unscheduled: start lulld or pass --socket\n");
-  ProbeProcess silent({{"XDG_RUNTIME_DIR", "/nonexistent"}});
+  ProbeProcess silent(Environment{{"XDG_RUNTIME_DIR", "/nonexistent"}});
   CHECK(silent.ask("init") == "0");
   CHECK(silent.complaints().empty());
-  ProbeProcess strict({{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_REQUIRE_COORDINATOR", "1"}});
+  ProbeProcess strict(Environment{{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_REQUIRE_COORDINATOR", "1"}});
   CHECK(strict.ask("init") == "802");
   CHECK(!strict.complaints().empty());
 }
@@ -382,7 +382,7 @@ TEST_CASE("a coordinator of another version leaves the program unscheduled with 
   const std::string directory = private_directory();
   Coordinator coordinator(directory + "/s");
   coordinator.welcome_version = 99;
-  ProbeProcess probe({{"LULL_SOCKET", directory + "/s"}});
+  ProbeProcess probe(Environment{{"LULL_SOCKET", directory + "/s"}});
   CHECK(probe.ask("init") == "0");
   CHECK(probe.ask("launch k 1 10 1") == "0");
   CHECK(probe.complaints().find("another version") != std::string::npos);

@@ -11,8 +11,9 @@ the low one too, or greedily (without host pauses). Three rules for the low task
   fikit     only if its mean length fits what is left of the mean pause after the high task's last
             kernel, behind what was let go before it
 
-What the coordinator sees and decides reaches the other side `control_latency_us` later. Lengths and
-pauses are means over the high task's run alone. Written apart from the simulated GPU and the policies,
+What the coordinator sees and decides reaches the other side `control_latency_us` later; completions it
+only sees by polling, `poll_us` later still. Lengths and pauses (from a kernel's end to the next
+kernel's start) are means over the high task's run alone. Written apart from the simulated GPU and the policies,
 in another language and another shape, so that they do not share their mistakes. No watchdog.
 
   serial_model.py --high FILE --low FILE [--policy share|priority|fikit|all] [--low-greedy] [--iterations N]
@@ -21,6 +22,7 @@ reads workloads of this repository's JSON format (examples/workloads) and prints
 """
 import argparse
 import collections
+import heapq
 import json
 import sys
 
@@ -168,17 +170,19 @@ class OpenGate:
 class CoordinatorGate(OpenGate):
     """What the coordinator knows is `latency` old; subclasses say what it decides."""
 
-    def __init__(self, high, latency, means):
-        self.high, self.latency, self.means = high, latency, means
-        self.news = collections.deque()  # (when it takes effect, what, its argument, its time)
+    def __init__(self, high, latency, poll, means):
+        self.high, self.latency, self.poll, self.means = high, latency, poll, means
+        self.news = []  # heap of (when it takes effect, order, what, its argument, when it was seen)
+        self.told_count = 0
         self.high_units = 0
 
     @property
     def next_at(self):
         return self.news[0][0] if self.news else FOREVER
 
-    def tell(self, now, what, item):
-        self.news.append((now + self.latency, what, item, now))
+    def tell(self, seen, what, item):
+        self.told_count += 1
+        heapq.heappush(self.news, (seen + self.latency, self.told_count, what, item, seen))
 
     def length(self, item):
         return self.means["length"].get(item.key, item.work)
@@ -189,12 +193,13 @@ class CoordinatorGate(OpenGate):
 
     def completed(self, item, now):
         if item.kind == "kernel":
-            self.tell(now, self.high_completed if item.program is self.high else self.low_completed, item)
+            what = self.high_completed if item.program is self.high else self.low_completed
+            self.tell(now + self.poll, what, item)
 
     def step(self, now):
         changed = False
         while self.news and self.news[0][0] <= now:
-            _, what, item, at = self.news.popleft()
+            _, _, what, item, at = heapq.heappop(self.news)
             what(item, at)
             changed = True
         return changed
@@ -210,8 +215,8 @@ class CoordinatorGate(OpenGate):
 
 
 class PriorityGate(CoordinatorGate):
-    def __init__(self, high, latency, means, limit):
-        super().__init__(high, latency, means)
+    def __init__(self, high, latency, poll, means, limit):
+        super().__init__(high, latency, poll, means)
         self.limit = limit
         self.low_in_flight = 0
 
@@ -232,8 +237,8 @@ class PriorityGate(CoordinatorGate):
 
 
 class FikitGate(CoordinatorGate):
-    def __init__(self, high, latency, means):
-        super().__init__(high, latency, means)
+    def __init__(self, high, latency, poll, means):
+        super().__init__(high, latency, poll, means)
         self.gap = None      # [begin, end, free]
         self.visible = None  # the low head the coordinator knows of
         self.told = None     # ... and the one it has been told of
@@ -368,7 +373,8 @@ def mean_jct(program):
     return sum(end - start for start, end in program.finished) / len(program.finished)
 
 
-def compare(high, low, policy, iterations=20, low_greedy=True, latency_ns=10_000, in_flight_ns=50_000):
+def compare(high, low, policy, iterations=20, low_greedy=True, latency_ns=10_000, poll_ns=5_000,
+            in_flight_ns=50_000):
     alone = Program(high)
     _, alone_device = run([alone], OpenGate(), iterations)
     low_alone = Program(low)
@@ -380,9 +386,9 @@ def compare(high, low, policy, iterations=20, low_greedy=True, latency_ns=10_000
     if policy == "share":
         gate = OpenGate()
     elif policy == "priority":
-        gate = PriorityGate(first, latency_ns, means, in_flight_ns)
+        gate = PriorityGate(first, latency_ns, poll_ns, means, in_flight_ns)
     elif policy == "fikit":
-        gate = FikitGate(first, latency_ns, means)
+        gate = FikitGate(first, latency_ns, poll_ns, means)
     else:
         raise ValueError(f"policy {policy}: share, priority or fikit")
     elapsed, _ = run([first, second], gate, iterations)
@@ -404,6 +410,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--low-greedy", action="store_true")
     parser.add_argument("--control-latency-us", type=float, default=10)
+    parser.add_argument("--poll-us", type=float, default=5)
     parser.add_argument("--in-flight-us", type=float, default=50)
     arguments = parser.parse_args()
     try:
@@ -413,7 +420,8 @@ def main():
         return 1
     policies = ["share", "priority", "fikit"] if arguments.policy == "all" else [arguments.policy]
     rows = [compare(high, low, policy, arguments.iterations, arguments.low_greedy,
-                    int(arguments.control_latency_us * 1000), int(arguments.in_flight_us * 1000))
+                    int(arguments.control_latency_us * 1000), int(arguments.poll_us * 1000),
+                    int(arguments.in_flight_us * 1000))
             for policy in policies]
     json.dump({"model": "serial", "high": high["name"], "low": low["name"],
                "low_greedy": arguments.low_greedy, "iterations": arguments.iterations, "rows": rows},

@@ -12,7 +12,7 @@ def workload(ops, kernels, pause_after_ns=0, call_ns=1, streams=1, name="high"):
 
 
 def compare(high, low, policy, latency_ns=0, **more):
-    return serial_model.compare(high, low, policy, latency_ns=latency_ns, **more)
+    return serial_model.compare(high, low, policy, latency_ns=latency_ns, poll_ns=0, **more)
 
 
 class SerialModel(unittest.TestCase):

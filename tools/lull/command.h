@@ -19,7 +19,7 @@ using Words = std::vector<std::string>;
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
-inline constexpr int kRunFailed = 125;       // as env(1)
+inline constexpr int kRunFailed = 125;  // as env(1)
 inline constexpr int kCannotInvoke = 126;
 inline constexpr int kNotFound = 127;
 
@@ -33,8 +33,8 @@ int compare_main(const Words& words);
 // One line on stderr: "lull: " + text.
 void complain(std::string_view text);
 
-// Parses `words`; the app's name is "lull NAME". Empty: go on. Otherwise the exit code: help was printed (0), or one line said
-// what is wrong with the words (`usage_code`).
+// Parses `words`; the app's name is "lull NAME". Empty: go on. Otherwise the exit code: help was
+// printed (0), or one line said what is wrong with the words (`usage_code`).
 std::optional<int> parse_words(CLI::App& app, const Words& words, int usage_code = kUsage);
 
 }  // namespace lull::command

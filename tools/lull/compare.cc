@@ -25,13 +25,13 @@ namespace {
 constexpr double kDefaultSlowMotion = 20;
 constexpr std::chrono::milliseconds kDaemonUpWait{10000};
 constexpr std::chrono::milliseconds kDaemonEndWait{2000};
-constexpr uint64_t kMinIterations = 5;         // fewer: the row is not valid
+constexpr uint64_t kMinIterations = 5;  // fewer: the row is not valid
 constexpr uint64_t kMinCommandIterations = 2;
 constexpr int kSignalExit = 128;
 
 struct Wishes {
   TaskPlan high, low;
-  std::vector<std::string> policies;  // as they go to the daemon
+  std::vector<std::string> policies;      // as they go to the daemon
   std::vector<std::string> policy_names;  // as they are printed
   Goal goal;
   bool simulate = false;
@@ -136,7 +136,8 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
     heading.control_latency_us = static_cast<double>(prefix.control_latency_ns) / 1e3;
   } else {
     const char* told = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-    const bool mps = access(fmt::format("{}/control", told ? told : "/tmp/nvidia-mps").c_str(), F_OK) == 0;
+    const bool mps =
+        access(fmt::format("{}/control", told ? told : "/tmp/nvidia-mps").c_str(), F_OK) == 0;
     heading.sharing = mps ? "mps" : "time_slice";
   }
   auto daemon = start_daemon(lab);
@@ -163,8 +164,8 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
     plan.goal = wishes.goal;
     // Iterations are those of the high task; the low one alone is only a baseline.
     if (!with_high) plan.goal.iterations.reset();
-    auto record = run_phase(plan, lab, serial, [&](const std::string& text) { progress.show(text); },
-                            heading.device);
+    auto record = run_phase(
+        plan, lab, serial, [&](const std::string& text) { progress.show(text); }, heading.device);
     if (!record && (*daemon)->ended()) {
       return std::unexpected("lulld: " + (*daemon)->how_it_ended());
     }
@@ -181,13 +182,15 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
       rows.push_back(std::move(row));
     }
     if (phase.high) {
-      heading.player_late_p99_us = std::max(heading.player_late_p99_us, phase.high->late_p99_ns / 1e3);
+      heading.player_late_p99_us =
+          std::max(heading.player_late_p99_us, phase.high->late_p99_ns / 1e3);
     }
   };
   keep("alone", *alone_high);
   keep("alone", *alone_low);
   for (size_t n = 0; n < wishes.policies.size(); ++n) {
-    const auto together = run("both under " + wishes.policy_names[n], wishes.policies[n], true, true);
+    const auto together =
+        run("both under " + wishes.policy_names[n], wishes.policies[n], true, true);
     if (!together) return std::unexpected(together.error());
     keep(wishes.policy_names[n], *together);
   }
@@ -201,19 +204,22 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   std::string sim;
   double slow_motion = kDefaultSlowMotion, seconds = 0, max_hold_ms = 0;
   uint64_t iterations = 0, seed = 1;
-  CLI::App app("Runs two programs alone and then together under each policy, as real processes under "
-               "lull, and prints one table.\nA program W is a workload file (examples/workloads), a "
-               "PyTorch profiler trace, or cmd:COMMAND.", "lull compare");
+  CLI::App app(
+      "Runs two programs alone and then together under each policy, as real processes under "
+      "lull, and prints one table.\nA program W is a workload file (examples/workloads), a "
+      "PyTorch profiler trace, or cmd:COMMAND.",
+      "lull compare");
   app.add_option("--high", wishes.high.workload, "the latency-critical program W")->required();
   app.add_option("--low", wishes.low.workload, "the other program W")->required();
-  app.add_option("--policy", policies, "a policy with its options; may be repeated (default: share, "
-                                       "priority, fikit)")
+  app.add_option("--policy", policies,
+                 "a policy with its options; may be repeated (default: share, "
+                 "priority, fikit)")
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   auto* seconds_option = app.add_option("--seconds", seconds, "measure for S seconds, unstretched");
-  auto* iterations_option = app.add_option("--iterations", iterations,
-                                           "measure N iterations of the high program");
+  auto* iterations_option =
+      app.add_option("--iterations", iterations, "measure N iterations of the high program");
   seconds_option->excludes(iterations_option);
   app.add_flag("--low-greedy", wishes.low.greedy, "play the low program without its host pauses");
   app.add_flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial");
@@ -238,7 +244,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
     return wrong("--low-greedy: a command's pauses are its own: use it with a workload file");
   }
   if (*seconds_option && !(seconds > 0 && seconds <= 3600)) {
-    return wrong(fmt::format("--seconds: {} is out of range: use more than 0, at most 3600", seconds));
+    return wrong(
+        fmt::format("--seconds: {} is out of range: use more than 0, at most 3600", seconds));
   }
   if (*iterations_option && (iterations < 1 || iterations > 1'000'000)) {
     return wrong(fmt::format("--iterations: {} is out of range: use 1 to 1000000", iterations));
@@ -246,7 +253,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   if (*seconds_option) wishes.goal.seconds = seconds;
   if (*iterations_option) wishes.goal.iterations = iterations;
   wishes.simulate = !sim.empty();
-  if (*slow && !wishes.simulate) return wrong("--slow-motion: a real GPU has none: use it with --sim");
+  if (*slow && !wishes.simulate)
+    return wrong("--slow-motion: a real GPU has none: use it with --sim");
   if (!(slow_motion >= 1 && slow_motion <= 1e6)) {
     return wrong(fmt::format("--slow-motion: {} is out of range: use 1 or more", slow_motion));
   }
@@ -269,7 +277,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
     if (*hold && choice->row->holding == policies::Holding::kByPrediction &&
         policy.find(policies::kMaxHoldKey) == std::string::npos) {
       text += fmt::format(" {}={}", policies::kMaxHoldKey, static_cast<int64_t>(max_hold_ms));
-      if (const auto both = policies::parse_policy(text); !both) return wrong("--max-hold: " + both.error());
+      if (const auto both = policies::parse_policy(text); !both)
+        return wrong("--max-hold: " + both.error());
     }
     wishes.policies.push_back(text);
     wishes.policy_names.push_back(policy);

@@ -24,15 +24,20 @@ struct Descriptor {
 
 std::string mend(int error, const std::string& path) {
   switch (error) {
-    case ENOENT: return fmt::format("no daemon at {}: start lulld, or give --socket", path);
-    case ECONNREFUSED: return fmt::format("no daemon listens at {}: start lulld", path);
+    case ENOENT:
+      return fmt::format("no daemon at {}: start lulld, or give --socket", path);
+    case ECONNREFUSED:
+      return fmt::format("no daemon listens at {}: start lulld", path);
     case EACCES:
-    case EPERM: return fmt::format("no permission for {}: ask for access to it", path);
-    case EPROTOTYPE: return fmt::format("{} is no socket of lulld: give its own with --socket", path);
+    case EPERM:
+      return fmt::format("no permission for {}: ask for access to it", path);
+    case EPROTOTYPE:
+      return fmt::format("{} is no socket of lulld: give its own with --socket", path);
     case EAGAIN:
       return fmt::format("the daemon at {} does not answer within {} ms: look at its log", path,
                          kAnswerWait.count());
-    default: return fmt::format("{}: {}: is lulld running?", path, std::strerror(error));
+    default:
+      return fmt::format("{}: {}: is lulld running?", path, std::strerror(error));
   }
 }
 
@@ -44,9 +49,9 @@ std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
     return std::unexpected(AskError{AskError::kUnreachable, mend(error, path)});
   };
   const auto garbled = [&](const std::string& why) {
-    return std::unexpected(AskError{
-        AskError::kGarbled,
-        fmt::format("the answer from {} {}: is the daemon of this version?", path, why)});
+    return std::unexpected(
+        AskError{AskError::kGarbled,
+                 fmt::format("the answer from {} {}: is the daemon of this version?", path, why)});
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -63,7 +68,8 @@ std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
   // SO_SNDTIMEO bounds connect as well, when the daemon's backlog is full.
   const auto limit = [&](int option) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
-        deadline - std::chrono::steady_clock::now()).count();
+                          deadline - std::chrono::steady_clock::now())
+                          .count();
     if (left <= 0) return false;
     const timeval wait{left / 1'000'000, left % 1'000'000};
     return setsockopt(link.fd, SOL_SOCKET, option, &wait, sizeof wait) == 0;

@@ -13,9 +13,12 @@ namespace {
 
 const char* word(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kOk: return "ok";
-    case Verdict::kWarn: return "warn";
-    case Verdict::kFail: return "fail";
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kWarn:
+      return "warn";
+    case Verdict::kFail:
+      return "fail";
   }
   return "?";
 }
@@ -26,11 +29,13 @@ Findings check_named_program(const std::string& name) {
   const auto file = find_program(name, path ? path : "/usr/bin:/bin");
   if (!file) {
     return {{Verdict::kFail, "program",
-             fmt::format("'{}' {}", name, file.error() == ENOENT ? "is not found" : "cannot be executed"),
+             fmt::format("'{}' {}", name,
+                         file.error() == ENOENT ? "is not found" : "cannot be executed"),
              "check the name, PATH and its x permission"}};
   }
   const auto real = real_executable(*file);
-  if (!real) return {{Verdict::kFail, "program", real.error(), "give the program that runs in the end"}};
+  if (!real)
+    return {{Verdict::kFail, "program", real.error(), "give the program that runs in the end"}};
   Findings findings;
   if (*real != *file) {
     findings.push_back({Verdict::kOk, "script", fmt::format("{} is run by {}", *file, *real), ""});
@@ -46,8 +51,10 @@ int doctor_main(const Words& words) {
   bool as_json = false, simulate = false;
   std::string socket, program;
   std::vector<std::string> plugins;
-  CLI::App app("Says what on this machine, or in PROGRAM, would stop lull from working, and how to "
-               "mend it. Exit code 1 when anything fails.", "lull doctor");
+  CLI::App app(
+      "Says what on this machine, or in PROGRAM, would stop lull from working, and how to "
+      "mend it. Exit code 1 when anything fails.",
+      "lull doctor");
   app.add_option("program", program, "a program to examine (it is not run)");
   app.add_option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
       ->expected(1)
@@ -71,8 +78,10 @@ int doctor_main(const Words& words) {
   for (const Finding& finding : findings) {
     failed |= finding.verdict == Verdict::kFail;
     if (as_json) {
-      rows.push_back({{"verdict", word(finding.verdict)}, {"check", finding.check},
-                      {"seen", finding.seen}, {"mend", finding.mend}});
+      rows.push_back({{"verdict", word(finding.verdict)},
+                      {"check", finding.check},
+                      {"seen", finding.seen},
+                      {"mend", finding.mend}});
     } else {
       fmt::print("{:<4}  {:<20}  {}{}{}\n", word(finding.verdict), finding.check, finding.seen,
                  finding.mend.empty() ? "" : ": ", finding.mend);

@@ -18,12 +18,20 @@ constexpr size_t kFlagsToCallBytes = 48;  // how far before the call the flags m
 constexpr size_t kSymbolsMax = 1U << 20;
 
 struct Class32 {
-  using Ehdr = Elf32_Ehdr; using Phdr = Elf32_Phdr; using Shdr = Elf32_Shdr;
-  using Dyn = Elf32_Dyn; using Sym = Elf32_Sym; using Rela = Elf32_Rela;
+  using Ehdr = Elf32_Ehdr;
+  using Phdr = Elf32_Phdr;
+  using Shdr = Elf32_Shdr;
+  using Dyn = Elf32_Dyn;
+  using Sym = Elf32_Sym;
+  using Rela = Elf32_Rela;
 };
 struct Class64 {
-  using Ehdr = Elf64_Ehdr; using Phdr = Elf64_Phdr; using Shdr = Elf64_Shdr;
-  using Dyn = Elf64_Dyn; using Sym = Elf64_Sym; using Rela = Elf64_Rela;
+  using Ehdr = Elf64_Ehdr;
+  using Phdr = Elf64_Phdr;
+  using Shdr = Elf64_Shdr;
+  using Dyn = Elf64_Dyn;
+  using Sym = Elf64_Sym;
+  using Rela = Elf64_Rela;
 };
 
 template <typename Class>
@@ -41,7 +49,8 @@ class Reader {
       return std::unexpected("has program headers of an unknown size");
     }
     for (unsigned n = 0; n < header_.e_phnum; ++n) {
-      const auto part = at<typename Class::Phdr>(header_.e_phoff + n * sizeof(typename Class::Phdr));
+      const auto part =
+          at<typename Class::Phdr>(header_.e_phoff + n * sizeof(typename Class::Phdr));
       if (!part) return std::unexpected("is cut off inside its program headers");
       parts_.push_back(*part);
       facts_.has_interpreter |= part->p_type == PT_INTERP;
@@ -96,16 +105,38 @@ class Reader {
         if (!entry || entry->d_tag == DT_NULL) break;
         const uint64_t value = entry->d_un.d_val;
         switch (entry->d_tag) {
-          case DT_NEEDED: needed.push_back(value); break;
-          case DT_STRTAB: strings = value; break;
-          case DT_STRSZ: strings_size = value; break;
-          case DT_SYMTAB: symbols = value; break;
-          case DT_RPATH: rpath = value; has_rpath = true; break;
-          case DT_RUNPATH: runpath = value; has_runpath = true; break;
-          case DT_RELA: rela_ = value; break;
-          case DT_RELASZ: rela_size_ = value; break;
-          case DT_JMPREL: jmprel_ = value; break;
-          case DT_PLTRELSZ: jmprel_size_ = value; break;
+          case DT_NEEDED:
+            needed.push_back(value);
+            break;
+          case DT_STRTAB:
+            strings = value;
+            break;
+          case DT_STRSZ:
+            strings_size = value;
+            break;
+          case DT_SYMTAB:
+            symbols = value;
+            break;
+          case DT_RPATH:
+            rpath = value;
+            has_rpath = true;
+            break;
+          case DT_RUNPATH:
+            runpath = value;
+            has_runpath = true;
+            break;
+          case DT_RELA:
+            rela_ = value;
+            break;
+          case DT_RELASZ:
+            rela_size_ = value;
+            break;
+          case DT_JMPREL:
+            jmprel_ = value;
+            break;
+          case DT_PLTRELSZ:
+            jmprel_size_ = value;
+            break;
         }
       }
     }
@@ -113,7 +144,8 @@ class Reader {
     if (!table) return;
     strings_ = *table;
     strings_size_ = strings_size;
-    for (const uint64_t name : needed) facts_.needed.push_back(string_at(strings_, strings_size, name));
+    for (const uint64_t name : needed)
+      facts_.needed.push_back(string_at(strings_, strings_size, name));
     if (has_rpath) facts_.rpath = string_at(strings_, strings_size, rpath);
     if (has_runpath) facts_.runpath = string_at(strings_, strings_size, runpath);
 
@@ -158,7 +190,8 @@ class Reader {
         if (!entry) break;
         const uint64_t type = ELF64_R_TYPE(entry->r_info);
         if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
-        const auto symbol = at<Elf64_Sym>(symbols_ + ELF64_R_SYM(entry->r_info) * sizeof(Elf64_Sym));
+        const auto symbol =
+            at<Elf64_Sym>(symbols_ + ELF64_R_SYM(entry->r_info) * sizeof(Elf64_Sym));
         if (symbol && string_at(strings_, strings_size_, symbol->st_name) == "dlopen") {
           slots.push_back(entry->r_offset);
         }
@@ -173,7 +206,9 @@ class Reader {
       if (!start) return false;
       const auto code = bytes(*start, 16);
       size_t n = 0;
-      const auto byte = [&](size_t i) { return i < code.size() ? std::to_integer<int>(code[i]) : -1; };
+      const auto byte = [&](size_t i) {
+        return i < code.size() ? std::to_integer<int>(code[i]) : -1;
+      };
       if (byte(0) == 0xf3 && byte(1) == 0x0f && byte(2) == 0x1e && byte(3) == 0xfa) n = 4;
       if (byte(n) == 0xf2) ++n;
       if (byte(n) != 0xff || byte(n + 1) != 0x25) return false;
@@ -213,8 +248,8 @@ class Reader {
   }
 
   void find_device_launches() {
-    const auto names = at<typename Class::Shdr>(
-        header_.e_shoff + uint64_t{header_.e_shstrndx} * sizeof(typename Class::Shdr));
+    const auto names = at<typename Class::Shdr>(header_.e_shoff + uint64_t{header_.e_shstrndx} *
+                                                                      sizeof(typename Class::Shdr));
     if (!names || header_.e_shentsize != sizeof(typename Class::Shdr)) return;
     for_each_section([&](const auto& section) {
       const std::string name = string_at(names->sh_offset, names->sh_size, section.sh_name);
@@ -255,9 +290,12 @@ std::expected<ElfFacts, std::string> read_elf(std::span<const std::byte> file) {
     return std::unexpected("is for a big-endian machine");
   }
   switch (std::to_integer<int>(file[EI_CLASS])) {
-    case ELFCLASS32: return Reader<Class32>(file).read();
-    case ELFCLASS64: return Reader<Class64>(file).read();
-    default: return std::unexpected("is neither a 32-bit nor a 64-bit ELF file");
+    case ELFCLASS32:
+      return Reader<Class32>(file).read();
+    case ELFCLASS64:
+      return Reader<Class64>(file).read();
+    default:
+      return std::unexpected("is neither a 32-bit nor a 64-bit ELF file");
   }
 }
 

@@ -14,13 +14,13 @@ namespace lull::command {
 
 struct ElfFacts {
   bool is_64_bit = false;
-  uint16_t machine = 0;             // EM_X86_64, ...
-  bool has_interpreter = false;     // PT_INTERP: ld.so starts it, so LD_PRELOAD is read
-  bool is_dynamic = false;          // PT_DYNAMIC
-  std::vector<std::string> needed;  // DT_NEEDED
-  std::string rpath;                // DT_RPATH (searched before LD_LIBRARY_PATH)
-  std::string runpath;              // DT_RUNPATH (searched after)
-  std::vector<std::string> imports; // undefined dynamic symbols
+  uint16_t machine = 0;              // EM_X86_64, ...
+  bool has_interpreter = false;      // PT_INTERP: ld.so starts it, so LD_PRELOAD is read
+  bool is_dynamic = false;           // PT_DYNAMIC
+  std::vector<std::string> needed;   // DT_NEEDED
+  std::string rpath;                 // DT_RPATH (searched before LD_LIBRARY_PATH)
+  std::string runpath;               // DT_RUNPATH (searched after)
+  std::vector<std::string> imports;  // undefined dynamic symbols
   // A call of dlopen whose flags are a constant with RTLD_DEEPBIND (x86-64; flags that are
   // computed are not seen).
   bool opens_deepbind = false;

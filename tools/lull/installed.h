@@ -9,9 +9,9 @@
 namespace lull::command {
 
 struct Installed {
-  std::string bin;          // folder of lull, lulld, lull-play
-  std::string shim;         // .../lib/lull/liblull.so
-  std::string sim_folder;   // .../lib/lull/sim
+  std::string bin;         // folder of lull, lulld, lull-play
+  std::string shim;        // .../lib/lull/liblull.so
+  std::string sim_folder;  // .../lib/lull/sim
 };
 Installed installed();
 

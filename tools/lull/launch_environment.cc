@@ -27,7 +27,8 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
   if (wishes.simulate) {
     put_in_front(environment, "LD_LIBRARY_PATH", parts.sim_folder);
     if (!wishes.sharing.empty()) environment["SIMGPU_SHARING"] = wishes.sharing;
-    if (wishes.slow_motion) environment["SIMGPU_SLOW_MOTION"] = fmt::format("{}", *wishes.slow_motion);
+    if (wishes.slow_motion)
+      environment["SIMGPU_SLOW_MOTION"] = fmt::format("{}", *wishes.slow_motion);
   }
   if (wishes.has_asan) {
     std::string& options = environment["ASAN_OPTIONS"];

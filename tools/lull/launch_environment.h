@@ -21,9 +21,9 @@ struct LaunchWishes {
   std::string socket;         // empty: the default
   bool require_coordinator = false;
   bool simulate = false;
-  std::string sharing;        // empty: as the device's profile says
+  std::string sharing;  // empty: as the device's profile says
   std::optional<double> slow_motion;
-  bool has_asan = false;      // the program needs libasan
+  bool has_asan = false;  // the program needs libasan
 };
 
 Environment launch_environment(Environment environment, const LaunchWishes& wishes,

@@ -45,23 +45,24 @@ void check_driver(Findings& findings, bool simulate) {
     return;
   }
   const bool simulated = dlsym(driver, "simgpu_model_clock") != nullptr;
-  const auto version_of =
-      reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));
+  const auto version_of = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));
   int version = 0;
   if (version_of == nullptr || version_of(&version) != 0 || version < 11'000) {
-    findings.push_back({Verdict::kFail, "driver",
-                        version ? fmt::format("CUDA {}.{} is too old", version / 1000, version % 1000 / 10)
-                                : "libcuda.so.1 does not say its version (is it the toolkit's stub?)",
-                        "install a driver for CUDA 11 or newer"});
+    findings.push_back(
+        {Verdict::kFail, "driver",
+         version ? fmt::format("CUDA {}.{} is too old", version / 1000, version % 1000 / 10)
+                 : "libcuda.so.1 does not say its version (is it the toolkit's stub?)",
+         "install a driver for CUDA 11 or newer"});
     return;
   }
   std::ifstream in("/proc/driver/nvidia/version");
   std::string line;
   std::getline(in, line);
-  findings.push_back({Verdict::kOk, "driver",
-                      fmt::format("CUDA {}.{}{}{}", version / 1000, version % 1000 / 10,
-                                  simulated ? ", the simulated one" : "", line.empty() ? "" : "; " + line),
-                      ""});
+  findings.push_back(
+      {Verdict::kOk, "driver",
+       fmt::format("CUDA {}.{}{}{}", version / 1000, version % 1000 / 10,
+                   simulated ? ", the simulated one" : "", line.empty() ? "" : "; " + line),
+       ""});
 }
 
 void check_device_files(Findings& findings, bool simulate) {
@@ -95,7 +96,8 @@ void check_compute_mode(Findings& findings, bool mps) {
   const auto count_of = reinterpret_cast<int (*)(unsigned*)>(dlsym(nvml, "nvmlDeviceGetCount_v2"));
   const auto handle_of =
       reinterpret_cast<int (*)(unsigned, void**)>(dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2"));
-  const auto mode_of = reinterpret_cast<int (*)(void*, int*)>(dlsym(nvml, "nvmlDeviceGetComputeMode"));
+  const auto mode_of =
+      reinterpret_cast<int (*)(void*, int*)>(dlsym(nvml, "nvmlDeviceGetComputeMode"));
   const auto stop = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlShutdown"));
   if (!start || !count_of || !handle_of || !mode_of || !stop || start() != 0) return;
   unsigned count = 0;
@@ -107,13 +109,15 @@ void check_compute_mode(Findings& findings, bool mps) {
     if (handle_of(n, &handle) != 0 || mode_of(handle, &mode) != 0) continue;
     if (mode == kComputeModeProhibited || (mode == kComputeModeExclusive && !mps)) {
       fine = false;
-      findings.push_back({Verdict::kFail, "compute mode",
-                          fmt::format("GPU {} is {}: two programs cannot share it", n,
-                                      mode == kComputeModeProhibited ? "PROHIBITED" : "EXCLUSIVE_PROCESS"),
-                          fmt::format("nvidia-smi -i {} -c DEFAULT", n)});
+      findings.push_back(
+          {Verdict::kFail, "compute mode",
+           fmt::format("GPU {} is {}: two programs cannot share it", n,
+                       mode == kComputeModeProhibited ? "PROHIBITED" : "EXCLUSIVE_PROCESS"),
+           fmt::format("nvidia-smi -i {} -c DEFAULT", n)});
     }
   }
-  if (fine && count > 0) findings.push_back({Verdict::kOk, "compute mode", "programs may share the GPUs", ""});
+  if (fine && count > 0)
+    findings.push_back({Verdict::kOk, "compute mode", "programs may share the GPUs", ""});
   stop();
 }
 
@@ -128,9 +132,10 @@ void check_daemon(Findings& findings, const std::string& path, bool simulate) {
   if (!answer) {
     const bool there = stat(path.c_str(), &about) == 0;
     if (there && access(path.c_str(), W_OK) != 0) {
-      findings.push_back({Verdict::kFail, "lulld", fmt::format("{}: no permission to connect", path),
-                          fmt::format("ask the operator for access (owner uid {}, gid {}, mode {:o})",
-                                      about.st_uid, about.st_gid, about.st_mode & 07777U)});
+      findings.push_back(
+          {Verdict::kFail, "lulld", fmt::format("{}: no permission to connect", path),
+           fmt::format("ask the operator for access (owner uid {}, gid {}, mode {:o})",
+                       about.st_uid, about.st_gid, about.st_mode & 07777U)});
     } else {
       findings.push_back({Verdict::kWarn, "lulld",
                           fmt::format("none answers at {}: programs run unscheduled", path),
@@ -164,9 +169,10 @@ void check_preloading(Findings& findings, const Installed& parts) {
     return;
   }
   if (parts.shim.find_first_of(" :") != std::string::npos) {
-    findings.push_back({Verdict::kFail, "liblull.so",
-                        fmt::format("'{}': LD_PRELOAD allows no space or colon in a path", parts.shim),
-                        "move lull to another folder"});
+    findings.push_back(
+        {Verdict::kFail, "liblull.so",
+         fmt::format("'{}': LD_PRELOAD allows no space or colon in a path", parts.shim),
+         "move lull to another folder"});
     return;
   }
   std::vector<std::string> entries;
@@ -192,7 +198,8 @@ void check_preloading(Findings& findings, const Installed& parts) {
     waitpid(child, &ended, 0);
   }
   if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0) {
-    findings.push_back({Verdict::kOk, "liblull.so", fmt::format("{} loads by LD_PRELOAD", parts.shim), ""});
+    findings.push_back(
+        {Verdict::kOk, "liblull.so", fmt::format("{} loads by LD_PRELOAD", parts.shim), ""});
   } else {
     findings.push_back({Verdict::kFail, "liblull.so",
                         fmt::format("{} is not loaded by LD_PRELOAD", parts.shim),
@@ -220,7 +227,8 @@ void check_other_preloads(Findings& findings, const Installed& parts) {
   } else {
     findings.push_back({Verdict::kWarn, "other preloads",
                         fmt::format("{} is preloaded too; if it intercepts CUDA, one of the two "
-                                    "misses launches", others),
+                                    "misses launches",
+                                    others),
                         "take it out of LD_PRELOAD or /etc/ld.so.preload if it does"});
   }
   if (std::getenv("LULL_DISABLE")) {
@@ -234,13 +242,15 @@ void check_kernel(Findings& findings) {
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   const int memory = static_cast<int>(memfd_create("lull-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (handle < 0 || memory < 0) {
-    findings.push_back({Verdict::kFail, "Linux",
-                        fmt::format("{} {}: no {}{}{}", about.sysname, about.release,
-                                    handle < 0 ? "pidfd_open" : "", handle < 0 && memory < 0 ? ", no " : "",
-                                    memory < 0 ? "sealed memfd_create" : ""),
-                        "use Linux 5.3 or newer, and a seccomp profile that allows both"});
+    findings.push_back(
+        {Verdict::kFail, "Linux",
+         fmt::format("{} {}: no {}{}{}", about.sysname, about.release,
+                     handle < 0 ? "pidfd_open" : "", handle < 0 && memory < 0 ? ", no " : "",
+                     memory < 0 ? "sealed memfd_create" : ""),
+         "use Linux 5.3 or newer, and a seccomp profile that allows both"});
   } else {
-    findings.push_back({Verdict::kOk, "Linux", fmt::format("{}: pidfd, sealed memfd", about.release), ""});
+    findings.push_back(
+        {Verdict::kOk, "Linux", fmt::format("{}: pidfd, sealed memfd", about.release), ""});
   }
   if (handle >= 0) close(handle);
   if (memory >= 0) close(memory);
@@ -251,7 +261,8 @@ void check_kernel(Findings& findings) {
                         fmt::format("at most {} open files", limit.rlim_cur),
                         fmt::format("ulimit -n {}", kDescriptorsWanted)});
   } else {
-    findings.push_back({Verdict::kOk, "descriptors", fmt::format("{} open files allowed", limit.rlim_cur), ""});
+    findings.push_back(
+        {Verdict::kOk, "descriptors", fmt::format("{} open files allowed", limit.rlim_cur), ""});
   }
 }
 
@@ -265,16 +276,18 @@ Findings check_machine(const std::string& socket_path, bool simulate) {
   if (!simulate) {
     const bool mps = mps_runs();
     check_compute_mode(findings, mps);
-    findings.push_back({Verdict::kOk, "MPS",
-                        mps ? "runs: kernels of two programs overlap, one program's fault can end both"
-                            : "does not run: the driver gives the GPU to one program at a time",
-                        ""});
+    findings.push_back(
+        {Verdict::kOk, "MPS",
+         mps ? "runs: kernels of two programs overlap, one program's fault can end both"
+             : "does not run: the driver gives the GPU to one program at a time",
+         ""});
   }
   check_preloading(findings, parts);
   check_other_preloads(findings, parts);
   check_daemon(findings, socket_path, simulate);
   const bool has_sim = access((parts.sim_folder + "/libcuda.so.1").c_str(), R_OK) == 0;
-  findings.push_back({has_sim ? Verdict::kOk : (simulate ? Verdict::kFail : Verdict::kWarn), "simulated GPU",
+  findings.push_back({has_sim ? Verdict::kOk : (simulate ? Verdict::kFail : Verdict::kWarn),
+                      "simulated GPU",
                       has_sim ? fmt::format("in {}", parts.sim_folder)
                               : fmt::format("no libcuda.so.1 in {}", parts.sim_folder),
                       has_sim ? "" : "build target simgpu_cuda, or install lull whole"});

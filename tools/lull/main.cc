@@ -23,11 +23,13 @@ constexpr Row kCommands[] = {
 };
 
 void print_help(std::FILE* to) {
-  fmt::print(to, "lull lets several CUDA programs share one GPU without hurting the one that matters."
-                 "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
+  fmt::print(to,
+             "lull lets several CUDA programs share one GPU without hurting the one that matters."
+             "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
   for (const Row& row : kCommands) fmt::print(to, "  {:<10} {}\n", row.name, row.what);
-  fmt::print(to, "\nThe daemon is lulld. A program finds it at $LULL_SOCKET, /run/lull/lulld.sock,\n"
-                 "$XDG_RUNTIME_DIR/lull/lulld.sock or /tmp/lull-UID/lulld.sock, whichever is first.\n");
+  fmt::print(to,
+             "\nThe daemon is lulld. A program finds it at $LULL_SOCKET, /run/lull/lulld.sock,\n"
+             "$XDG_RUNTIME_DIR/lull/lulld.sock or /tmp/lull-UID/lulld.sock, whichever is first.\n");
 }
 
 }  // namespace
@@ -60,7 +62,8 @@ int main(int argc, char** argv) {
     }
   }
   std::string known;
-  for (const Row& row : kCommands) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  for (const Row& row : kCommands)
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   complain(fmt::format("'{}' is no command: use one of {}", all[0], known));
   return kUsage;
 }

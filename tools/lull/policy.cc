@@ -10,16 +10,18 @@ namespace lull::command {
 int policy_main(const Words& words) {
   std::vector<std::string> parts;
   std::string socket;
-  CLI::App app("Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
-               "priority or fikit, with options as key=value.", "lull policy");
+  CLI::App app(
+      "Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
+      "priority or fikit, with options as key=value.",
+      "lull policy");
   app.add_option("policy", parts, "name and options, for example: priority in_flight_us=50");
   app.add_option("--socket", socket, "socket of lulld");
   if (const auto code = parse_words(app, words)) return *code;
   std::string wanted;
   for (const std::string& part : parts) wanted += (wanted.empty() ? "" : " ") + part;
-  const nlohmann::json question =
-      wanted.empty() ? nlohmann::json{{"op", "status"}}
-                     : nlohmann::json{{"op", "policy"}, {"policy", wanted}};
+  const nlohmann::json question = wanted.empty()
+                                      ? nlohmann::json{{"op", "status"}}
+                                      : nlohmann::json{{"op", "policy"}, {"policy", wanted}};
   const auto answer = ask_daemon(socket.empty() ? default_socket() : socket, question);
   if (!answer) {
     complain("policy: " + answer.error().text);

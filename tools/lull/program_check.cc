@@ -30,26 +30,31 @@ void check_code(const ElfFacts& facts, const char* what, Findings& findings) {
   if (facts.imports_name("dlmopen")) {
     findings.push_back({Verdict::kFail, "dlmopen",
                         fmt::format("{} calls dlmopen: what it opens so has symbols of its own, "
-                                    "and its launches are not seen", what),
+                                    "and its launches are not seen",
+                                    what),
                         "open the library with dlopen"});
   }
   if (facts.opens_deepbind) {
     findings.push_back({Verdict::kFail, "RTLD_DEEPBIND",
                         fmt::format("{} may open plugins with RTLD_DEEPBIND: launches from such a "
-                                    "plugin are not seen", what),
+                                    "plugin are not seen",
+                                    what),
                         "open them without RTLD_DEEPBIND"});
   } else if (facts.imports_name("dlopen")) {
     findings.push_back({Verdict::kOk, "RTLD_DEEPBIND",
                         "no dlopen call with a constant RTLD_DEEPBIND; computed flags and other "
-                        "libraries are not examined (give those with --plugin)", ""});
+                        "libraries are not examined (give those with --plugin)",
+                        ""});
   }
   if (facts.launches_on_device) {
     findings.push_back({Verdict::kFail, "device-side launches",
                         fmt::format("{} has kernels that launch kernels: lull sees only the first "
-                                    "of them, with the time of all", what),
+                                    "of them, with the time of all",
+                                    what),
                         "launch from the host where each kernel is to be counted"});
   }
-  for (const auto& [kind, value] : {std::pair{"DT_RPATH", &facts.rpath}, {"DT_RUNPATH", &facts.runpath}}) {
+  for (const auto& [kind, value] :
+       {std::pair{"DT_RPATH", &facts.rpath}, {"DT_RUNPATH", &facts.runpath}}) {
     if (value->empty()) continue;
     const bool hides = std::string_view(kind) == "DT_RPATH";
     findings.push_back(
@@ -75,10 +80,12 @@ std::expected<std::string, std::string> real_executable(const std::string& path)
     line >> interpreter;
     if (interpreter.empty()) return std::unexpected(fmt::format("{} has an empty #! line", file));
     if (interpreter.ends_with("/env")) {
-      while (line >> word && (word[0] == '-' || word.find('=') != std::string::npos)) {}
+      while (line >> word && (word[0] == '-' || word.find('=') != std::string::npos)) {
+      }
       const char* search = std::getenv("PATH");
       const auto found = find_program(word, search ? search : "/usr/bin:/bin");
-      if (!found) return std::unexpected(fmt::format("{} asks for {}, not found in PATH", file, word));
+      if (!found)
+        return std::unexpected(fmt::format("{} asks for {}, not found in PATH", file, word));
       interpreter = *found;
     }
     file = interpreter;
@@ -97,7 +104,8 @@ std::expected<ElfFacts, std::string> read_elf_file(const std::string& path) {
   const auto size = static_cast<size_t>(about.st_size);
   void* base = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   close(fd);
-  if (base == MAP_FAILED) return std::unexpected(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (base == MAP_FAILED)
+    return std::unexpected(fmt::format("cannot be read: {}", std::strerror(errno)));
   auto facts = read_elf({static_cast<const std::byte*>(base), size});
   munmap(base, size);
   return facts;
@@ -107,7 +115,8 @@ Findings check_program(const std::string& path) {
   Findings findings;
   struct stat about {};
   if (stat(path.c_str(), &about) != 0) {
-    findings.push_back({Verdict::kFail, "program", fmt::format("{}: {}", path, std::strerror(errno)),
+    findings.push_back({Verdict::kFail, "program",
+                        fmt::format("{}: {}", path, std::strerror(errno)),
                         "give the path of the executable"});
     return findings;
   }
@@ -119,11 +128,13 @@ Findings check_program(const std::string& path) {
   }
   if (facts->machine != kOurMachine || !facts->is_64_bit) {
     findings.push_back({Verdict::kFail, "machine",
-                        facts->is_64_bit ? "built for another machine"
-                                         : "a 32-bit program: the 64-bit liblull.so cannot be loaded",
+                        facts->is_64_bit
+                            ? "built for another machine"
+                            : "a 32-bit program: the 64-bit liblull.so cannot be loaded",
                         "use a build for this machine, 64 bit"});
   } else if (!facts->has_interpreter) {
-    findings.push_back({Verdict::kFail, "linking", "static: it has no loader, LD_PRELOAD is not read",
+    findings.push_back({Verdict::kFail, "linking",
+                        "static: it has no loader, LD_PRELOAD is not read",
                         "link it dynamically (without -static)"});
   } else {
     findings.push_back({Verdict::kOk, "linking", fmt::format("{}: dynamic, 64 bit", path), ""});
@@ -131,10 +142,11 @@ Findings check_program(const std::string& path) {
   const bool setid = about.st_mode & (S_ISUID | S_ISGID);
   const bool capable = getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
   if (setid || capable) {
-    findings.push_back({Verdict::kFail, "privileges",
-                        setid ? "setuid or setgid: the loader ignores LD_PRELOAD for it"
-                              : "file capabilities: the loader ignores LD_PRELOAD for it",
-                        setid ? "run a copy without the setuid bit" : "run a copy without capabilities"});
+    findings.push_back(
+        {Verdict::kFail, "privileges",
+         setid ? "setuid or setgid: the loader ignores LD_PRELOAD for it"
+               : "file capabilities: the loader ignores LD_PRELOAD for it",
+         setid ? "run a copy without the setuid bit" : "run a copy without capabilities"});
   } else {
     findings.push_back({Verdict::kOk, "privileges", "no setuid, setgid or file capabilities", ""});
   }
@@ -157,7 +169,8 @@ Findings check_plugin(const std::string& path) {
     return findings;
   }
   if (facts->machine != kOurMachine || !facts->is_64_bit) {
-    findings.push_back({Verdict::kFail, "plugin", fmt::format("{} is built for another machine", path),
+    findings.push_back({Verdict::kFail, "plugin",
+                        fmt::format("{} is built for another machine", path),
                         "use a build for this machine, 64 bit"});
     return findings;
   }

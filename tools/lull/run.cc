@@ -57,9 +57,10 @@ void note_existing_device(const LaunchWishes& wishes) {
       !wishes.sharing.empty() && wishes.sharing != sharing_name(prefix.sharing);
   const bool other_speed = wishes.slow_motion && *wishes.slow_motion != prefix.slow_motion;
   if (!other_sharing && !other_speed) return;
-  complain(fmt::format("run: the simulated device {} already runs with {}, slow motion {}: remove "
-                       "the file for a fresh one, or set SIMGPU_DEVICE to another",
-                       path, sharing_name(prefix.sharing), prefix.slow_motion));
+  complain(
+      fmt::format("run: the simulated device {} already runs with {}, slow motion {}: remove "
+                  "the file for a fresh one, or set SIMGPU_DEVICE to another",
+                  path, sharing_name(prefix.sharing), prefix.slow_motion));
 }
 
 }  // namespace
@@ -68,15 +69,18 @@ int run_main(const Words& words) {
   LaunchWishes wishes;
   std::string priority, memory, sim;
   double slow_motion = 0;
-  CLI::App app("Runs a CUDA program under lull. The program takes lull's place: pid, terminal and "
-               "exit code are its own.", "lull run");
+  CLI::App app(
+      "Runs a CUDA program under lull. The program takes lull's place: pid, terminal and "
+      "exit code are its own.",
+      "lull run");
   app.add_option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
   app.add_option("--name", wishes.name, "task name (default: the program's file name)");
   app.add_option("--job", wishes.job, "programs with one job name belong together");
   app.add_option("--memory", memory, "device memory it may use, for example 20G");
   app.add_option("--socket", wishes.socket, "socket of lulld");
   app.add_flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
-  app.add_option("--slow-motion", slow_motion, "with --sim: stretch the model's time by this factor");
+  app.add_option("--slow-motion", slow_motion,
+                 "with --sim: stretch the model's time by this factor");
   app.add_flag("--require-coordinator", wishes.require_coordinator,
                "fail when there is no lulld (else: run unscheduled)");
 
@@ -108,7 +112,8 @@ int run_main(const Words& words) {
        {std::tuple{"--name", &wishes.name, sizeof(channel::lull_hello::name)},
         {"--job", &wishes.job, sizeof(channel::lull_hello::job)}}) {
     if (text->size() >= limit) {
-      return fail(fmt::format("{}: '{}' is too long: use at most {} bytes", option, *text, limit - 1));
+      return fail(
+          fmt::format("{}: '{}' is too long: use at most {} bytes", option, *text, limit - 1));
     }
   }
   wishes.simulate = !sim.empty();
@@ -131,18 +136,20 @@ int run_main(const Words& words) {
   if (!file) {
     const bool missing = file.error() == ENOENT;
     complain(fmt::format("run: '{}': {}", program[0],
-                         missing ? "no such program: check the name and PATH"
-                                 : "cannot be executed: check that it is a file with x permission"));
+                         missing
+                             ? "no such program: check the name and PATH"
+                             : "cannot be executed: check that it is a file with x permission"));
     return missing ? kNotFound : kCannotInvoke;
   }
 
   const Installed parts = installed();
   if (access(parts.shim.c_str(), R_OK) != 0) {
-    return fail(fmt::format("{}: {}: build or install lull whole", parts.shim, std::strerror(errno)));
+    return fail(
+        fmt::format("{}: {}: build or install lull whole", parts.shim, std::strerror(errno)));
   }
   if (parts.shim.find_first_of(" :") != std::string::npos) {
-    return fail(fmt::format("'{}': LD_PRELOAD allows no space or colon in a path: move lull",
-                            parts.shim));
+    return fail(
+        fmt::format("'{}': LD_PRELOAD allows no space or colon in a path: move lull", parts.shim));
   }
   if (wishes.simulate) {
     const std::string driver = parts.sim_folder + "/libcuda.so.1";
@@ -151,8 +158,9 @@ int run_main(const Words& words) {
     }
     note_existing_device(wishes);
   } else if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
-    return fail("no NVIDIA driver here (libcuda.so.1 is not found): install one, or use --sim for a "
-                "simulated GPU");
+    return fail(
+        "no NVIDIA driver here (libcuda.so.1 is not found): install one, or use --sim for a "
+        "simulated GPU");
   }
 
   const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;

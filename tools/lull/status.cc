@@ -41,14 +41,14 @@ void print_client(const json& client, const std::string& uuid) {
     const auto allowance = field<uint64_t>(device, "memory_allowance_bytes", UINT64_MAX);
     std::string memory = show_bytes(field<uint64_t>(device, "memory_bytes", 0));
     if (allowance != UINT64_MAX && allowance != 0) memory += " of " + show_bytes(allowance);
-    fmt::print("  {:>4}  {:<20.20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n",
-               field<uint64_t>(client, "id", 0), field<std::string>(client, "task", "?"),
-               field<int64_t>(client, "pid", 0), priority_name(field(client, "priority", 5)),
-               field<std::string>(device, "gate", "?"), memory,
-               show_ns(field<double>(device, "in_flight_ns", 0)),
-               show_ns(field<double>(device, "device_time_ns", 0)),
-               field<uint64_t>(client, "launches", 0), field<uint64_t>(client, "dropped", 0),
-               show_ns(field<double>(client, "held_ns", 0)));
+    fmt::print(
+        "  {:>4}  {:<20.20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n",
+        field<uint64_t>(client, "id", 0), field<std::string>(client, "task", "?"),
+        field<int64_t>(client, "pid", 0), priority_name(field(client, "priority", 5)),
+        field<std::string>(device, "gate", "?"), memory,
+        show_ns(field<double>(device, "in_flight_ns", 0)),
+        show_ns(field<double>(device, "device_time_ns", 0)), field<uint64_t>(client, "launches", 0),
+        field<uint64_t>(client, "dropped", 0), show_ns(field<double>(client, "held_ns", 0)));
   }
 }
 
@@ -60,17 +60,17 @@ void print_held(const json& status, const json& client) {
       by += fmt::format("{}{} ({})", by.empty() ? "" : ", ", task_of(status, id.get<uint64_t>()),
                         id.get<uint64_t>());
     }
-    fmt::print("        held: thread {} before {} for {}{}{}{}\n", field<uint64_t>(held, "thread", 0),
-               field<std::string>(held, "kernel", "?"),
+    fmt::print("        held: thread {} before {} for {}{}{}{}\n",
+               field<uint64_t>(held, "thread", 0), field<std::string>(held, "kernel", "?"),
                show_ns(1e3 * field<double>(held, "for_us", 0)), by.empty() ? "" : ", by " + by,
                ": ", field<std::string>(held, "why", "no reason given"));
   }
 }
 
 void print_status(const json& status) {
-  fmt::print("lulld {} (pid {}), up {:.0f} s, policy: {}\n", field<std::string>(status, "version", "?"),
-             field<int64_t>(status, "pid", 0), field<double>(status, "uptime_s", 0),
-             field<std::string>(status, "policy", "?"));
+  fmt::print("lulld {} (pid {}), up {:.0f} s, policy: {}\n",
+             field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
+             field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?"));
   if (field(status, "simulated", false)) {
     fmt::print("simulated GPU: sharing {}, slow motion {}, control latency {} us\n",
                field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
@@ -82,9 +82,10 @@ void print_status(const json& status) {
     fmt::print("\ndevice {}  {}  {}  {}\n", field<uint64_t>(device, "index", 0), uuid,
                field<std::string>(device, "name", "?"),
                show_bytes(field<uint64_t>(device, "total_bytes", 0)));
-    fmt::print("  {:>4}  {:<20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n", "ID",
-               "TASK", "PID", "PRIORITY", "GATE", "MEMORY", "IN FLIGHT", "DEVICE TIME", "LAUNCHES",
-               "DROPPED", "HELD");
+    fmt::print(
+        "  {:>4}  {:<20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n", "ID",
+        "TASK", "PID", "PRIORITY", "GATE", "MEMORY", "IN FLIGHT", "DEVICE TIME", "LAUNCHES",
+        "DROPPED", "HELD");
     for (const json& client : list(status, "clients")) {
       print_client(client, uuid);
       for (const json& used : list(client, "devices")) {
@@ -115,7 +116,8 @@ void print_status(const json& status) {
 int status_main(const Words& words) {
   bool as_json = false;
   std::string socket;
-  CLI::App app("Shows who shares the GPUs, whose gate is closed, and who holds whom.", "lull status");
+  CLI::App app("Shows who shares the GPUs, whose gate is closed, and who holds whom.",
+               "lull status");
   app.add_flag("--json", as_json, "print the daemon's answer as JSON");
   app.add_option("--socket", socket, "socket of lulld");
   if (const auto code = parse_words(app, words)) return *code;

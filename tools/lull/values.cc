@@ -22,8 +22,8 @@ std::expected<uint64_t, std::string> parse_bytes(std::string_view text) {
         fmt::format("'{}' {}: give bytes, or a number with K, M, G or T, as in 20G", text, why));
   };
   double number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                             std::chars_format::fixed);
+  const auto [rest, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc{} || !std::isfinite(number)) return wrong("is no size");
   std::string_view unit(rest, static_cast<size_t>(text.data() + text.size() - rest));
   double factor = 1;

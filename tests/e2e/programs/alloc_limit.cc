@@ -1,7 +1,8 @@
 // alloc_limit [CHUNK_BYTES [MOST_BYTES]]: allocates until the driver says out of memory (or
 // MOST_BYTES), and prints what it was told and given:
 //   device_total_bytes=  free_bytes=  total_bytes=  allocated_bytes=  error=  after_free_bytes=
-// error is the CUresult that ended it (2 is out of memory, 0 is MOST_BYTES reached).
+// error is the CUresult that ended it (2 is out of memory, 0 is MOST_BYTES reached). With
+// PROGRAM_WAIT_FILE set it waits before freeing.
 #define DRIVER(name) name
 #include "driver_work.h"
 
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
               static_cast<unsigned long long>(chunks.size() * chunk_bytes),
               static_cast<int>(result), free_bytes);
   std::fflush(stdout);
+  wait_until_told();  // with all of it held
   for (CUdeviceptr chunk : chunks) CHECK(cuMemFree(chunk));
   CHECK(cuMemGetInfo(&free_bytes, &total_bytes));
   std::printf("after_free_bytes=%zu\n", free_bytes);

@@ -37,14 +37,18 @@ inline void require(bool good, const char* what, int line) {
 }
 #define REQUIRE_THAT(condition) require(static_cast<bool>(condition), #condition, __LINE__)
 
+// Waits until PROGRAM_WAIT_FILE exists; goes on at once when that is not set.
+inline void wait_until_told() {
+  const char* path = std::getenv("PROGRAM_WAIT_FILE");
+  while (path != nullptr && access(path, F_OK) != 0) usleep(2000);
+}
+
 inline int finish(const Counts& counts) {
   std::printf("launches=%llu graph_kernels=%llu copies=%llu memsets=%llu host_functions=%llu\n",
               counts.launches, counts.graph_kernels, counts.copies, counts.memsets,
               counts.host_functions);
   std::fflush(stdout);
-  if (const char* path = std::getenv("PROGRAM_WAIT_FILE")) {
-    while (access(path, F_OK) != 0) usleep(2000);
-  }
+  wait_until_told();
   return 0;
 }
 

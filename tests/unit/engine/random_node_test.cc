@@ -291,14 +291,16 @@ class Node {
       static constexpr const char* kTexts[] = {"share", "exclusive", "time_slice quantum_us=300", "priority max_hold_ms=0", "fikit max_hold_ms=0", "fikit max_hold_ms=1", "nonsense"};
       inputs_.emplace_back(PolicyChanged{kTexts[pick(0, 6)]});
     }
-    std::set<ClientId> told;  // who may be spoken to: attached, and not gone within this step
+    for (const Input& input : inputs_) {
+      if (const auto* attached = std::get_if<ClientAttached>(&input)) there_.insert(attached->client);
+      if (const auto* detached = std::get_if<ClientDetached>(&input)) there_.erase(detached->client);
+    }
     std::vector<Output> outputs;
     engine_.step(Instant{now_}, inputs_, outputs);
-    for (const ClientStatus& client : engine_.status().clients) told.insert(client.client);
     inputs_.clear();
     if (timer_.ns <= now_) timer_ = kNever;
     for (const Output& output : outputs) {
-      check(output, told);
+      check(output);
       if (const auto* timer = std::get_if<SetTimer>(&output)) {
         timer_ = timer->at;
         if (timer_.ns <= now_) FAIL("a timer that has passed");
@@ -311,12 +313,12 @@ class Node {
 
   // No gate or grant for a client that has gone in the same step or before; no release of a launch
   // that is not waiting, nor twice.
-  void check(const Output& output, const std::set<ClientId>& told) {
+  void check(const Output& output) {
     if (const auto* gate = std::get_if<SetGate>(&output)) {
-      if (!told.contains(gate->client)) FAIL("a gate for a client that has gone");
+      if (!there_.contains(gate->client)) FAIL("a gate for a client that has gone");
       if (gate->granted.ns < 0) FAIL("a negative grant");
     } else if (const auto* release = std::get_if<Release>(&output)) {
-      if (!told.contains(release->client)) FAIL("a release for a client that has gone");
+      if (!there_.contains(release->client)) FAIL("a release for a client that has gone");
       if (release->client.value < kFirstLiar) {
         const Waiting waiting{release->client.value, release->thread.value, release->ticket.value};
         if (!held_.contains(waiting)) FAIL("a release of what was never held");
@@ -378,6 +380,7 @@ class Node {
   std::deque<Unit> device_;
   int64_t device_ends_ = 0;
   std::vector<Input> inputs_;
+  std::set<ClientId> there_;    // attached, as the inputs say
   std::set<Waiting> held_;      // ever
   std::set<Waiting> releases_;  // ever
   std::deque<std::pair<int64_t, Output>> published_;
@@ -392,7 +395,7 @@ void run_twice(const Plan& plan) {
   CHECK_FALSE(once.empty());
 }
 
-constexpr uint32_t kSeeds = 25;
+constexpr uint32_t kSeeds = 16;
 
 }  // namespace
 

@@ -37,7 +37,8 @@ std::string scratch_parent() {
 
 }  // namespace
 
-std::expected<std::unique_ptr<ChildProcess>, std::string> ChildProcess::start(const ChildStart& what) {
+std::expected<std::unique_ptr<ChildProcess>, std::string> ChildProcess::start(
+    const ChildStart& what) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string text = *entry;
@@ -78,7 +79,8 @@ ChildProcess::~ChildProcess() {
   kill(-pid_, SIGKILL);
   if (!status_) {
     int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
   }
 }
 
@@ -98,7 +100,8 @@ void ChildProcess::end(std::chrono::milliseconds grace) {
     if (std::chrono::steady_clock::now() >= deadline) {
       kill(-pid_, SIGKILL);
       int status = 0;
-      while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {}
+      while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+      }
       status_ = status;
       return;
     }
@@ -120,8 +123,9 @@ std::string ChildProcess::how_it_ended() {
   if (!status) return "still runs";
   std::string last = last_words();
   if (last.starts_with("lull: ")) last = last.substr(6);
-  const std::string how = WIFSIGNALED(*status) ? fmt::format("ended by signal {}", WTERMSIG(*status))
-                                               : fmt::format("exit code {}", WEXITSTATUS(*status));
+  const std::string how = WIFSIGNALED(*status)
+                              ? fmt::format("ended by signal {}", WTERMSIG(*status))
+                              : fmt::format("exit code {}", WEXITSTATUS(*status));
   return last.empty() ? how : fmt::format("{}: {}", how, last);
 }
 
@@ -154,8 +158,8 @@ std::expected<std::unique_ptr<ScratchFolder>, std::string> ScratchFolder::make()
   }
   std::string path = fmt::format("{}/{}{}.XXXXXX", parent, kScratchPrefix, getpid());
   if (mkdtemp(path.data()) == nullptr) {
-    return std::unexpected(fmt::format("no folder {}: {}: set TMPDIR to a writable one", path,
-                                       std::strerror(errno)));
+    return std::unexpected(
+        fmt::format("no folder {}: {}: set TMPDIR to a writable one", path, std::strerror(errno)));
   }
   const int lock = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock >= 0) flock(lock, LOCK_EX | LOCK_NB);

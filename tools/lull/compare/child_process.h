@@ -40,7 +40,8 @@ class ChildProcess {
   std::string how_it_ended();
 
  private:
-  ChildProcess(pid_t pid, std::string output_file) : pid_(pid), output_file_(std::move(output_file)) {}
+  ChildProcess(pid_t pid, std::string output_file)
+      : pid_(pid), output_file_(std::move(output_file)) {}
   pid_t pid_;
   std::string output_file_;
   std::optional<int> status_;

@@ -103,7 +103,8 @@ double work_rate(const TaskRecord& record, const Window& window, const TaskRecor
 
 double growth_share(const Curve& curve, const Window& window) {
   if (window.length_ns() <= 0 || curve.empty()) return kUnknown;
-  return std::clamp((curve.at(window.end_ns) - curve.at(window.start_ns)) / window.length_ns(), 0.0, 1.0);
+  return std::clamp((curve.at(window.end_ns) - curve.at(window.start_ns)) / window.length_ns(), 0.0,
+                    1.0);
 }
 
 std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, const Side& high,
@@ -120,8 +121,10 @@ std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, 
       reason = fmt::format("the high task finished {} iterations, {} are needed", done,
                            high.iterations_min);
     } else if (!(phase.high->late_p99_ns <= kLateShareMax * alone_ns)) {
-      reason = fmt::format("the player was {} late, more than {:.0f} % of the JCT alone: use a larger "
-                           "--slow-motion", show_ns(phase.high->late_p99_ns), 100 * kLateShareMax);
+      reason = fmt::format(
+          "the player was {} late, more than {:.0f} % of the JCT alone: use a quieter "
+          "machine or a larger --slow-motion",
+          show_ns(phase.high->late_p99_ns), 100 * kLateShareMax);
     }
   }
   std::vector<Row> rows;
@@ -155,8 +158,8 @@ std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, 
     row.gpu_busy = growth_share(phase.device_busy, window);
     row.reason = reason;
     if (row.reason.empty() && !phase.high && row.completed < side.iterations_min) {
-      row.reason = fmt::format("finished {} iterations, {} are needed", row.completed,
-                               side.iterations_min);
+      row.reason =
+          fmt::format("finished {} iterations, {} are needed", row.completed, side.iterations_min);
     }
     row.valid = row.reason.empty();
     rows.push_back(std::move(row));
@@ -168,8 +171,9 @@ std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, 
 
 std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
   const bool says_so = heading.device.starts_with("simulated");
-  std::string text = fmt::format("{}{}; sharing {}", heading.simulated && !says_so ? "simulated: " : "",
-                                 heading.device, heading.sharing);
+  std::string text =
+      fmt::format("{}{}; sharing {}", heading.simulated && !says_so ? "simulated: " : "",
+                  heading.device, heading.sharing);
   if (heading.simulated) {
     text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
                         heading.control_latency_us);
@@ -182,26 +186,33 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
     task_width = std::max(task_width, row.task.size());
   }
   const auto line = [&](const auto&... cells) {
-    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:>5}  {:>11}  {:>8}  {:>8}  {:>12}  {:>12}  {:>10}  {:>12}  {:>8}",
-                       cells...) + "\n";
+    return fmt::format(
+               "{:<{}}  {:<{}}  {:<4}  {:>5}  {:>11}  {:>8}  {:>8}  {:>12}  {:>12}  {:>10}  {:>12} "
+               " {:>8}",
+               cells...) +
+           "\n";
   };
-  text += line("policy", policy_width, "task", task_width, "role", "done", "JCT ms mean", "p50", "p99",
-               "slowdown p50", "slowdown p99", "throughput", "device share", "GPU busy");
+  text += line("policy", policy_width, "task", task_width, "role", "done", "JCT ms mean", "p50",
+               "p99", "slowdown p50", "slowdown p99", "throughput", "device share", "GPU busy");
+  std::string last_reason;
   for (const Row& row : rows) {
     std::string cells =
         line(row.policy, policy_width, row.task, task_width, row.role, row.completed,
-             show(row.jct_ms_mean, "{:.3f}"), show(row.p50_ms, "{:.3f}"), show(row.p99_ms, "{:.3f}"),
-             show(row.slowdown_p50, "{:.2f}x"), show(row.slowdown_p99, "{:.2f}x"),
-             show(row.throughput_ratio, "{:.2f}x"), show(100 * row.device_share, "{:.1f} %"),
-             show(100 * row.gpu_busy, "{:.1f} %"));
+             show(row.jct_ms_mean, "{:.3f}"), show(row.p50_ms, "{:.3f}"),
+             show(row.p99_ms, "{:.3f}"), show(row.slowdown_p50, "{:.2f}x"),
+             show(row.slowdown_p99, "{:.2f}x"), show(row.throughput_ratio, "{:.2f}x"),
+             show(100 * row.device_share, "{:.1f} %"), show(100 * row.gpu_busy, "{:.1f} %"));
     if (!row.valid) {
       cells.pop_back();
-      cells += fmt::format("  INVALID: {}\n", row.reason);
+      cells += fmt::format("  INVALID: {}\n", row.reason == last_reason ? "as above" : row.reason);
     }
+    last_reason = row.reason;
     text += cells;
   }
-  text += "\nJCT: length of an iteration. Slowdown and throughput: against the same task alone. Device share:\n"
-          "the part of the time in which the task's kernels ran on the device.";
+  text +=
+      "\nJCT: length of an iteration. Slowdown and throughput: against the same task alone. Device "
+      "share:\n"
+      "the part of the time in which the task's kernels ran on the device.";
   text += heading.simulated ? " Times are simulated, unstretched.\n" : "\n";
   return text;
 }

@@ -43,13 +43,13 @@ struct Iteration {
 // What one task did in one phase.
 struct TaskRecord {
   std::vector<Iteration> iterations;  // finished ones, in order, with those of the warm-up
-  Curve work;         // recorded kernel time completed (players) or launches (commands)
-  Curve device_time;  // time its kernels occupied the device
+  Curve work;              // recorded kernel time completed (players) or launches (commands)
+  Curve device_time;       // time its kernels occupied the device
   double late_p99_ns = 0;  // how late the player made its calls; 0 for commands
 };
 struct PhaseRecord {
   std::optional<TaskRecord> high, low;
-  Curve device_busy;  // at least one kernel of anybody running
+  Curve device_busy;            // at least one kernel of anybody running
   std::string stopped_because;  // why it ended before its goal; empty when it reached it
 };
 

@@ -114,9 +114,9 @@ class Sampler {
 
 }  // namespace
 
-std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const Lab& lab, int serial,
-                                                  const std::function<void(const std::string&)>& progress,
-                                                  std::string& device_name) {
+std::expected<PhaseRecord, std::string> run_phase(
+    const PhasePlan& plan, const Lab& lab, int serial,
+    const std::function<void(const std::string&)>& progress, std::string& device_name) {
   PhaseRecord record;
   std::unique_ptr<Task> high, low;
   Sampler sampler(lab, {}, record.device_busy);
@@ -132,8 +132,8 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
     std::this_thread::sleep_for(kTurn);
     return {};
   };
-  const auto bring_up = [&](const TaskPlan& task, std::unique_ptr<Task>& slot)
-      -> std::expected<void, std::string> {
+  const auto bring_up = [&](const TaskPlan& task,
+                            std::unique_ptr<Task>& slot) -> std::expected<void, std::string> {
     auto started = Task::start(task, lab, serial);
     if (!started) return std::unexpected(started.error());
     slot = std::move(*started);
@@ -142,8 +142,10 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
     while (!slot->ready()) {
       if (auto turned = turn(); !turned) return turned;
       if (seconds_since(since) > kReadyWait_s) {
-        return std::unexpected(fmt::format("{} task '{}' is not ready after {} s: is the machine too "
-                                           "slow for it?", task.role, task.workload, kReadyWait_s));
+        return std::unexpected(
+            fmt::format("{} task '{}' is not ready after {} s: is the machine too "
+                        "slow for it?",
+                        task.role, task.workload, kReadyWait_s));
       }
     }
     sampler.sample(/*at_once=*/true);
@@ -164,7 +166,7 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
   }
 
   Task& measured = high ? *high : *low;
-  const size_t warmup = high ? plan.high_warmup : plan.low_warmup;
+  size_t warmup = high ? plan.high_warmup : plan.low_warmup;
   const bool command = high ? plan.high->is_command() : plan.low->is_command();
   // A low task alone is a baseline: a few of its long iterations are enough.
   const double wanted = plan.goal.iterations ? static_cast<double>(*plan.goal.iterations)
@@ -172,6 +174,17 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
                         : high               ? kDefaultIterations
                                              : 3;
   const uint64_t few = command || !high ? 2 : kFewIterations;
+  size_t settling = 0;  // iterations before the warm-up proper
+  if (high && low && !plan.low->is_command()) {
+    const auto begun = Clock::now();
+    const size_t before = low->record.iterations.size();
+    while (low->record.iterations.size() == before && seconds_since(begun) < kSettleWait_s) {
+      if (auto turned = turn(); !turned) return std::unexpected(turned.error());
+      progress("settling");
+    }
+    settling = high->record.iterations.size();
+    warmup += settling;
+  }
   const auto since = Clock::now();
   auto last_news = since, last_progress = since;
   size_t known = 0;
@@ -189,7 +202,8 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
     }
     const double real_s = seconds_since(since);
     if (seconds_since(last_news) > kStallWait_s) {
-      record.stopped_because = fmt::format("no iteration finished in {} s of real time", kStallWait_s);
+      record.stopped_because =
+          fmt::format("no iteration finished in {} s of real time", kStallWait_s);
       break;
     }
     if (plan.goal.iterations) {
@@ -221,7 +235,11 @@ std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const L
   if (plan.goal.iterations && measured.record.iterations.size() > warmup + *plan.goal.iterations) {
     measured.record.iterations.resize(warmup + *plan.goal.iterations);
   }
-  if (high) record.high = std::move(high->record);
+  if (high) {
+    auto& iterations = high->record.iterations;
+    iterations.erase(iterations.begin(), iterations.begin() + static_cast<long>(settling));
+    record.high = std::move(high->record);
+  }
   if (low) record.low = std::move(low->record);
   return record;
 }

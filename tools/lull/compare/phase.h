@@ -18,15 +18,19 @@ struct Goal {
 // Real time. The defaults make a pair under three policies take well under 90 s.
 inline constexpr double kDefaultIterations = 30;
 inline constexpr double kCommandIterations = 5;
-inline constexpr double kPhaseShortest_s = 4;   // default goal: measured at least so long ...
-inline constexpr double kPhaseEnough_s = 12;    // ... and stopped here with a few iterations ...
-inline constexpr double kPhaseLongest_s = 30;   // ... or here with any
+inline constexpr double kPhaseShortest_s = 4;  // default goal: measured at least so long ...
+inline constexpr double kPhaseEnough_s = 12;   // ... and stopped here with a few iterations ...
+inline constexpr double kPhaseLongest_s = 30;  // ... or here with any
 inline constexpr double kReadyWait_s = 60;
-inline constexpr double kStallWait_s = 60;      // no iteration finished for so long
+inline constexpr double kStallWait_s = 60;  // no iteration finished for so long
 inline constexpr double kFinishWait_s = 4;
+// A low task may have launched many iterations' worth of the high one's time ahead before the high
+// one came; nothing can hold that back any more. It is not measured: the warm-up lasts until the
+// low task has finished the iteration it was in, or for so long.
+inline constexpr double kSettleWait_s = 6;
 inline constexpr uint64_t kFewIterations = 8;
 
-inline constexpr size_t kWarmupIterations = 3;     // of a played task, the high one or alone
+inline constexpr size_t kWarmupIterations = 3;  // of a played task, the high one or alone
 inline constexpr size_t kLowWarmupIterations = 1;
 inline constexpr size_t kCommandWarmupIterations = 1;
 
@@ -38,8 +42,8 @@ struct PhasePlan {
 
 // `progress` is called a few times a second with "12 iterations". The error is one line; after a
 // stop signal (StopSignals) it is empty. `device_name` is filled in when a player says it.
-std::expected<PhaseRecord, std::string> run_phase(const PhasePlan& plan, const Lab& lab, int serial,
-                                                  const std::function<void(const std::string&)>& progress,
-                                                  std::string& device_name);
+std::expected<PhaseRecord, std::string> run_phase(
+    const PhasePlan& plan, const Lab& lab, int serial,
+    const std::function<void(const std::string&)>& progress, std::string& device_name);
 
 }  // namespace lull::command

@@ -20,8 +20,9 @@ constexpr std::chrono::milliseconds kEndGrace{300};
 ChildStart under_lull(const TaskPlan& plan, const Lab& lab, int serial,
                       const std::vector<std::string>& program) {
   ChildStart start;
-  start.words = {lab.bin + "/lull", "run",          "--name", plan.task, "--priority", plan.role,
-                 "--socket",        lab.socket, "--require-coordinator"};
+  start.words = {lab.bin + "/lull", "run",        "--name",
+                 plan.task,         "--priority", plan.role,
+                 "--socket",        lab.socket,   "--require-coordinator"};
   start.unset_prefixes = {"LULL_", "SIMGPU_"};
   if (!lab.sim_device.empty()) {
     start.words.push_back("--sim");
@@ -46,7 +47,8 @@ class LineFollower {
     if (fd_ < 0) return lines;
     char piece[65536];
     ssize_t got;
-    while ((got = read(fd_, piece, sizeof piece)) > 0) rest_.append(piece, static_cast<size_t>(got));
+    while ((got = read(fd_, piece, sizeof piece)) > 0)
+      rest_.append(piece, static_cast<size_t>(got));
     size_t from = 0;
     for (size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1) {
       lines.push_back(rest_.substr(from, end - from));
@@ -75,9 +77,15 @@ class PlayedTask : public Task {
         report_(report_file_) {}
 
   std::expected<void, std::string> launch(const Lab& lab, int serial) {
-    std::vector<std::string> program = {lab.bin + "/lull-play", plan_.workload, "--until-signal",
-                                        "--report", report_file_, "--start-file", start_file_,
-                                        "--seed", fmt::format("{}", plan_.seed)};
+    std::vector<std::string> program = {lab.bin + "/lull-play",
+                                        plan_.workload,
+                                        "--until-signal",
+                                        "--report",
+                                        report_file_,
+                                        "--start-file",
+                                        start_file_,
+                                        "--seed",
+                                        fmt::format("{}", plan_.seed)};
     if (plan_.greedy) program.push_back("--greedy");
     auto child = ChildProcess::start(under_lull(plan_, lab, serial, program));
     if (!child) return std::unexpected(child.error());
@@ -110,8 +118,8 @@ class PlayedTask : public Task {
       }
     }
     if (gone && !done_) {
-      return std::unexpected(fmt::format("{} task '{}': {}", plan_.role, plan_.workload,
-                                         child_->how_it_ended()));
+      return std::unexpected(
+          fmt::format("{} task '{}': {}", plan_.role, plan_.workload, child_->how_it_ended()));
     }
     return {};
   }
@@ -136,7 +144,8 @@ class PlayedTask : public Task {
 // A command, started again and again: each run is one iteration.
 class CommandTask : public Task {
  public:
-  CommandTask(const TaskPlan& plan, const Lab& lab, int serial) : plan_(plan), lab_(lab), serial_(serial) {}
+  CommandTask(const TaskPlan& plan, const Lab& lab, int serial)
+      : plan_(plan), lab_(lab), serial_(serial) {}
 
   std::expected<void, std::string> poll() override {
     if (child_) {
@@ -147,8 +156,8 @@ class CommandTask : public Task {
         return {};
       }
       if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
-        return std::unexpected(fmt::format("{} task '{}': {}", plan_.role, plan_.workload,
-                                           child_->how_it_ended()));
+        return std::unexpected(
+            fmt::format("{} task '{}': {}", plan_.role, plan_.workload, child_->how_it_ended()));
       }
       record.iterations.push_back({started_ns_, static_cast<double>(lab_.clock.now_ns())});
       child_.reset();
@@ -183,7 +192,9 @@ class CommandTask : public Task {
     pids_.insert(pid);
     return true;
   }
-  bool seen_working() const override { return !record.iterations.empty() || record.work.last_value() > 0; }
+  bool seen_working() const override {
+    return !record.iterations.empty() || record.work.last_value() > 0;
+  }
   bool counts_launches() const override { return true; }
 
  private:
@@ -202,7 +213,8 @@ std::expected<std::unique_ptr<Task>, std::string> Task::start(const TaskPlan& pl
                                                               int serial) {
   if (plan.is_command()) return std::make_unique<CommandTask>(plan, lab, serial);
   auto played = std::make_unique<PlayedTask>(plan, lab, serial);
-  if (auto launched = played->launch(lab, serial); !launched) return std::unexpected(launched.error());
+  if (auto launched = played->launch(lab, serial); !launched)
+    return std::unexpected(launched.error());
   return played;
 }
 

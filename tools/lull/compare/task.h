@@ -20,9 +20,9 @@ namespace lull::command {
 inline constexpr const char* kCommandPrefix = "cmd:";
 
 struct TaskPlan {
-  std::string workload;   // a file, or cmd:... for the shell
-  std::string task;       // its name in tables and to the daemon
-  std::string role;       // "high" or "low"; also its priority
+  std::string workload;  // a file, or cmd:... for the shell
+  std::string task;      // its name in tables and to the daemon
+  std::string role;      // "high" or "low"; also its priority
   bool greedy = false;
   uint64_t seed = 1;
   bool is_command() const { return workload.starts_with(kCommandPrefix); }
@@ -30,10 +30,10 @@ struct TaskPlan {
 
 // Where the tasks of one comparison live.
 struct Lab {
-  std::string bin;            // folder of lull and lull-play
+  std::string bin;  // folder of lull and lull-play
   ScratchFolder* scratch = nullptr;
   std::string socket;
-  std::string sim_device;     // empty: a real GPU
+  std::string sim_device;  // empty: a real GPU
   channel::ModelClock clock;
 };
 
@@ -41,8 +41,8 @@ class Task {
  public:
   virtual ~Task() = default;
   // Starts the process; it gets ready, but does not work yet where it can wait.
-  static std::expected<std::unique_ptr<Task>, std::string> start(const TaskPlan& plan, const Lab& lab,
-                                                                 int serial);
+  static std::expected<std::unique_ptr<Task>, std::string> start(const TaskPlan& plan,
+                                                                 const Lab& lab, int serial);
   // Reads what is new. An error ends the comparison: the program failed.
   virtual std::expected<void, std::string> poll() = 0;
   virtual bool ready() const = 0;

@@ -1,6 +1,6 @@
 // Stream capture: the calls, and the rules about what may not be called meanwhile.
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "tools/simgpu/driver/export.h"
 #include "tools/simgpu/driver/graph.h"
@@ -60,15 +60,14 @@ namespace {
 constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
 
 bool is_ancestor_or_self(const GraphNode* node, const std::vector<GraphNode*>& of) {
-  std::vector<const GraphNode*> open(of.begin(), of.end());
-  std::map<const GraphNode*, bool> seen;
+  std::vector<GraphNode*> open = of;
+  std::set<const GraphNode*> seen;
   while (!open.empty()) {
     const GraphNode* at = open.back();
     open.pop_back();
     if (at == node) return true;
-    if (seen.contains(at)) continue;
-    seen[at] = true;
-    open.insert(open.end(), at->dependencies.begin(), at->dependencies.end());
+    if (!seen.insert(at).second) continue;
+    for (GraphNode* dependency : at->dependencies) open.push_back(dependency);
   }
   return false;
 }
@@ -101,22 +100,23 @@ CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode, std::shared_pt
   return CUDA_SUCCESS;
 }
 
-CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                      const CUgraphNode** dependencies, const CUgraphEdgeData** edges,
-                      size_t* count) {
+CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                      CUgraph* graph, const CUgraphNode** dependencies,
+                      const CUgraphEdgeData** edges, size_t* count) {
   if (status == nullptr) return kWrong;
   Call call;
   if (!call) return call.error;
   const auto stream = call.stream(handle);
   if (!stream) return stream.error();
-  if (const CUresult refused = refuse_legacy_in_capture(call.state, **stream, false)) return refused;
+  if (const CUresult refused = refuse_legacy_in_capture(call.state, **stream, false))
+    return refused;
   const auto& capture = (*stream)->capture;
   if (!capture) {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
   }
-  *status = capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  *status =
+      capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (capture->invalidated) return CUDA_SUCCESS;
   if (id != nullptr) *id = capture->id;
   if (graph != nullptr) *graph = to_handle<CUgraph>(capture->graph->handle);
@@ -199,8 +199,7 @@ SIM_API cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread_state().id) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
-  CUresult result =
-      capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+  CUresult result = capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
   for (const auto& weak : capture->streams) {
     const auto other = weak.lock();
     if (!other || other == *stream || other->capture != capture) continue;

@@ -99,13 +99,20 @@ CUresult set_primary_flags(CUdevice device, unsigned flags) {
 
 size_t default_limit(CUlimit limit) {
   switch (limit) {
-    case CU_LIMIT_STACK_SIZE: return 1024;
-    case CU_LIMIT_PRINTF_FIFO_SIZE: return 1 << 20;
-    case CU_LIMIT_MALLOC_HEAP_SIZE: return 8 << 20;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: return 2;
-    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: return 2048;
-    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: return 64;
-    default: return 0;
+    case CU_LIMIT_STACK_SIZE:
+      return 1024;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      return 1 << 20;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      return 8 << 20;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+      return 2;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+      return 2048;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+      return 64;
+    default:
+      return 0;
   }
 }
 
@@ -377,10 +384,12 @@ SIM_API cuCtxDisablePeerAccess(CUcontext handle) {
   if (!call) return call.error;
   const auto peer = call.state.contexts.find(handle);
   if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
-  return call.context->peers.erase(peer->handle) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return call.context->peers.erase(peer->handle) ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
-SIM_API cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope) {
+SIM_API cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget,
+                                   CUflushGPUDirectRDMAWritesScope) {
   Call call(Call::kContext);
   return call.error;
 }

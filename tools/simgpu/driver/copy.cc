@@ -1,6 +1,6 @@
 // Copies and memsets of every linear, 2D and 3D form. Pinned and device memory is copied when the
-// device says so. Pageable host memory is slower and holds the caller: until it has been read (small
-// copies to the device are read at once), or until it has been written.
+// device says so. Pageable host memory is slower and holds the caller: until it has been read
+// (small copies to the device are read at once), or until it has been written.
 #include <algorithm>
 #include <cstring>
 
@@ -59,8 +59,8 @@ CUresult run(Call& call, const std::shared_ptr<Stream>& stream,
   return result;
 }
 
-CUresult linear(uint64_t target, CUmemorytype target_type, uint64_t source, CUmemorytype source_type,
-                size_t bytes, CUstream handle, Caller caller) {
+CUresult linear(uint64_t target, CUmemorytype target_type, uint64_t source,
+                CUmemorytype source_type, size_t bytes, CUstream handle, Caller caller) {
   Call call;
   if (!call) return call.error;
   const auto stream = call.stream(handle);
@@ -126,8 +126,8 @@ bool are_contexts(CUcontext one, CUcontext other) {
   return call && call.state.contexts.find(one) && call.state.contexts.find(other);
 }
 
-CUresult fill(CUdeviceptr target, size_t pitch, unsigned value, unsigned element_bytes, size_t width,
-              size_t height, CUstream handle) {
+CUresult fill(CUdeviceptr target, size_t pitch, unsigned value, unsigned element_bytes,
+              size_t width, size_t height, CUstream handle) {
   Call call;
   if (!call) return call.error;
   const auto stream = call.stream(handle);
@@ -161,7 +161,9 @@ CUresult batch(CUdeviceptr* targets, CUdeviceptr* sources, size_t* sizes, size_t
   if (const CUresult refused = refuse_call()) return refused;
   if (failed != nullptr) *failed = SIZE_MAX;
   if (targets == nullptr || sources == nullptr || sizes == nullptr || count == 0) return kWrong;
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) return kWrong;
+  const bool legacy =
+      stream == CU_STREAM_LEGACY || (stream == nullptr && !PerThreadDefaultStream::active());
+  if (legacy) return kWrong;
   for (size_t i = 0; i < count; ++i) {
     const CUresult result =
         linear(targets[i], kUnified, sources[i], kUnified, sizes[i], stream, Caller::kGoesOn);
@@ -190,13 +192,15 @@ SIM_API cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t bytes) {
 SIM_API cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes) {
   return linear(target, kDevice, source, kDevice, bytes, nullptr, Caller::kWaits);
 }
-SIM_API cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_t bytes, CUstream stream) {
+SIM_API cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_t bytes,
+                             CUstream stream) {
   return linear(target, kDevice, at(source), kHost, bytes, stream, Caller::kGoesOn);
 }
 SIM_API cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_t bytes, CUstream stream) {
   return linear(at(target), kHost, source, kDevice, bytes, stream, Caller::kGoesOn);
 }
-SIM_API cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream) {
+SIM_API cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes,
+                             CUstream stream) {
   return linear(target, kDevice, source, kDevice, bytes, stream, Caller::kGoesOn);
 }
 
@@ -217,8 +221,8 @@ SIM_API cuMemcpyBatchAsync(CUdeviceptr* targets, CUdeviceptr* sources, size_t* s
                            CUmemcpyAttributes*, size_t*, size_t, size_t* failed, CUstream stream) {
   return batch(targets, sources, sizes, count, failed, stream);
 }
-SIM_API cuMemcpyBatchAsync_v2(CUdeviceptr* targets, CUdeviceptr* sources, size_t* sizes, size_t count,
-                              CUmemcpyAttributes*, size_t*, size_t, CUstream stream) {
+SIM_API cuMemcpyBatchAsync_v2(CUdeviceptr* targets, CUdeviceptr* sources, size_t* sizes,
+                              size_t count, CUmemcpyAttributes*, size_t*, size_t, CUstream stream) {
   return batch(targets, sources, sizes, count, nullptr, stream);
 }
 
@@ -294,7 +298,8 @@ SIM_API cuMemcpyDtoH(void* target, CUdeviceptr_v1 source, unsigned bytes) {
 SIM_API cuMemcpyDtoD(CUdeviceptr_v1 target, CUdeviceptr_v1 source, unsigned bytes) {
   return cuMemcpyDtoD_v2(target, source, bytes);
 }
-SIM_API cuMemcpyHtoDAsync(CUdeviceptr_v1 target, const void* source, unsigned bytes, CUstream stream) {
+SIM_API cuMemcpyHtoDAsync(CUdeviceptr_v1 target, const void* source, unsigned bytes,
+                          CUstream stream) {
   return cuMemcpyHtoDAsync_v2(target, source, bytes, stream);
 }
 SIM_API cuMemcpyDtoHAsync(void* target, CUdeviceptr_v1 source, unsigned bytes, CUstream stream) {

@@ -1,8 +1,8 @@
 // Start-up and what a program asks of a device.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,21 +67,34 @@ std::optional<int> attribute_value(State& state, int device, CUdevice_attribute 
   switch (static_cast<int>(attribute)) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return 64;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return 0x7fffffff;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
+      return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
+      return 64;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
+      return 0x7fffffff;
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return to_int(p.shared_bytes_per_block);
-    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: return 65536;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
-    case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return 0x7fffffff;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: return 65536;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return to_int(p.clock_khz);
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
+      return 65535;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
+      return to_int(p.shared_bytes_per_block);
+    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
+      return 65536;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+      return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+      return 0x7fffffff;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
+      return 65536;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+      return to_int(p.clock_khz);
     case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
-    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: return 512;
-    case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP: return 1;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return to_int(p.sm_count);
+    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
+      return 512;
+    case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
+      return 1;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      return to_int(p.sm_count);
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case CU_DEVICE_ATTRIBUTE_ECC_ENABLED:
@@ -101,43 +114,71 @@ std::optional<int> attribute_value(State& state, int device, CUdevice_attribute 
     case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: return 1;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+      return 1;
     // Clusters launch as what they are to the cost rules: blocks.
-    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: return p.compute_major >= 9 ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+      return p.compute_major >= 9 ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH:
-    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH: return 131072;
-    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT: return 65536;
+    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH:
+      return 131072;
+    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT:
+      return 65536;
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH:
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT:
-    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH: return 16384;
-    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH: return 1 << 28;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return 1 + device;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return to_int(p.memory_clock_khz);
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return to_int(p.memory_bus_bits);
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return to_int(p.l2_bytes);
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return to_int(p.threads_per_sm);
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 2;
-    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return to_int(p.compute_major);
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return to_int(p.compute_minor);
+    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH:
+      return 16384;
+    case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH:
+      return 1 << 28;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return 1 + device;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+      return to_int(p.memory_clock_khz);
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+      return to_int(p.memory_bus_bits);
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+      return to_int(p.l2_bytes);
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+      return to_int(p.threads_per_sm);
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+      return 2;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+      return 32;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      return to_int(p.compute_major);
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      return to_int(p.compute_minor);
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
       return to_int(p.shared_bytes_per_sm);
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: return to_int(p.registers_per_sm);
-    case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: return 2;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
+      return to_int(p.registers_per_sm);
+    case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
+      return 2;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
       return to_int(p.shared_bytes_per_block_optin);
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return to_int(p.blocks_per_sm);
-    case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE: return to_int(p.l2_bytes / 8 * 5);
-    case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE: return 128 << 20;
-    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: return 1024;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: return 100;
-    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: return 4;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+      return to_int(p.blocks_per_sm);
+    case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE:
+      return to_int(p.l2_bytes / 8 * 5);
+    case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE:
+      return 128 << 20;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
+      return 1024;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      return 100;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT:
+      return 4;
     case CU_DEVICE_ATTRIBUTE_NUMA_ID:
-    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return -1;
-    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: return state.device->sharing() == simgpu::Sharing::kMps;
-    case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID: return 0x233010de;
-    case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID: return 0x16c110de;
-    default: break;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+      return -1;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      return state.device->sharing() == simgpu::Sharing::kMps;
+    case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID:
+      return 0x233010de;
+    case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
+      return 0x16c110de;
+    default:
+      break;
   }
   if (attribute >= 1 && attribute < CU_DEVICE_ATTRIBUTE_MAX) return 0;
   return std::nullopt;
@@ -161,7 +202,8 @@ SIM_API cuInit(unsigned flags) {
   if (state.initialised) return CUDA_SUCCESS;
   auto device = simgpu::open_device_from_environment();
   if (!device) {
-    std::fprintf(stderr, "%s%s\n", device.error().starts_with("lull: ") ? "" : "lull: simulated GPU: ",
+    std::fprintf(stderr, "%s%s\n",
+                 device.error().starts_with("lull: ") ? "" : "lull: simulated GPU: ",
                  device.error().c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
@@ -274,7 +316,8 @@ SIM_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
 SIM_API cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   DeviceCall call(device, text != nullptr && length > 0);
   if (!call) return call.error;
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", call.state.visible[device] + 1);
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
+                call.state.visible[device] + 1);
   return CUDA_SUCCESS;
 }
 
@@ -319,7 +362,8 @@ SIM_API cuDeviceGetExecAffinitySupport(int* supported, CUexecAffinityType, CUdev
   return CUDA_SUCCESS;
 }
 
-SIM_API cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format, unsigned, CUdevice device) {
+SIM_API cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format, unsigned,
+                                           CUdevice device) {
   DeviceCall call(device, width != nullptr);
   if (!call) return call.error;
   *width = size_t{1} << 28;

@@ -7,7 +7,8 @@
 //        collect, apply in order
 //
 // Host functions run on the service thread only and with no lock held. Locks: `apply_` (held while
-// actions run) then `table_`; actions take no lock of the API layer, so a thread that holds it may pump.
+// actions run) then `table_`; actions take no lock of the API layer, so a thread that holds it may
+// pump.
 #pragma once
 
 #include <atomic>
@@ -59,10 +60,10 @@ class Effects {
   std::mutex apply_;
   std::mutex table_;
   std::unordered_map<uint64_t, Pending> pending_;
-  Collected collected_;                       // under apply_
-  std::vector<ReachedWait> host_functions_;   // under apply_
-  bool value_waits_ = false;                  // under apply_: some are reached and unsatisfied
-  bool service_polls_ = false;                // under apply_: the service thread looks at them
+  Collected collected_;                      // under apply_
+  std::vector<ReachedWait> host_functions_;  // under apply_
+  bool value_waits_ = false;                 // under apply_: some are reached and unsatisfied
+  bool service_polls_ = false;               // under apply_: the service thread looks at them
 };
 
 }  // namespace simgpu::driver

@@ -9,7 +9,8 @@ using namespace simgpu::driver;
 namespace {
 
 constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
-constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kEventFlags =
+    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 CUresult record(CUevent event_handle, CUstream handle, unsigned flags) {
   Call call;
@@ -48,7 +49,8 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
   if (milliseconds == nullptr) return kWrong;
   const auto start = call.state.events.find(start_handle);
   const auto end = call.state.events.find(end_handle);
-  if (!start || !end || start->context.lock() != end->context.lock()) return CUDA_ERROR_INVALID_HANDLE;
+  if (!start || !end || start->context.lock() != end->context.lock())
+    return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult refused = refuse_captured(*start)) return refused;
   if (const CUresult refused = refuse_captured(*end)) return refused;
   if (!start->timed() || !end->timed() || !start->recording || !end->recording) {

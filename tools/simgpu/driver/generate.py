@@ -141,9 +141,10 @@ def main():
     enum = enum[:enum.index("} CUresult;")]
     errors = re.findall(r"^\s*(CUDA_\w+)\s*=\s*(\d+)", enum, re.M)
 
-    # cuda.h renames old names to new ones unless asked not to. The twins are checked against its
-    # prototypes; the tables need only addresses and do without it.
-    out = ["// Written by generate.py. Do not edit.", "#define __CUDA_API_VERSION_INTERNAL",
+    # cuda.h renames old names to new ones unless __CUDA_API_VERSION_INTERNAL asks it not to, which the
+    # whole library is built with. The twins are checked against its prototypes; the tables need only
+    # addresses and do without it.
+    out = ["// Written by generate.py. Do not edit.",
            "#include <cudaTypedefs.h>", "", '#include "tools/simgpu/driver/export.h"', ""]
     for symbol in twins:
         parameters = prototype[symbol]

@@ -104,11 +104,13 @@ std::expected<OpPoint, CUresult> submit_graph(State& state, Context& context, co
                                               StreamId lane, std::vector<OpPoint> waits,
                                               std::vector<StreamId>& branch_lanes) {
   const std::vector<GraphNode*> order = in_order(graph);
-  const bool chain = std::ranges::all_of(order, [](const GraphNode* node) {
-    return node->dependencies.size() <= 1 && node->dependents.size() <= 1;
-  }) && std::ranges::count_if(order, [](const GraphNode* node) {
-    return node->dependencies.empty();
-  }) <= 1;
+  const bool chain =
+      std::ranges::all_of(order,
+                          [](const GraphNode* node) {
+                            return node->dependencies.size() <= 1 && node->dependents.size() <= 1;
+                          }) &&
+      std::ranges::count_if(order,
+                            [](const GraphNode* node) { return node->dependencies.empty(); }) <= 1;
   const auto entry = submit_op(state, lane, {.kind = OpKind::kMarker}, std::move(waits));
   if (!entry || order.empty()) return entry;
   std::unordered_map<const GraphNode*, OpPoint> done;
@@ -141,9 +143,9 @@ std::expected<OpPoint, CUresult> submit_graph(State& state, Context& context, co
         if (!branch_lanes.empty()) home = branch_lanes[next_lane++ % branch_lanes.size()];
       }
     }
-    const auto point =
-        node->enabled ? submit_work(state, context, home, node->work, std::move(after))
-                      : submit_work(state, context, home, EmptyWork{}, std::move(after));
+    const auto point = node->enabled
+                           ? submit_work(state, context, home, node->work, std::move(after))
+                           : submit_work(state, context, home, EmptyWork{}, std::move(after));
     if (!point) return point;
     done[node] = *point;
     tail[home] = node;

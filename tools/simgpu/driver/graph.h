@@ -21,14 +21,14 @@ struct GraphNode {
   std::vector<GraphNode*> dependencies;
   std::vector<GraphNode*> dependents;
   std::map<const GraphNode*, CUgraphEdgeData> edge;  // from a dependency; absent: all zero
-  uint64_t original = 0;  // handle of the node this is a clone of
+  uint64_t original = 0;                             // handle of the node this is a clone of
   bool enabled = true;
 };
 
 struct Graph {
   uint64_t handle = 0;
   std::vector<std::shared_ptr<GraphNode>> nodes;  // in order of creation
-  bool owned = false;   // a child's: not the program's to destroy
+  bool owned = false;                             // a child's: not the program's to destroy
   uint64_t original = 0;
 };
 
@@ -56,7 +56,8 @@ struct Capture {
 };
 
 std::shared_ptr<Graph> create_graph(State& state);
-GraphNode* add_node(State& state, Graph& graph, Work work, const std::vector<GraphNode*>& dependencies);
+GraphNode* add_node(State& state, Graph& graph, Work work,
+                    const std::vector<GraphNode*>& dependencies);
 bool add_edge(GraphNode& from, GraphNode& to, const CUgraphEdgeData* data = nullptr);
 std::shared_ptr<Graph> clone_graph(State& state, const Graph& graph, bool owned);
 void forget_graph(State& state, const std::shared_ptr<Graph>& graph);

@@ -56,7 +56,8 @@ bool same_shape(const Graph& a, const Graph& b, GraphNode** wrong, CUgraphExecUp
     return false;
   }
   const auto index_of = [](const Graph& graph, const GraphNode* node) {
-    return std::ranges::find_if(graph.nodes, [&](const auto& other) { return other.get() == node; }) -
+    return std::ranges::find_if(graph.nodes,
+                                [&](const auto& other) { return other.get() == node; }) -
            graph.nodes.begin();
   };
   for (size_t i = 0; i < a.nodes.size(); ++i) {
@@ -76,7 +77,8 @@ bool same_shape(const Graph& a, const Graph& b, GraphNode** wrong, CUgraphExecUp
     }
     const auto* left_child = std::get_if<ChildWork>(&left.work);
     const auto* right_child = std::get_if<ChildWork>(&right.work);
-    if (left_child && !same_shape(*left_child->graph, *right_child->graph, wrong, why)) return false;
+    if (left_child && !same_shape(*left_child->graph, *right_child->graph, wrong, why))
+      return false;
   }
   return true;
 }
@@ -197,8 +199,8 @@ SIM_API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   }
   std::vector<simgpu::OpPoint> waits = legacy_order(call.state, *stream);
   waits.push_back(exec->last);
-  const auto point = submit_graph(call.state, *context, *exec->graph, stream->lane, std::move(waits),
-                                  exec->lanes);
+  const auto point =
+      submit_graph(call.state, *context, *exec->graph, stream->lane, std::move(waits), exec->lanes);
   if (!point) return point.error();
   stream->last = std::max(stream->last, point->seq);
   exec->last = *point;

@@ -72,21 +72,27 @@ std::expected<Work, CUresult> work_of(Call& call, CUgraphNodeParams& p) {
       std::memcpy(&kernel, &p.kernel, sizeof kernel);
       return work_of(call, kernel);
     }
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return work_of(call, p.memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return work_of(call, p.memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-      return work_of(call, CUDA_MEMSET_NODE_PARAMS{p.memset.dst, p.memset.pitch, p.memset.value,
-                                                   p.memset.elementSize, p.memset.width,
-                                                   p.memset.height});
+      return work_of(
+          call, CUDA_MEMSET_NODE_PARAMS{p.memset.dst, p.memset.pitch, p.memset.value,
+                                        p.memset.elementSize, p.memset.width, p.memset.height});
     case CU_GRAPH_NODE_TYPE_HOST:
       return work_of(call, CUDA_HOST_NODE_PARAMS{p.host.fn, p.host.userData});
-    case CU_GRAPH_NODE_TYPE_GRAPH: return child_work(call, p.graph.graph);
-    case CU_GRAPH_NODE_TYPE_EMPTY: return Work(EmptyWork{});
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return event_work<WaitWork>(call, p.eventWait.event);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return event_work<RecordWork>(call, p.eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return child_work(call, p.graph.graph);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return Work(EmptyWork{});
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return event_work<WaitWork>(call, p.eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return event_work<RecordWork>(call, p.eventRecord.event);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return work_of(call, CUDA_BATCH_MEM_OP_NODE_PARAMS{p.memOp.ctx, p.memOp.count,
                                                          p.memOp.paramArray, p.memOp.flags});
-    default: return std::unexpected(CUDA_ERROR_NOT_SUPPORTED);
+    default:
+      return std::unexpected(CUDA_ERROR_NOT_SUPPORTED);
   }
 }
 
@@ -115,7 +121,8 @@ constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
 CUgraphNode handle_of(const GraphNode& node) { return to_handle<CUgraphNode>(node.handle); }
 
 CUresult add(Call& call, CUgraphNode* out, CUgraph graph_handle, const CUgraphNode* dependencies,
-             size_t count, std::expected<Work, CUresult> work, const CUgraphEdgeData* edges = nullptr) {
+             size_t count, std::expected<Work, CUresult> work,
+             const CUgraphEdgeData* edges = nullptr) {
   if (out == nullptr || (dependencies == nullptr && count > 0)) return kWrong;
   const auto graph = call.state.graphs.find(graph_handle);
   if (!graph) return kWrong;
@@ -191,7 +198,8 @@ CUresult edges_of(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdg
         from[found] = handle_of(*dependency);
         to[found] = handle_of(*node);
         const auto edge = node->edge.find(dependency);
-        if (data != nullptr) data[found] = edge == node->edge.end() ? CUgraphEdgeData{} : edge->second;
+        if (data != nullptr)
+          data[found] = edge == node->edge.end() ? CUgraphEdgeData{} : edge->second;
       }
       ++found;
     }
@@ -348,7 +356,9 @@ SIM_API cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* p) {
     return CUDA_SUCCESS;
   });
 }
-SIM_API cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* p) { return set(node, p); }
+SIM_API cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* p) {
+  return set(node, p);
+}
 
 SIM_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
                              size_t count, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext) {
@@ -447,7 +457,8 @@ SIM_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph graph, const CUgraphN
 }
 SIM_API cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS* p) {
   return with_node<ValueWork>(node, p, [&](ValueWork& work) {
-    *p = {nullptr, static_cast<unsigned>(work.operations.size()), work.operations.data(), work.flags};
+    *p = {nullptr, static_cast<unsigned>(work.operations.size()), work.operations.data(),
+          work.flags};
     return CUDA_SUCCESS;
   });
 }
@@ -460,8 +471,7 @@ SIM_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNod
   Call call(Call::kContext);
   if (!call) return call.error;
   if (p == nullptr || p->bytesize == 0) return kWrong;
-  const auto address =
-      allocate_device(call.state, *call.context, p->bytesize, MemoryKind::kDevice);
+  const auto address = allocate_device(call.state, *call.context, p->bytesize, MemoryKind::kDevice);
   if (!address) return address.error();
   p->dptr = *address;
   return add(call, out, graph, dependencies, count, Work(AllocWork{*p}));
@@ -491,16 +501,15 @@ SIM_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* de
   Call call;
   if (!call) return call.error;
   if (p == nullptr) return kWrong;
-  const CUresult result =
-      add(call, out, graph, dependencies, count, work_of(call, *p), edges);
+  const CUresult result = add(call, out, graph, dependencies, count, work_of(call, *p), edges);
   if (result == CUDA_SUCCESS && p->type == CU_GRAPH_NODE_TYPE_GRAPH) {
     const auto node = call.state.nodes.find(*out);
     p->graph.graph = to_handle<CUgraph>(std::get<ChildWork>(node->work).graph->handle);
   }
   return result;
 }
-SIM_API cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
-                       CUgraphNodeParams* p) {
+SIM_API cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies,
+                       size_t count, CUgraphNodeParams* p) {
   return cuGraphAddNode_v2(out, graph, dependencies, nullptr, count, p);
 }
 SIM_API cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* p) {
@@ -520,7 +529,8 @@ SIM_API cuGraphDestroyNode(CUgraphNode handle) {
     std::erase(dependent->dependencies, node.get());
     dependent->edge.erase(node.get());
   }
-  if (const auto* child = std::get_if<ChildWork>(&node->work)) forget_graph(call.state, child->graph);
+  if (const auto* child = std::get_if<ChildWork>(&node->work))
+    forget_graph(call.state, child->graph);
   call.state.nodes.remove(node->handle);
   std::erase(node->graph->nodes, node);
   return CUDA_SUCCESS;
@@ -533,10 +543,12 @@ SIM_API cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   if (!node || type == nullptr) return kWrong;
   // In the order of Work's alternatives.
   constexpr CUgraphNodeType kTypes[] = {
-      CU_GRAPH_NODE_TYPE_EMPTY,        CU_GRAPH_NODE_TYPE_KERNEL,       CU_GRAPH_NODE_TYPE_MEMCPY,
-      CU_GRAPH_NODE_TYPE_MEMSET,       CU_GRAPH_NODE_TYPE_HOST,         CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-      CU_GRAPH_NODE_TYPE_WAIT_EVENT,   CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CU_GRAPH_NODE_TYPE_GRAPH,
-      CU_GRAPH_NODE_TYPE_MEM_ALLOC,    CU_GRAPH_NODE_TYPE_MEM_FREE};
+      CU_GRAPH_NODE_TYPE_EMPTY,      CU_GRAPH_NODE_TYPE_KERNEL,
+      CU_GRAPH_NODE_TYPE_MEMCPY,     CU_GRAPH_NODE_TYPE_MEMSET,
+      CU_GRAPH_NODE_TYPE_HOST,       CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+      CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+      CU_GRAPH_NODE_TYPE_GRAPH,      CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+      CU_GRAPH_NODE_TYPE_MEM_FREE};
   static_assert(std::size(kTypes) == std::variant_size_v<Work>);
   *type = kTypes[node->work.index()];
   return CUDA_SUCCESS;

@@ -34,7 +34,9 @@ uint32_t type_bytes(std::string_view type) {
   const char kind = type[1];
   if (type[0] != '.' || !(kind == 'u' || kind == 's' || kind == 'b' || kind == 'f')) return 0;
   if (digits != 2 && !(type.starts_with(".bf") && digits == 3)) return 0;
-  return static_cast<uint32_t>(std::strtoul(std::string(type.substr(digits)).c_str(), nullptr, 10)) / 8;
+  return static_cast<uint32_t>(
+             std::strtoul(std::string(type.substr(digits)).c_str(), nullptr, 10)) /
+         8;
 }
 
 // Words, dotted words, numbers, and single punctuation marks; comments and strings left out.
@@ -51,8 +53,8 @@ class PtxTokens {
 
  private:
   static bool word(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '$' || c == '%' || c == '.' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '$' || c == '%' || c == '.' || c == '-';
   }
   void advance() {
     for (;;) {
@@ -133,7 +135,8 @@ PtxVariable read_variable(PtxTokens& tokens) {
 
 bool is_spin_name(std::string_view name) { return name == "spin_ns" || name.ends_with("_spin_ns"); }
 
-void read_entry(PtxTokens& tokens, Image& image) {
+// False: it has no end.
+bool read_entry(PtxTokens& tokens, Image& image) {
   ImageKernel kernel;
   kernel.name = tokens.next();
   if (tokens.peek() == "(") {
@@ -142,9 +145,8 @@ void read_entry(PtxTokens& tokens, Image& image) {
       if (tokens.peek() == ".param") {
         tokens.next();
         const PtxVariable variable = read_variable(tokens);
-        const uint32_t offset =
-            (kernel.parameter_bytes + variable.align_bytes - 1) / variable.align_bytes *
-            variable.align_bytes;
+        const uint32_t offset = (kernel.parameter_bytes + variable.align_bytes - 1) /
+                                variable.align_bytes * variable.align_bytes;
         if (variable.is_u64 && is_spin_name(variable.name)) {
           kernel.spin_parameter = static_cast<int>(kernel.parameters.size());
         }
@@ -168,7 +170,7 @@ void read_entry(PtxTokens& tokens, Image& image) {
       if (threads > 0 && threads <= 1024) kernel.max_threads = static_cast<uint32_t>(threads);
     }
   }
-  if (tokens.peek() == ";") return;  // a declaration
+  if (tokens.peek() == ";") return true;  // a declaration
   int depth = 0;
   do {
     const std::string_view token = tokens.next();
@@ -179,6 +181,7 @@ void read_entry(PtxTokens& tokens, Image& image) {
     }
   } while (depth > 0 && !tokens.done());
   image.kernels.push_back(std::move(kernel));
+  return depth == 0;
 }
 
 void read_global(PtxTokens& tokens, bool is_extern, bool managed, Image& image) {
@@ -223,7 +226,9 @@ std::expected<Image, CUresult> read_ptx(std::string_view text) {
       while (!tokens.done() && tokens.peek() != ")") managed |= tokens.next() == ".managed";
     }
     if (depth > 0) continue;
-    if (token == ".entry") read_entry(tokens, image);
+    if (token == ".entry" && !read_entry(tokens, image)) {
+      return std::unexpected(CUDA_ERROR_INVALID_PTX);
+    }
     if (token == ".global" || token == ".const") {
       // Attributes may stand between the space and the type.
       if (tokens.peek() == ".attribute") {
@@ -246,7 +251,8 @@ size_t elf_bytes(const uint8_t* data) {
   end = std::max<size_t>(end, header.e_phoff + size_t{header.e_phnum} * header.e_phentsize);
   for (int i = 0; i < header.e_shnum; ++i) {
     const auto section = load<Elf64_Shdr>(data + header.e_shoff + size_t{header.e_shentsize} * i);
-    if (section.sh_type != SHT_NOBITS) end = std::max<size_t>(end, section.sh_offset + section.sh_size);
+    if (section.sh_type != SHT_NOBITS)
+      end = std::max<size_t>(end, section.sh_offset + section.sh_size);
   }
   return end;
 }
@@ -331,7 +337,8 @@ std::expected<Image, CUresult> read_elf(const uint8_t* data, size_t size) {
     if (section.sh_type != SHT_SYMTAB) continue;
     for (size_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
       const auto symbol = load<Elf64_Sym>(data + section.sh_offset + at);
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= sections.size()) continue;
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= sections.size())
+        continue;
       const Elf64_Shdr& home = sections[symbol.st_shndx];
       const std::string home_name = text(header.e_shstrndx, home.sh_name);
       if (!home_name.starts_with(".nv.global") && home_name != ".nv.constant3") continue;
@@ -383,7 +390,8 @@ std::expected<Image, CUresult> read_fatbin(const uint8_t* data, size_t limit) {
   if (limit < 16) return invalid;
   const uint16_t header_bytes = load<uint16_t>(data + 6);
   const uint64_t body_bytes = load<uint64_t>(data + 8);
-  if (header_bytes < 16 || header_bytes > limit || body_bytes > limit - header_bytes) return invalid;
+  if (header_bytes < 16 || header_bytes > limit || body_bytes > limit - header_bytes)
+    return invalid;
   const uint8_t* at = data + header_bytes;
   const uint8_t* const end = at + body_bytes;
   constexpr uint16_t kPtx = 1;
@@ -409,10 +417,10 @@ std::expected<Image, CUresult> read_fatbin(const uint8_t* data, size_t limit) {
       if (flags & (kFatbinFlagZstd | kFatbinFlagLz4)) {
         if (plain_bytes > kMaxDecompressedBytes || compressed_bytes > padded_bytes) return invalid;
         plain.resize(plain_bytes);
-        const bool ok =
-            flags & kFatbinFlagZstd
-                ? ZSTD_decompress(plain.data(), plain.size(), payload, compressed_bytes) == plain_bytes
-                : lz4_decompress(payload, compressed_bytes, plain.data(), plain.size());
+        const bool ok = flags & kFatbinFlagZstd
+                            ? ZSTD_decompress(plain.data(), plain.size(), payload,
+                                              compressed_bytes) == plain_bytes
+                            : lz4_decompress(payload, compressed_bytes, plain.data(), plain.size());
         if (!ok) return invalid;
       } else {
         plain.assign(payload, payload + padded_bytes);

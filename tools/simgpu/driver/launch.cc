@@ -18,7 +18,8 @@ struct Shape {
 };
 
 CUresult launch(CUfunction function, const Shape& shape, CUstream stream_handle, void** parameters,
-                void** extra, bool cooperative, const CUlaunchAttribute* attributes, unsigned count) {
+                void** extra, bool cooperative, const CUlaunchAttribute* attributes,
+                unsigned count) {
   Call call;
   if (!call) return call.error;
   const auto stream = call.stream(stream_handle);
@@ -31,7 +32,9 @@ CUresult launch(CUfunction function, const Shape& shape, CUstream stream_handle,
     const CUlaunchAttribute& attribute = attributes[i];
     kept[attribute.id] = attribute.value;
     switch (attribute.id) {
-      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative |= attribute.value.cooperative != 0; break;
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        cooperative |= attribute.value.cooperative != 0;
+        break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
         const auto& cluster = attribute.value.clusterDim;
         constexpr uint64_t kMaxClusterBlocks = 16;
@@ -51,7 +54,8 @@ CUresult launch(CUfunction function, const Shape& shape, CUstream stream_handle,
         if (!after) return CUDA_ERROR_INVALID_HANDLE;
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable) return CUDA_ERROR_NOT_SUPPORTED;
+        if (attribute.value.deviceUpdatableKernelNode.deviceUpdatable)
+          return CUDA_ERROR_NOT_SUPPORTED;
         break;
       default:
         if (attribute.id < 0 || attribute.id >= CU_LAUNCH_ATTRIBUTE_MAX) return kWrong;
@@ -134,7 +138,8 @@ constexpr int kMaxArgumentBytes = 4096;
 
 CUresult set_argument(CUfunction handle, int offset, const void* data, unsigned size) {
   return with_function(handle, [&](Function& function) {
-    if (offset < 0 || size > kMaxArgumentBytes || offset + static_cast<int>(size) > kMaxArgumentBytes) {
+    if (offset < 0 || size > kMaxArgumentBytes ||
+        offset + static_cast<int>(size) > kMaxArgumentBytes) {
       return kWrong;
     }
     if (size > 0 && data == nullptr) return kWrong;

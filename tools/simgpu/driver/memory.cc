@@ -30,7 +30,8 @@ std::expected<uint64_t, CUresult> allocate_device(State& state, Context& context
     return std::unexpected(CUDA_ERROR_OUT_OF_MEMORY);
   }
   if (pool) {
-    const uint64_t used = pool->used_bytes.fetch_add(reserved, std::memory_order_relaxed) + reserved;
+    const uint64_t used =
+        pool->used_bytes.fetch_add(reserved, std::memory_order_relaxed) + reserved;
     if (used > pool->used_high_bytes.load(std::memory_order_relaxed)) {
       pool->used_high_bytes.store(used, std::memory_order_relaxed);
     }
@@ -148,34 +149,50 @@ CUresult pointer_attribute(State& state, void* out, CUpointer_attribute attribut
   };
   const bool managed = range.kind == MemoryKind::kManaged;
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return give(to_handle<CUcontext>(range.pool ? 0 : range.context));
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return give(to_handle<CUcontext>(range.pool ? 0 : range.context));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return give(static_cast<unsigned>(range.on_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return give(CUdeviceptr{address});
+      return give(
+          static_cast<unsigned>(range.on_device() ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return give(CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (range.kind == MemoryKind::kDevice) {
         give(uint64_t{0});
         return kWrong;
       }
       return give(address);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return give(0u);
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: return give(static_cast<unsigned long long>(range.id));
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: return give(static_cast<unsigned>(managed));
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return give(range.device);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return give(0u);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return give(static_cast<unsigned long long>(range.id));
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return give(static_cast<unsigned>(managed));
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return give(range.device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return give(range.begin);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give(static_cast<size_t>(range.size_bytes));
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return give(static_cast<size_t>(range.reserved_bytes));
-    case CU_POINTER_ATTRIBUTE_MAPPED: return give(1u);
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return give(uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return give(range.begin);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return give(static_cast<size_t>(range.size_bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return give(static_cast<size_t>(range.reserved_bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return give(1u);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return give(uint64_t{0});
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return give(static_cast<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return give(to_handle<CUmemoryPool>(range.pool));
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return give(static_cast<unsigned long long>(range.id));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return give(to_handle<CUmemoryPool>(range.pool));
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return give(static_cast<unsigned long long>(range.id));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return give(0u);
-    default: break;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return give(0u);
+    default:
+      break;
   }
   (void)state;
   return kWrong;
@@ -287,7 +304,8 @@ SIM_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, 
   return CUDA_SUCCESS;
 }
 
-SIM_API cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+SIM_API cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
+                              CUdeviceptr address) {
   Call call;
   if (!call) return call.error;
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return kWrong;
@@ -324,7 +342,8 @@ SIM_API cuMemAdvise_v2(CUdeviceptr address, size_t, CUmem_advise, CUmemLocation)
 SIM_API cuMemPrefetchAsync(CUdeviceptr address, size_t, CUdevice, CUstream stream) {
   return prefetch(address, stream);
 }
-SIM_API cuMemPrefetchAsync_v2(CUdeviceptr address, size_t, CUmemLocation, unsigned, CUstream stream) {
+SIM_API cuMemPrefetchAsync_v2(CUdeviceptr address, size_t, CUmemLocation, unsigned,
+                              CUstream stream) {
   return prefetch(address, stream);
 }
 
@@ -332,7 +351,8 @@ SIM_API cuMemPrefetchAsync_v2(CUdeviceptr address, size_t, CUmemLocation, unsign
 
 SIM_API cuMemAlloc(CUdeviceptr_v1* out, unsigned bytes) {
   CUdeviceptr wide = 0;
-  const CUresult result = out == nullptr ? kWrong : allocate(&wide, bytes, MemoryKind::kDevice, true);
+  const CUresult result =
+      out == nullptr ? kWrong : allocate(&wide, bytes, MemoryKind::kDevice, true);
   if (result == CUDA_SUCCESS) *out = static_cast<CUdeviceptr_v1>(wide);
   return result;
 }

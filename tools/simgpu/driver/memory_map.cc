@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace simgpu::driver {
 namespace {
@@ -49,7 +48,8 @@ uint64_t MemoryMap::take(Arena& arena, uint64_t size_bytes, uint64_t align_bytes
     if (at + size_bytes > begin + size) continue;
     arena.holes.erase(hole);
     if (at > begin) arena.holes[begin] = at - begin;
-    if (at + size_bytes < begin + size) arena.holes[at + size_bytes] = begin + size - at - size_bytes;
+    if (at + size_bytes < begin + size)
+      arena.holes[at + size_bytes] = begin + size - at - size_bytes;
     return at;
   }
   return 0;
@@ -156,16 +156,19 @@ std::optional<MemoryRange> MemoryMap::find(uint64_t address) const {
   return range;
 }
 
-void MemoryMap::remove_context(uint64_t context) {
+std::vector<MemoryRange> MemoryMap::remove_context(uint64_t context) {
   const std::lock_guard lock(mutex_);
+  std::vector<MemoryRange> removed;
   for (auto at = ranges_.begin(); at != ranges_.end();) {
     if (at->second.context == context) {
       drop(at->second);
+      removed.push_back(at->second);
       at = ranges_.erase(at);
     } else {
       ++at;
     }
   }
+  return removed;
 }
 
 }  // namespace simgpu::driver

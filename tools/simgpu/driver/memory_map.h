@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace simgpu::driver {
 
@@ -45,8 +46,8 @@ class MemoryMap {
   std::optional<MemoryRange> find(const void* address) const {
     return find(reinterpret_cast<uint64_t>(address));
   }
-  // Removes all ranges of a context that is destroyed.
-  void remove_context(uint64_t context);
+  // Removes and returns all ranges of a context that is destroyed.
+  std::vector<MemoryRange> remove_context(uint64_t context);
   static uint64_t reserved_bytes(uint64_t size_bytes);
 
  private:

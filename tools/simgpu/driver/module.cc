@@ -106,8 +106,8 @@ CUresult load_module(CUmodule* out, const void* data, std::optional<size_t> size
   auto image = read_image(data, size);
   if (!image) return image.error();
   CUresult error;
-  const auto module = make_module(call.state, std::make_shared<Image>(std::move(*image)),
-                                  *call.context, error);
+  const auto module =
+      make_module(call.state, std::make_shared<Image>(std::move(*image)), *call.context, error);
   if (!module) return error;
   *out = to_handle<CUmodule>(module->handle);
   return CUDA_SUCCESS;
@@ -162,11 +162,15 @@ CUresult get_attribute(const DeviceProfile& profile, const ImageKernel& kernel,
                        const KernelAttributes& attributes, CUfunction_attribute attribute,
                        int* value) {
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(kernel.max_threads); break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = static_cast<int>(kernel.max_threads);
+      break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       *value = static_cast<int>(kernel.static_shared_bytes);
       break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = kRegistersPerThread; break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = kRegistersPerThread;
+      break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
       *value = static_cast<int>(profile.compute_major * 10 + profile.compute_minor);
@@ -176,7 +180,9 @@ CUresult get_attribute(const DeviceProfile& profile, const ImageKernel& kernel,
                    ? attributes.dynamic_shared_bytes
                    : static_cast<int>(profile.shared_bytes_per_block - kernel.static_shared_bytes);
       break;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: *value = attributes.carveout; break;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      *value = attributes.carveout;
+      break;
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
       *value = attributes.non_portable_cluster;
       break;
@@ -207,8 +213,10 @@ CUresult set_attribute(const DeviceProfile& profile, const ImageKernel& kernel,
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: return CUDA_SUCCESS;
-    default: return kWrong;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      return CUDA_SUCCESS;
+    default:
+      return kWrong;
   }
 }
 
@@ -291,7 +299,8 @@ SIM_API cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodu
   return CUDA_SUCCESS;
 }
 
-SIM_API cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule handle, const char* name) {
+SIM_API cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule handle,
+                             const char* name) {
   Call call(Call::kContext);
   if (!call) return call.error;
   if (name == nullptr) return kWrong;
@@ -377,7 +386,8 @@ SIM_API cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary handle, const char* name) {
+SIM_API cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary handle,
+                           const char* name) {
   Call call(Call::kContext);
   if (!call) return call.error;
   if (name == nullptr) return kWrong;
@@ -388,7 +398,8 @@ SIM_API cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary handle
   return module ? global_of(*module, name, address, bytes) : error;
 }
 
-SIM_API cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+SIM_API cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library,
+                            const char* name) {
   return cuLibraryGetGlobal(address, bytes, library, name);
 }
 

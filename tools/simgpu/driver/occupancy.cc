@@ -24,7 +24,8 @@ SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunc
                                                              unsigned flags) {
   Call call(Call::kContext);
   if (!call) return call.error;
-  if (blocks == nullptr || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) return kWrong;
+  if (blocks == nullptr || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)
+    return kWrong;
   const auto function = function_of(call, handle);
   if (!function) return call.error;
   *blocks = static_cast<int>(blocks_per_sm_of(call.state, call.context->device, *function,
@@ -34,7 +35,8 @@ SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunc
 
 SIM_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
                                                     size_t shared_bytes) {
-  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads, shared_bytes, 0);
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, handle, threads, shared_bytes,
+                                                              0);
 }
 
 SIM_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, CUfunction handle,
@@ -91,7 +93,8 @@ SIM_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle
   return CUDA_SUCCESS;
 }
 
-SIM_API cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const CUlaunchConfig* config) {
+SIM_API cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
+                                           const CUlaunchConfig* config) {
   Call call(Call::kContext);
   if (!call) return call.error;
   if (size == nullptr || config == nullptr) return kWrong;
@@ -101,7 +104,8 @@ SIM_API cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const C
   return CUDA_SUCCESS;
 }
 
-SIM_API cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
+SIM_API cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle,
+                                     const CUlaunchConfig* config) {
   Call call(Call::kContext);
   if (!call) return call.error;
   if (clusters == nullptr || config == nullptr) return kWrong;
@@ -115,10 +119,9 @@ SIM_API cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUl
     }
   }
   const uint32_t threads = config->blockDimX * config->blockDimY * config->blockDimZ;
-  const uint64_t resident =
-      uint64_t{blocks_per_sm_of(call.state, call.context->device, *function, threads,
-                                config->sharedMemBytes)} *
-      call.state.profile(call.context->device).sm_count;
+  const uint64_t resident = uint64_t{blocks_per_sm_of(call.state, call.context->device, *function,
+                                                      threads, config->sharedMemBytes)} *
+                            call.state.profile(call.context->device).sm_count;
   *clusters = static_cast<int>(resident / cluster_blocks);
   return CUDA_SUCCESS;
 }

@@ -13,12 +13,13 @@ namespace {
 
 constexpr CUresult kWrong = CUDA_ERROR_INVALID_VALUE;
 
-CUresult allocate_from(Call& call, CUdeviceptr* out, size_t bytes, const std::shared_ptr<Pool>& pool,
-                       const std::shared_ptr<Stream>& stream) {
+CUresult allocate_from(Call& call, CUdeviceptr* out, size_t bytes,
+                       const std::shared_ptr<Pool>& pool, const std::shared_ptr<Stream>& stream) {
   if (out == nullptr || bytes == 0) return kWrong;
   const auto context = call.state.context_of(*stream);
   if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (pool->max_bytes != 0 && pool->used_bytes.load(std::memory_order_relaxed) + bytes > pool->max_bytes) {
+  if (pool->max_bytes != 0 &&
+      pool->used_bytes.load(std::memory_order_relaxed) + bytes > pool->max_bytes) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (const CUresult refused = refuse_legacy_in_capture(call.state, *stream, true)) return refused;
@@ -83,12 +84,12 @@ SIM_API cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   if (!context) return kWrong;
   call.state.memory.mark_freeing(address);
   auto waits = legacy_order(call.state, **stream);
-  const auto point = submit_op(
-      call.state, (*stream)->lane, {.kind = simgpu::OpKind::kMarker}, std::move(waits),
-      {.apply = [&state = call.state, address, charged = context->engine,
-                 pool = call.state.pools.find(range->pool)](const simgpu::Completion&) {
-        release_device(state, address, charged, pool);
-      }});
+  const auto point =
+      submit_op(call.state, (*stream)->lane, {.kind = simgpu::OpKind::kMarker}, std::move(waits),
+                {.apply = [&state = call.state, address, charged = context->engine,
+                           pool = call.state.pools.find(range->pool)](const simgpu::Completion&) {
+                  release_device(state, address, charged, pool);
+                }});
   if (!point) return point.error();
   (*stream)->last = point->seq;
   return CUDA_SUCCESS;
@@ -153,7 +154,8 @@ SIM_API cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute
       pool->used_high_bytes.store(pool->used_bytes.load(std::memory_order_relaxed),
                                   std::memory_order_relaxed);
       return CUDA_SUCCESS;
-    default: return kWrong;
+    default:
+      return kWrong;
   }
 }
 
@@ -174,14 +176,16 @@ SIM_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute
       *static_cast<int*>(value) =
           pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
       return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: return give(pool->release_threshold);
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      return give(pool->release_threshold);
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
       return give(pool->used_bytes.load(std::memory_order_relaxed));
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
       return give(pool->used_high_bytes.load(std::memory_order_relaxed));
-    default: return kWrong;
+    default:
+      return kWrong;
   }
 }
 
@@ -206,9 +210,9 @@ SIM_API cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemL
   const auto pool = call.state.pools.find(handle);
   if (!pool || flags == nullptr || !pool_at(call, location)) return kWrong;
   const auto found = pool->access.find(location->id);
-  *flags = found != pool->access.end()      ? found->second
+  *flags = found != pool->access.end()    ? found->second
            : location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                            : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                                          : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }
 
@@ -240,7 +244,8 @@ SIM_API cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
   return CUDA_SUCCESS;
 }
 
-SIM_API cuMemGetDefaultMemPool(CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType type) {
+SIM_API cuMemGetDefaultMemPool(CUmemoryPool* out, CUmemLocation* location,
+                               CUmemAllocationType type) {
   Call call;
   if (!call) return call.error;
   if (out == nullptr || !pool_at(call, location)) return kWrong;

@@ -75,17 +75,24 @@ ThreadState& thread_state() {
 
 CUresult to_result(Status status) {
   switch (status) {
-    case Status::kOk: return CUDA_SUCCESS;
-    case Status::kOutOfMemory: return CUDA_ERROR_OUT_OF_MEMORY;
-    case Status::kTableFull: return CUDA_ERROR_OUT_OF_MEMORY;
-    case Status::kStale: return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    case Status::kRingFull: return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    case Status::kForked: return CUDA_ERROR_NOT_INITIALIZED;
+    case Status::kOk:
+      return CUDA_SUCCESS;
+    case Status::kOutOfMemory:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case Status::kTableFull:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case Status::kStale:
+      return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    case Status::kRingFull:
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    case Status::kForked:
+      return CUDA_ERROR_NOT_INITIALIZED;
   }
   return CUDA_ERROR_UNKNOWN;
 }
 
-std::expected<std::shared_ptr<Context>, CUresult> State::create_context(int ordinal, unsigned flags) {
+std::expected<std::shared_ptr<Context>, CUresult> State::create_context(int ordinal,
+                                                                        unsigned flags) {
   const auto engine = device->create_context(visible[ordinal]);
   if (!engine) return std::unexpected(to_result(engine.error()));
   auto context = std::make_shared<Context>();
@@ -110,7 +117,8 @@ std::expected<std::shared_ptr<Context>, CUresult> State::create_context(int ordi
 
 std::expected<std::shared_ptr<Stream>, CUresult> State::create_stream(Context& context,
                                                                       StreamKind kind,
-                                                                      unsigned flags, int priority) {
+                                                                      unsigned flags,
+                                                                      int priority) {
   release_retired(*this, context);
   const auto lane = device->create_stream(context.engine);
   if (!lane) return std::unexpected(to_result(lane.error()));
@@ -153,7 +161,10 @@ void State::destroy_context(std::unique_lock<std::mutex>& lock,
   });
   modules.remove_if(ours);
   for (const auto& [handle, library] : libraries) library->modules.erase(context->handle);
-  memory.remove_context(context->handle);
+  for (const MemoryRange& range : memory.remove_context(context->handle)) {
+    const auto pool = pools.find(range.pool);
+    if (pool) pool->used_bytes.fetch_sub(range.reserved_bytes, std::memory_order_relaxed);
+  }
 }
 
 CUresult refuse_call() {

@@ -53,7 +53,9 @@ struct Stream {
   std::map<int, CUstreamAttrValue> attributes;
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> frontier;  // of the capture: what the next captured node depends on
-  bool is_blocking() const { return kind != StreamKind::kLegacy && !(flags & CU_STREAM_NON_BLOCKING); }
+  bool is_blocking() const {
+    return kind != StreamKind::kLegacy && !(flags & CU_STREAM_NON_BLOCKING);
+  }
   OpPoint point() const { return {lane, last}; }
 };
 
@@ -148,9 +150,9 @@ struct Context : std::enable_shared_from_this<Context> {
   int attach_count = 1;
   std::shared_ptr<Stream> legacy;
   std::map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread id
-  std::vector<std::shared_ptr<Stream>> streams;            // all but the legacy one, retired ones too
-  std::vector<std::shared_ptr<Stream>> retired;            // destroyed by the program, not yet idle
-  std::map<uint64_t, uint64_t> peers;                      // contexts whose memory we may use
+  std::vector<std::shared_ptr<Stream>> streams;  // all but the legacy one, retired ones too
+  std::vector<std::shared_ptr<Stream>> retired;  // destroyed by the program, not yet idle
+  std::map<uint64_t, uint64_t> peers;            // contexts whose memory we may use
 };
 
 template <class T>
@@ -252,9 +254,9 @@ CUresult to_result(Status status);
 class Call {
  public:
   enum Needs : unsigned {
-    kNothing = 0,           // initialised only
-    kContext = 1,           // a current context that is alive
-    kUnsafeInCapture = 2,   // refused while a capture forbids calls of that kind
+    kNothing = 0,          // initialised only
+    kContext = 1,          // a current context that is alive
+    kUnsafeInCapture = 2,  // refused while a capture forbids calls of that kind
   };
   explicit Call(unsigned needs = kNothing);
   explicit operator bool() const { return error == CUDA_SUCCESS; }

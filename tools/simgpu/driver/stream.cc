@@ -224,11 +224,13 @@ SIM_API cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVal
   });
 }
 
-SIM_API cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue* value_in) {
+SIM_API cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
+                             const CUstreamAttrValue* value_in) {
   return with_stream(handle, value_in, [&](State&, Stream& stream) {
     if (id != CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
         id != CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY && id != CU_STREAM_ATTRIBUTE_PRIORITY &&
-        id != CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN && id != CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) {
+        id != CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN &&
+        id != CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) {
       return kWrong;
     }
     stream.attributes[id] = *value_in;
@@ -259,28 +261,32 @@ SIM_API cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t, uns
   return enqueue(call, *stream, EmptyWork{});
 }
 
-SIM_API cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t wanted, unsigned flags) {
+SIM_API cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t wanted,
+                             unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, wanted, flags, kWriteFlags);
 }
 SIM_API cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t wanted,
                                 unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, wanted, flags, kWriteFlags);
 }
-SIM_API cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t wanted, unsigned flags) {
+SIM_API cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t wanted,
+                             unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, wanted, flags, kWriteFlags);
 }
 SIM_API cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t wanted,
                                 unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, wanted, flags, kWriteFlags);
 }
-SIM_API cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t wanted, unsigned flags) {
+SIM_API cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t wanted,
+                            unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, wanted, flags, kWaitFlags);
 }
 SIM_API cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t wanted,
                                unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, wanted, flags, kWaitFlags);
 }
-SIM_API cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t wanted, unsigned flags) {
+SIM_API cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t wanted,
+                            unsigned flags) {
   return value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, wanted, flags, kWaitFlags);
 }
 SIM_API cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t wanted,

@@ -54,9 +54,12 @@ bool value_reached(const CUstreamBatchMemOpParams& operation) {
     case CU_STREAM_WAIT_VALUE_GEQ:
       return wide ? static_cast<int64_t>(now - wanted) >= 0
                   : static_cast<int32_t>(static_cast<uint32_t>(now) - wait.value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return now == wanted;
-    case CU_STREAM_WAIT_VALUE_AND: return (now & wanted) != 0;
-    default: return wide ? ~(now | wanted) != 0 : static_cast<uint32_t>(~(now | wanted)) != 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return now == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (now & wanted) != 0;
+    default:
+      return wide ? ~(now | wanted) != 0 : static_cast<uint32_t>(~(now | wanted)) != 0;
   }
 }
 
@@ -93,21 +96,23 @@ struct Submitter {
     launch.shared_bytes = kernel.shared_bytes + kernel.function->kernel->static_shared_bytes;
     launch.spin_ns = spin_ns_of(kernel);
     const KernelCost cost = kernel_cost(state.profile(context.device), launch);
-    Op launched{.kind = OpKind::kKernel, .duration_ns = cost.duration_ns, .sm_demand = cost.sm_demand};
+    Op launched{
+        .kind = OpKind::kKernel, .duration_ns = cost.duration_ns, .sm_demand = cost.sm_demand};
     return op(launched);
   }
 
   Result operator()(const CopyWork& copy) {
     Op copied{.kind = copy.direction, .bytes = copy.shape.bytes(), .pageable = copy.pageable};
     return op(copied, {.apply = [shape = copy.shape, staged = copy.staged](const Completion&) {
-                copy_rows(shape, staged ? staged->data()
-                                        : reinterpret_cast<const uint8_t*>(shape.source));
+                copy_rows(shape,
+                          staged ? staged->data() : reinterpret_cast<const uint8_t*>(shape.source));
               }});
   }
 
   Result operator()(const SetWork& set) {
-    Op filled{.kind = OpKind::kMemset,
-              .bytes = set.description.width * set.description.height * set.description.elementSize};
+    Op filled{
+        .kind = OpKind::kMemset,
+        .bytes = set.description.width * set.description.height * set.description.elementSize};
     return op(filled, {.apply = [description = set.description](const Completion&) {
                 set_rows(description);
               }});
@@ -162,7 +167,9 @@ struct Submitter {
           last = op({.kind = OpKind::kWaitValue},
                     {.satisfied = [operation] { return value_reached(operation); }});
           break;
-        default: last = op({.kind = OpKind::kMarker}); break;
+        default:
+          last = op({.kind = OpKind::kMarker});
+          break;
       }
       if (!last) return last;
     }
@@ -192,7 +199,8 @@ void KernelWork::point_to_arguments() {
 std::expected<OpPoint, CUresult> submit_op(State& state, StreamId lane, Op op,
                                            std::vector<OpPoint> waits, Action action) {
   // Waiting for what is before us on the same lane is what a lane does anyway.
-  std::erase_if(waits, [&](const OpPoint& point) { return point.stream == lane || point.seq == 0; });
+  std::erase_if(waits,
+                [&](const OpPoint& point) { return point.stream == lane || point.seq == 0; });
   size_t used = 0;
   for (; waits.size() - used > kMaxWaits; used += kMaxWaits) {
     Op gather{.kind = OpKind::kMarker};
@@ -374,10 +382,11 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
   if (shape.bytes() == 0) return work;
   bool on_device[2];
   bool pinned[2];
-  const auto side = [&](int index, CUmemorytype type, const void* host, CUdeviceptr device, size_t x,
-                        size_t y, size_t z, size_t pitch, size_t height, uint64_t& base,
+  const auto side = [&](int index, CUmemorytype type, const void* host, CUdeviceptr device,
+                        size_t x, size_t y, size_t z, size_t pitch, size_t height, uint64_t& base,
                         uint64_t& pitch_bytes, uint64_t& slice_bytes) {
-    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
+        type != CU_MEMORYTYPE_UNIFIED) {
       return false;
     }
     if (pitch == 0) pitch = d.WidthInBytes + x;
@@ -393,7 +402,8 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
     pinned[index] = range && !range->on_device();
     if (type == CU_MEMORYTYPE_DEVICE && !range) return false;
     if (!range) return true;
-    const uint64_t extent = (d.Depth - 1) * slice_bytes + (d.Height - 1) * pitch_bytes + d.WidthInBytes;
+    const uint64_t extent =
+        (d.Depth - 1) * slice_bytes + (d.Height - 1) * pitch_bytes + d.WidthInBytes;
     // Past the end of a registered range plain host memory may follow; device memory ends there.
     return !range->on_device() || base + extent <= range->begin + range->reserved_bytes;
   };
@@ -404,7 +414,8 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
     return wrong;
   }
   // Whole slices or rows in one piece are one row.
-  if (shape.width_bytes == shape.source_pitch_bytes && shape.width_bytes == shape.target_pitch_bytes &&
+  if (shape.width_bytes == shape.source_pitch_bytes &&
+      shape.width_bytes == shape.target_pitch_bytes &&
       (shape.depth == 1 || (shape.source_slice_bytes == shape.width_bytes * shape.height &&
                             shape.target_slice_bytes == shape.width_bytes * shape.height))) {
     shape.width_bytes = shape.bytes();
@@ -469,12 +480,18 @@ std::expected<ValueWork, CUresult> make_value_work(State& state, unsigned count,
     uint64_t size = 0;
     switch (operation.operation) {
       case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      case CU_STREAM_MEM_OP_WRITE_VALUE_32: size = 4; break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        size = 4;
+        break;
       case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      case CU_STREAM_MEM_OP_WRITE_VALUE_64: size = 8; break;
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        size = 8;
+        break;
       case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      case CU_STREAM_MEM_OP_BARRIER: continue;
-      default: return wrong;
+      case CU_STREAM_MEM_OP_BARRIER:
+        continue;
+      default:
+        return wrong;
     }
     const uint64_t address = operation.writeValue.address;
     const auto range = state.memory.find(address);

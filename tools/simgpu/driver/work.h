@@ -46,7 +46,7 @@ struct CopyWork {
   CopyShape shape;
   OpKind direction = OpKind::kCopyD2D;
   bool pageable = false;
-  CUDA_MEMCPY3D description = {};            // for those who ask a node
+  CUDA_MEMCPY3D description = {};                // for those who ask a node
   std::shared_ptr<std::vector<uint8_t>> staged;  // the source, where it was read at the call
 };
 
@@ -109,7 +109,8 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
 std::expected<CopyWork, CUresult> make_linear_copy(State& state, uint64_t target, uint64_t source,
                                                    uint64_t bytes, CUmemorytype target_type,
                                                    CUmemorytype source_type);
-std::expected<SetWork, CUresult> make_set_work(State& state, const CUDA_MEMSET_NODE_PARAMS& description);
+std::expected<SetWork, CUresult> make_set_work(State& state,
+                                               const CUDA_MEMSET_NODE_PARAMS& description);
 std::expected<ValueWork, CUresult> make_value_work(State& state, unsigned count,
                                                    const CUstreamBatchMemOpParams* operations,
                                                    unsigned flags);
