@@ -158,7 +158,7 @@ bool connect_by(int fd, const sockaddr_un& address, uint64_t deadline_ns) {
   return true;
 }
 
-struct Cancellation {  // poll and nanosleep are cancellation points; a hook must not unwind here
+struct Cancellation {  // poll, send and the like are cancellation points; a hook must not unwind there
   int before = 0;
   Cancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
   ~Cancellation() { pthread_setcancelstate(before, nullptr); }
@@ -436,6 +436,7 @@ Attachment* enter_slowly(ThreadState& thread) {
 bool still_there(Attachment& link) {
   if (link.gone.load(std::memory_order_acquire) != 0) return false;
   KeepErrno keep;
+  Cancellation off;
   if (owns_descriptor(link)) {
     char byte;
     const ssize_t got = recv(link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -447,7 +448,18 @@ bool still_there(Attachment& link) {
   return false;
 }
 
+void look_after_full_ring(Attachment& link) {
+  static std::atomic<uint64_t> next_look_ns;
+  const uint64_t now = channel::monotonic_ns();
+  uint64_t due = next_look_ns.load(std::memory_order_relaxed);
+  if (now < due) return;
+  if (!next_look_ns.compare_exchange_strong(due, now + 50'000'000, std::memory_order_relaxed)) return;
+  still_there(link);
+}
+
 void ring_doorbell_slowly(Attachment& link) {
+  // A thread cancelled between taking the doorbell and ringing it would leave the daemon asleep.
+  Cancellation off;
   if (!channel::take_doorbell(*link.control)) return;
   KeepErrno keep;
   if (!owns_descriptor(link)) return detach(link);

@@ -71,6 +71,9 @@ inline Attachment* enter(ThreadState& thread) {
 
 // Looks whether lulld is still there; detaches and wakes all held threads if not. False: gone.
 bool still_there(Attachment& link);
+// A record found its ring full: with a daemon that drains, a burst; with a dead one, the only sign
+// an open gate ever gives. Looks, at most every 50 ms.
+void look_after_full_ring(Attachment& link);
 
 void ring_doorbell_slowly(Attachment& link);
 inline void ring_doorbell(Attachment& link) {

@@ -101,6 +101,8 @@ template <typename Call>
                    *thread.slot, thread.ring, thread.cached_tail)) [[likely]] {
       fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket);
       channel::commit_record(*thread.slot);
+    } else {
+      look_after_full_ring(*link);
     }
     ring_doorbell(*link);
   }
@@ -132,14 +134,14 @@ template <typename Call>
   return result;
 }
 
-// A small or blocking copy: counted, never held, no record.
+// A small or blocking copy: counted, never held, no record. It runs beside the kernels, so the gap
+// between the kernels around it stays a gap.
 template <typename Call>
 inline CUresult submit_uncounted_by_gate(Counter counter, uintptr_t stream, Call&& call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   Attachment* link = enter(thread);
   if (link == nullptr || is_capturing(stream)) return forward(thread, call);
-  break_chain(thread);
   const CUresult result = forward(thread, call);
   if (result == CUDA_SUCCESS) count(thread, *link, counter, 1);
   return result;

@@ -343,6 +343,7 @@ void Daemon::reset_engine() {
                        ? engine_->status().policy
                        : (settings_.policy.empty() ? settings_.config.policy : settings_.policy);
   options.max_clients = settings_.config.max_clients;
+  if (clock_.is_simulated()) options.control_latency = clock_.control_latency();
   engine_ = std::make_unique<engine::Engine>(options);
   queue_.clear();
   timer_ = kNever;

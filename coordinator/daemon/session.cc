@@ -134,6 +134,9 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
     }
     case channel::kRecordCancel: {
       if (record.stream >= kMaxStreams) return lie();
+      if (record.kernel < slot_launches_.size() && slot_launches_[record.kernel] != 0) {
+        --slot_launches_[record.kernel];
+      }
       inputs.emplace_back(at,
                           engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence});
       // Nothing will report a refused launch complete; the one before it will be.
