@@ -22,6 +22,7 @@ struct Sample {
   uint64_t id;                  // ascending, from 1; place is id % kSamples
   std::atomic<uint64_t> next;   // id of the thread's next timed unit
   uint64_t waits_for_previous;  // 1: the sample before it still needs this begin event
+  uint64_t launched_ticks;
   uint32_t kernel;
   uint32_t device;
   uint32_t stream;
@@ -129,6 +130,7 @@ Look look_at(ThreadState& thread, Attachment& link, Sample& sample, bool crowded
   record.kernel = sample.kernel;
   record.device = sample.device;
   record.stream = sample.stream;
+  record.sequence = sample.launched_ticks;
   record.tsc = channel::ticks();
   record.value0 = elapsed_ns(sample.begin, sample.end);
   record.value1 = gap;
@@ -211,6 +213,7 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, Sh
         sample.id = id;
         sample.next.store(kNextUnknown, std::memory_order_relaxed);
         sample.waits_for_previous = 0;
+        sample.launched_ticks = channel::ticks();
         sample.kernel = entry.slot.load(std::memory_order_relaxed);
         sample.device = device;
         sample.stream = stream_slot;

@@ -12,8 +12,9 @@
 //
 // Closing always wins: it is one store. A reopening carries a new epoch, so credit that was left
 // over is void: a spent word of another epoch counts as zero spent. Raising `granted` within an
-// epoch extends the grant. A single launch longer than the whole grant goes when nothing of the
-// grant is spent yet, and spends all of it (the policy published the grant knowing its length).
+// epoch extends the grant. The lowest bit of an epoch's grant says more than a nanosecond: odd means
+// that one launch longer than the whole grant may go while nothing of it is spent, and spends all of
+// it (the policy published the grant knowing that nothing is in flight).
 #pragma once
 
 #include <atomic>
@@ -26,6 +27,8 @@ enum class GateState : uint32_t { kOpen = 0, kCredit = 1, kClosed = 2 };
 
 inline constexpr uint64_t kGateNsBits = 40;
 inline constexpr uint64_t kGateNsMax = (uint64_t{1} << kGateNsBits) - 1;
+// In the ns of a credit word: a launch longer than the grant may go while nothing is spent.
+inline constexpr uint64_t kGateLongBit = 1;
 inline constexpr uint64_t kGateEpochMask = (uint64_t{1} << 22) - 1;
 
 constexpr uint64_t pack_gate(GateState state, uint32_t epoch, uint64_t granted_ns) {
@@ -60,7 +63,7 @@ inline bool try_spend(uint64_t gate, uint64_t& spent_word, uint64_t predicted_ns
     const uint64_t granted = gate_ns(gate);
     uint64_t after = before + predicted_ns;
     if (after > granted) {
-      if (before != 0 || granted == 0) return false;
+      if (before != 0 || (granted & kGateLongBit) == 0) return false;
       after = granted;
     }
     const uint64_t next = pack_gate(GateState::kOpen, gate_epoch(gate), after);

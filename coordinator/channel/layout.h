@@ -165,7 +165,7 @@ struct lull_record {
   uint32_t kernel;     // slot in the kernel table
   uint32_t device;     // index in lull_client.device
   uint32_t stream;     // stream slot
-  uint64_t sequence;   // per stream slot, from 1
+  uint64_t sequence;   // per stream slot, from 1; timing: `ticks()` at the measured launch
   uint64_t tsc;        // clock.h `ticks()` at the call
   uint64_t value0;     // timing: duration, ns on the device clock; launch: copy bytes
   uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown

@@ -129,7 +129,8 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
       const bool gap_known = record.value1 <= static_cast<uint64_t>(kLongestKernelNs);
       inputs.emplace_back(
           at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
-                            Duration{gap_known ? static_cast<int64_t>(record.value1) : -1}});
+                            Duration{gap_known ? static_cast<int64_t>(record.value1) : -1},
+                            record.sequence == 0 ? kNever : clock.at_ticks(record.sequence, now)});
       return;
     }
     case channel::kRecordCancel: {

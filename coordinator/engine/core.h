@@ -62,6 +62,8 @@ class Engine::Core {
   void take(const Cancelled& input);
   void take(const Progressed& input);
   void take(const Timed& input);
+  // Whether another client had work on one of this client's devices since then, or has now.
+  bool had_company(const Client& client, Instant since) const;
   void take(const TimerFired&) {}
 
   Client* find(ClientId id);

@@ -45,7 +45,10 @@ struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
 // Everything up to `sequence` on this stream has completed.
 struct Progressed { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
 // A measured duration, and the gap until the client's next unit started where known (else < 0).
-struct Timed { ClientId client; KernelId kernel; Duration duration; Duration gap{-1}; };
+// `launched`: when the measured launch was called; kNever: not known, counts as undisturbed.
+struct Timed {
+  ClientId client; KernelId kernel; Duration duration; Duration gap{-1}; Instant launched = kNever;
+};
 // `now` has reached what the last SetTimer asked for. (step with no inputs means the same.)
 struct TimerFired {};
 

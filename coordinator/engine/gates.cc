@@ -210,8 +210,8 @@ void Engine::Core::publish(Client& client) {
 //   granted = spent + (bound - in flight)      so that  spent + next <= granted
 //                                              means    in flight + next <= bound
 //
-// Of a fresh grant the client may spend all on one launch however long (gate.h), so a fresh one is
-// given only with nothing in flight; and that is how a unit longer than the bound gets through.
+// An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
+// only with nothing in flight, and that is how a unit longer than the bound gets through.
 void Engine::Core::publish_credit(Client& client, Seat& seat) {
   bool long_head = false;
   bool stale = false;
@@ -229,9 +229,12 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
     seat.spent = Duration{};
     seat.epoch_began = now_;
   }
-  Duration room = std::max(Duration{}, seat.bound - seat.in_flight);
-  if (seat.spent.ns == 0 && seat.units > 0) room = Duration{};
-  const Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
+  const Duration room = std::max(Duration{}, seat.bound - seat.in_flight);
+  Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
+  // Once something is spent the bit means nothing and stays as it is: no news for its sake alone.
+  const bool any_length =
+      seat.spent.ns == 0 ? seat.units == 0 : !renew && (seat.granted.ns & 1) != 0;
+  granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
   if (!renew && granted == seat.granted) return;
   seat.gate = Gate::kCredit;
   seat.granted = granted;

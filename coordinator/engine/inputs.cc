@@ -408,6 +408,19 @@ void Engine::Core::take(const Cancelled& input) {
   done(*client, seat, 1, predicted, now_, seat.settled_until);
 }
 
+bool Engine::Core::had_company(const Client& client, Instant since) const {
+  if (since == kNever) return false;
+  for (const auto& [id, other] : clients_) {
+    if (id == client.id) continue;
+    for (const auto& seat : other->seats) {
+      if (client.seat(seat->device) == nullptr) continue;
+      const Instant last = std::max({seat->last_launch, seat->last_progress, seat->last_due});
+      if (seat->units > 0 || (other->launches > 0 && last >= since)) return true;
+    }
+  }
+  return false;
+}
+
 void Engine::Core::take(const Timed& input) {
   Client* client = find(input.client);
   policies::KernelProfile* profile =
@@ -417,7 +430,7 @@ void Engine::Core::take(const Timed& input) {
     return;
   }
   const bool first = profile->count() == 0;
-  client->profile->add(*profile, input.duration, input.gap);
+  client->profile->add(*profile, input.duration, input.gap, had_company(*client, input.launched));
   const Duration mean = profile->mean();
   use_kernel(*client, input.kernel);
   for (ClientId user : client->profile->users) {

@@ -11,10 +11,11 @@ policies::KernelProfile* TaskProfile::kernel(KernelId id) {
   return &kernels_[id];
 }
 
-void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Duration gap) {
+void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Duration gap,
+                      bool disturbed) {
   if (kernel.count() == 0) known_ += 1;
   sum_of_means_ns_ -= kernel.mean().ns;
-  kernel.add(duration, gap);
+  kernel.add(duration, gap, disturbed);
   sum_of_means_ns_ += kernel.mean().ns;
 }
 

@@ -34,7 +34,8 @@ class TaskProfile {
   // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
   policies::KernelProfile* kernel(KernelId id);
   // Takes a measurement of one of this task's kernels.
-  void add(policies::KernelProfile& kernel, Duration duration, Duration gap);
+  void add(policies::KernelProfile& kernel, Duration duration, Duration gap,
+           bool disturbed = false);
   // What to expect of a kernel that was never measured: the mean over the known ones.
   Duration unknown_kernel() const;
   size_t size() const { return kernels_.size(); }

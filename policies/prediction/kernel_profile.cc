@@ -33,15 +33,16 @@ void follow(int64_t& mean_x1024, uint64_t count, int64_t sample) {
 
 }  // namespace
 
-void KernelProfile::add(Duration duration, Duration gap) {
+void KernelProfile::add(Duration duration, Duration gap, bool disturbed) {
   const int64_t ns = std::clamp<int64_t>(duration.ns, 0, kLongestNs);
-  count_ += 1;
-  last_ = Duration{ns};
-  follow(mean_x1024_, count_, ns);
-  if (gap.ns >= 0) {
+  if (gap.ns >= 0 && !(disturbed && gap_count_ >= kTrusted)) {
     gap_count_ += 1;
     follow(gap_mean_x1024_, gap_count_, std::min(gap.ns, kLongestNs));
   }
+  if (disturbed && count_ >= kTrusted && ns >= mean().ns) return;
+  count_ += 1;
+  last_ = Duration{ns};
+  follow(mean_x1024_, count_, ns);
 
   const uint16_t index = bucket_of(ns);
   auto bucket = std::lower_bound(histogram_.begin(), histogram_.end(), index,

@@ -20,8 +20,13 @@ class KernelProfile {
   static constexpr uint32_t kHistogramFull = 4096;
   static constexpr int64_t kLongestNs = int64_t{1} << 40;  // longer samples count as this long
 
-  // `gap` < 0: not known.
-  void add(Duration duration, Duration gap);
+  // Samples that are trusted as they come; from here on disturbed ones are looked at askance.
+  static constexpr uint64_t kTrusted = 8;
+
+  // `gap` < 0: not known. `disturbed`: other work was on the device meanwhile, which makes a kernel
+  // seem longer and its gap anything. Once kTrusted samples are there, such a sample counts only
+  // where it is shorter than the mean, and its gap not at all.
+  void add(Duration duration, Duration gap, bool disturbed = false);
 
   uint64_t count() const { return count_; }
   Duration mean() const { return {mean_x1024_ / 1024}; }

@@ -27,7 +27,7 @@ TEST_CASE("every option is understood") {
   CHECK(options.verbose);
 }
 
-TEST_CASE("--sim without a file means the usual simulated device") {
+TEST_CASE("the option --sim without a file means the usual simulated device") {
   ::unsetenv("SIMGPU_DEVICE");
   const auto options = std::get<Options>(parse({"--sim", "--verbose"}));
   CHECK(options.simulated);

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import sys
 import unittest
 
 import lab
@@ -38,7 +39,8 @@ class Compare(unittest.TestCase):
             self.assertEqual({r["policy"] for r in result["rows"]}, {"alone", "share", "priority", "fikit"})
             for one in result["rows"]:
                 self.assertLessEqual(FIELDS, set(one))
-                self.assertGreater(one["completed"], 0, one)
+                if one["role"] == "high":
+                    self.assertGreater(one["completed"], 0, one)
             print(text)
 
     @unittest.skipUnless(TRACES.is_dir(), "recorded traces are not here")
@@ -57,6 +59,26 @@ class Compare(unittest.TestCase):
                     self.assertLessEqual(row(result, "fikit", "high")["slowdown_p50"], 1.10)
                     if short:
                         self.assertLessEqual(row(result, "priority", "high")["slowdown_p50"], 1.10)
+
+
+class SerialModel(unittest.TestCase):
+    def test_device_shares_agree_with_an_independent_model_of_the_serial_device(self):
+        sys.path.insert(0, str(ROOT / "tests/simulation"))
+        import serial_model
+        for high, low in (("chatty_inference", "dense_inference"), ("chatty_inference", "chatty_inference"),
+                          ("chatty_inference", "training_step"), ("chatty_inference", "batch_long_kernels"),
+                          ("dense_inference", "chatty_inference")):
+            files = [WORKLOADS / f"{name}.json" for name in (high, low)]
+            with self.subTest(high=high, low=low), lab.Lab() as here:
+                result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", 25)
+                print(text)
+                for policy in ("share", "priority", "fikit"):
+                    model = serial_model.compare(*map(serial_model.read_workload, files), policy)
+                    for role in ("high", "low"):
+                        ours, theirs = row(result, policy, role)["device_share"], model[role]["device_share"]
+                        print(f"{high} beside {low}, {policy}, {role}: {ours:.3f}, model {theirs:.3f}")
+                        with self.subTest(policy=policy, role=role):
+                            self.assertAlmostEqual(ours, theirs, delta=0.10)
 
 
 if __name__ == "__main__":

@@ -167,15 +167,14 @@ class Purity(unittest.TestCase):
     def test_no_writable_static_state(self):
         wrong = []
         for archive in self.archives():
-            for line in run("nm", "--quiet", str(archive)).splitlines():
-                parts = line.split()
-                if len(parts) == 3 and parts[1] in "bBdDC" and not parts[2].startswith(
-                        ("_ZTV", "_ZTI", "_ZTS", ".L", "DW.ref")):
-                    name = parts[2]
-                    # Tables of constants that hold pointers are writable until relocated.
-                    if "kPolic" in name or "kRegistry" in name:
-                        continue
-                    wrong.append(f"{archive.name}: {name}")
+            for line in run("objdump", "-t", str(archive)).splitlines():
+                # value, flags, section, size, name; constants that hold pointers are in .data.rel.ro
+                match = re.match(r"^[0-9a-f]+ .{7} (\.data\S*|\.bss\S*|\.tdata\S*|\.tbss\S*)\s+([0-9a-f]+)\s+(.*)$", line)
+                if not match or match.group(1).startswith(".data.rel.ro") or int(match.group(2), 16) == 0:
+                    continue
+                name = match.group(3).split()[-1]
+                if not name.startswith(("_ZTV", "_ZTI", "_ZTS", "DW.ref")):
+                    wrong.append(f"{archive.name}: {name} in {match.group(1)}")
         self.assertFalse(wrong, "\n".join(wrong))
 
     def test_sources_of_policies_and_engine_hold_no_banned_word(self):

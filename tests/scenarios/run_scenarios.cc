@@ -254,7 +254,9 @@ class Player {
     std::string text = "gate " + names_[o.client] + device_of(o.device);
     if (o.gate == Gate::kOpen) return text + " open";
     if (o.gate == Gate::kClosed) return text + " closed";
-    return text + " credit " + show(o.granted.ns) + (o.new_epoch ? " new epoch" : "");
+    // An odd grant: one launch of any length while nothing of it is spent (gate.h).
+    return text + " credit " + show(o.granted.ns & ~int64_t{1}) +
+           ((o.granted.ns & 1) != 0 ? " any length" : "") + (o.new_epoch ? " new epoch" : "");
   }
   std::string say(const Release& o) {
     return "release " + names_[o.client] + " thread " + std::to_string(o.thread.value) + " ticket " +
