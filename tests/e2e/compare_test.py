@@ -70,7 +70,9 @@ class SerialModel(unittest.TestCase):
                           ("dense_inference", "chatty_inference")):
             files = [WORKLOADS / f"{name}.json" for name in (high, low)]
             with self.subTest(high=high, low=low), lab.Lab() as here:
-                result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", 25)
+                result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", 10,
+                                       # Slower than usual: the model's programs and its coordinator react at once.
+                                       "--slow-motion", 50)
                 print(text)
                 for policy in ("share", "priority", "fikit"):
                     model = serial_model.compare(*map(serial_model.read_workload, files), policy)

@@ -9,7 +9,7 @@ the low one too, or greedily (without host pauses). Three rules for the low task
   priority  whenever no kernel of the high task is outstanding, with at most `in_flight_us` in flight
             (a longer one alone)
   fikit     only if its mean length fits what is left of the mean pause after the high task's last
-            kernel, behind what was let go before it
+            kernel, behind what was let go before it, and more than `epsilon_us` is left
 
 What the coordinator sees and decides reaches the other side `control_latency_us` later; completions it
 only sees by polling, `poll_us` later still. Lengths and pauses (from a kernel's end to the next
@@ -237,8 +237,9 @@ class PriorityGate(CoordinatorGate):
 
 
 class FikitGate(CoordinatorGate):
-    def __init__(self, high, latency, poll, means):
+    def __init__(self, high, latency, poll, means, epsilon):
         super().__init__(high, latency, poll, means)
+        self.epsilon = epsilon  # what is left of a pause and not worth filling
         self.gap = None      # [begin, end, free]
         self.visible = None  # the low head the coordinator knows of
         self.told = None     # ... and the one it has been told of
@@ -279,7 +280,8 @@ class FikitGate(CoordinatorGate):
         if self.visible is None or self.gap is None:
             return
         start = max(at, self.gap[2])
-        if self.length(self.visible) <= self.gap[1] - start:
+        left = self.gap[1] - start
+        if left > self.epsilon and self.length(self.visible) <= left:
             self.gap[2] = start + self.length(self.visible)
             self.released = self.visible
             self.visible = None
@@ -374,7 +376,7 @@ def mean_jct(program):
 
 
 def compare(high, low, policy, iterations=20, low_greedy=True, latency_ns=10_000, poll_ns=5_000,
-            in_flight_ns=50_000):
+            in_flight_ns=50_000, epsilon_ns=10_000):
     alone = Program(high)
     _, alone_device = run([alone], OpenGate(), iterations)
     low_alone = Program(low)
@@ -388,7 +390,7 @@ def compare(high, low, policy, iterations=20, low_greedy=True, latency_ns=10_000
     elif policy == "priority":
         gate = PriorityGate(first, latency_ns, poll_ns, means, in_flight_ns)
     elif policy == "fikit":
-        gate = FikitGate(first, latency_ns, poll_ns, means)
+        gate = FikitGate(first, latency_ns, poll_ns, means, epsilon_ns)
     else:
         raise ValueError(f"policy {policy}: share, priority or fikit")
     elapsed, _ = run([first, second], gate, iterations)
@@ -412,6 +414,7 @@ def main():
     parser.add_argument("--control-latency-us", type=float, default=10)
     parser.add_argument("--poll-us", type=float, default=5)
     parser.add_argument("--in-flight-us", type=float, default=50)
+    parser.add_argument("--epsilon-us", type=float, default=10)
     arguments = parser.parse_args()
     try:
         high, low = read_workload(arguments.high), read_workload(arguments.low)
@@ -421,7 +424,7 @@ def main():
     policies = ["share", "priority", "fikit"] if arguments.policy == "all" else [arguments.policy]
     rows = [compare(high, low, policy, arguments.iterations, arguments.low_greedy,
                     int(arguments.control_latency_us * 1000), int(arguments.poll_us * 1000),
-                    int(arguments.in_flight_us * 1000))
+                    int(arguments.in_flight_us * 1000), int(arguments.epsilon_us * 1000))
             for policy in policies]
     json.dump({"model": "serial", "high": high["name"], "low": low["name"],
                "low_greedy": arguments.low_greedy, "iterations": arguments.iterations, "rows": rows},
