@@ -373,7 +373,7 @@ void remember_device(uint32_t device, SeenSequences& seen) {
 
 void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen) {
   if (seen.count == 0) return;
-  const bool records = channel::wants_launch_records(*link.control);
+  const bool records = channel::record_mode(*link.control) != channel::kRecordNothing;
   for (uint32_t n = 0; n < seen.count; ++n) {
     const uint32_t slot = seen.of[n].slot;
     const bool news = channel::raise_completed(link.region, slot, seen.of[n].sequence);

@@ -26,9 +26,10 @@ bool prepare_markers(ThreadState& thread, Attachment& link) {
 }
 
 void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
-                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket) {
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
+                        bool timed) {
   channel::lull_record record;
-  fill_launch(record, kernel, stream, sequence, bytes, flags, ticket);
+  fill_launch(record, kernel, stream, sequence, bytes, flags, ticket, timed);
   push_shared(thread, link, record);
 }
 

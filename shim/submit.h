@@ -51,13 +51,14 @@ void cancel_launch(ThreadState& thread, Attachment& link, uint32_t kernel, Strea
 void markers_context_gone(CUcontext context);
 
 inline void fill_launch(channel::lull_record& record, uint32_t kernel, StreamRef stream,
-                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket) {
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
+                        bool timed) {
   record.kind = channel::kRecordLaunch;
   record.kernel = kernel;
   record.device = stream.device;
   record.stream = stream.slot;
   record.sequence = sequence;
-  record.tsc = channel::ticks();
+  record.tsc = timed ? channel::ticks() : 0;
   record.value0 = bytes;
   record.value1 = 0;
   record.flags = flags;
@@ -65,7 +66,8 @@ inline void fill_launch(channel::lull_record& record, uint32_t kernel, StreamRef
   record.reserved = 0;
 }
 void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
-                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket);
+                        uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
+                        bool timed);
 
 template <typename Call>
 [[gnu::always_inline]] inline CUresult forward(ThreadState& thread, Call&& call) {
@@ -92,14 +94,16 @@ template <typename Call>
 
   const bool marked = marks(thread, *link, unit, stream);
   const uint64_t sequence = next_sequence(stream);
-  const bool recorded = channel::wants_launch_records(*link->control);
+  const uint32_t mode = channel::record_mode(*link->control);
+  const bool recorded = mode != channel::kRecordNothing;
   if (recorded) [[likely]] {
+    const bool timed = mode == channel::kRecordTimed;
     const uint32_t flags = marked ? channel::kFlagMarker : 0;
     if (thread.shares_slot) [[unlikely]] {
-      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket);
+      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket, timed);
     } else if (channel::lull_record* record = channel::begin_record(
                    *thread.slot, thread.ring, thread.cached_tail)) [[likely]] {
-      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket);
+      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, timed);
       channel::commit_record(*thread.slot);
     } else {
       look_after_full_ring(*link);

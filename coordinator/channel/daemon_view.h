@@ -68,7 +68,7 @@ inline void write_birth(const Region& region, uint32_t client_id, uint32_t timin
     control.memory_allowance[device] = memory_allowance;
     control.progress_mode[device] = kProgressNone;
   }
-  control.wants_launch_records = 1;
+  control.wants_launch_records = kRecordUntimed;
   control.timing_period = timing_period;
   control.priority = priority;
 }
@@ -205,6 +205,9 @@ inline void publish_allowance(const Region& region, uint32_t index, uint64_t byt
 }
 inline void publish_progress_mode(const Region& region, uint32_t index, lull_progress_mode mode) {
   atomic32(region.control()->progress_mode[index]).store(mode, std::memory_order_relaxed);
+}
+inline void publish_record_mode(const Region& region, lull_record_mode mode) {
+  atomic32(region.control()->wants_launch_records).store(mode, std::memory_order_relaxed);
 }
 inline void publish_priority(const Region& region, uint32_t level) {
   atomic32(region.control()->priority).store(level, std::memory_order_relaxed);

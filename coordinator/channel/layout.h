@@ -56,6 +56,14 @@ enum lull_progress_mode : uint32_t {
   kProgressEvery = 1,   // the device writes the sequence number after every launch
 };
 
+// What the daemon wants of each launch. Reading the clock is a third of an open gate's cost, so the
+// time is asked for only while decisions hang on it.
+enum lull_record_mode : uint32_t {
+  kRecordNothing = 0,   // launches are counted only
+  kRecordUntimed = 1,   // a record with tsc 0: as of when it is drained
+  kRecordTimed = 2,
+};
+
 // Written by the daemon only.
 struct lull_control {
   uint64_t gate[kMaxDevices];              // gate.h draws the word
@@ -64,7 +72,7 @@ struct lull_control {
   uint32_t wake_sequence;                  // futex; bumped after any change a held thread waits for
   uint32_t daemon_sleeping;                // 1: ring the doorbell (CAS 1 -> 0 by the shim, the one
                                            // word with two writers) after a record
-  uint32_t wants_launch_records;           // 0: launches are only counted; 1: also recorded
+  uint32_t wants_launch_records;           // lull_record_mode
   uint32_t timing_period;                  // 0: no kernel timing; N: time about one in N launches
                                            // of a kernel once it is warmed up
   uint32_t priority;                       // the level granted, 0 highest .. 9
@@ -166,7 +174,7 @@ struct lull_record {
   uint32_t device;     // index in lull_client.device
   uint32_t stream;     // stream slot
   uint64_t sequence;   // per stream slot, from 1; timing: `ticks()` at the measured launch
-  uint64_t tsc;        // clock.h `ticks()` at the call
+  uint64_t tsc;        // ticks.h `ticks()` at the call; 0: not taken
   uint64_t value0;     // timing: duration, ns on the device clock; launch: copy bytes
   uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown
   uint32_t flags;

@@ -292,6 +292,7 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
 
 void Daemon::settle_activity(Session& session, bool eventful, uint64_t monotonic_ns) {
   const bool close = is_close(session);
+  session.set_record_mode(close ? channel::kRecordTimed : channel::kRecordUntimed);
   if (eventful) {
     session.last_event_ns = monotonic_ns;
     const uint32_t filled = session.ring_high_water();

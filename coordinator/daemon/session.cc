@@ -112,7 +112,7 @@ bool Session::drain(const Clock& clock, Instant now, DeviceTable& devices, bool 
 
 void Session::take(const lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
                    std::vector<StampedInput>& inputs) {
-  const Instant at = clock.at_ticks(record.tsc, now);
+  const Instant at = record.tsc == 0 ? now : clock.at_ticks(record.tsc, now);
   switch (record.kind) {
     case channel::kRecordLaunch:
       return take_launch(record, thread, at, inputs);
@@ -350,6 +350,12 @@ void Session::set_allowance(uint32_t index, uint64_t bytes) {
   if (channel::memory_allowance(region_, index) == bytes) return;
   channel::publish_allowance(region_, index, bytes);
   wake_threads();
+}
+
+void Session::set_record_mode(channel::lull_record_mode mode) {
+  if (mode == record_mode_) return;
+  record_mode_ = mode;
+  channel::publish_record_mode(region_, mode);
 }
 
 void Session::set_timing_period(uint32_t period) {

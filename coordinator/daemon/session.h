@@ -95,6 +95,7 @@ class Session {
   // Opens every gate: the daemon lets go of this client.
   void open_all();
   void set_allowance(uint32_t index, uint64_t bytes);
+  void set_record_mode(channel::lull_record_mode mode);
   void set_timing_period(uint32_t period);
 
   // ---- for the ledger and for status ----
@@ -172,6 +173,7 @@ class Session {
   uint32_t ring_high_water_ = 0;
   std::array<Thread, channel::kMaxThreads> threads_{};
   std::array<Stream, channel::kMaxStreams> streams_{};
+  channel::lull_record_mode record_mode_ = channel::kRecordUntimed;
   std::bitset<channel::kMaxStreams> streams_in_flight_;
   std::vector<KernelId> kernel_ids_;  // by slot
   std::vector<uint64_t> slot_launches_;

@@ -64,7 +64,7 @@ TEST_CASE("a client is welcomed with a sealed region of its own") {
   CHECK(header.version == channel::kVersion);
   CHECK(header.client_id == client.welcome().client_id);
   CHECK(client.region().control()->timing_period == 64);
-  CHECK(client.region().control()->wants_launch_records == 1);
+  CHECK(client.region().control()->wants_launch_records == channel::kRecordUntimed);
   CHECK(client.region().control()->memory_allowance[0] == UINT64_MAX);
   CHECK(client.state() == GateState::kOpen);
 

@@ -145,7 +145,8 @@ int main(int argc, char** argv) {
   const Case cases[] = {
       {"bare_call", 1, false, std::nullopt},        {"shim_no_coordinator", 1, true, std::nullopt},
       {"gate_open_no_record", 1, true, Mode::kOpenNoRecords},
-      {"gate_open", 1, true, Mode::kOpen},          {"gate_credit", 1, true, Mode::kCredit},
+      {"gate_open", 1, true, Mode::kOpen},          {"gate_open_timed", 1, true, Mode::kOpenTimed},
+      {"gate_credit", 1, true, Mode::kCredit},
       {"gate_open_marker", 1, true, Mode::kOpenMarkers},
       {"gate_open_2_threads", 2, true, Mode::kOpen}, {"gate_credit_2_threads", 2, true, Mode::kCredit},
   };

@@ -12,7 +12,7 @@
 
 namespace lull::bench {
 
-enum class Mode { kOpen, kOpenNoRecords, kCredit, kOpenMarkers };
+enum class Mode { kOpen, kOpenNoRecords, kOpenTimed, kCredit, kOpenMarkers };
 
 class StandInCoordinator {
  public:
