@@ -1,5 +1,6 @@
 // What scenario files cannot tell: policies that break the rules, bounds, bad options. The rest of
 // the engine's behaviour stands in tests/scenarios.
+#include "coordinator/channel/gate.h"
 #include "coordinator/engine/engine.h"
 
 #include <catch2/catch.hpp>
@@ -197,4 +198,17 @@ TEST_CASE("A client beyond every bound of its own leaves the engine whole") {
   CHECK(status.dropped_inputs > 0);
   step(engine, 1, {ClientDetached{ClientId{1}}});
   CHECK(engine.status().clients.empty());
+}
+
+TEST_CASE("A grant without the long bit lets nothing through that does not fit") {
+  using namespace lull::channel;
+  uint64_t spent = 0;
+  const uint64_t even = pack_gate(GateState::kCredit, 3, 1000);
+  CHECK_FALSE(try_spend(even, spent, 1001));
+  CHECK(try_spend(even, spent, 600));
+  CHECK_FALSE(try_spend(even, spent, 600));
+  const uint64_t odd = pack_gate(GateState::kCredit, 4, 1001);
+  CHECK(try_spend(odd, spent, 5000));  // the spent word of epoch 3 counts as nothing
+  CHECK_FALSE(try_spend(odd, spent, 1));
+  CHECK_FALSE(try_spend(pack_gate(GateState::kCredit, 5, 0), spent, 1));
 }

@@ -56,3 +56,17 @@ TEST_CASE("Absurd samples are bounded") {
   CHECK(profile.quantile(1000).ns >= KernelProfile::kLongestNs);
   CHECK(profile.mean_gap().ns == KernelProfile::kLongestNs);
 }
+
+TEST_CASE("What was measured in company does not lengthen a kernel or change its gap") {
+  KernelProfile profile;
+  for (uint64_t i = 0; i < KernelProfile::kTrusted; ++i) profile.add(Duration{10'000}, Duration{50'000});
+  for (int i = 0; i < 100; ++i) profile.add(Duration{90'000}, Duration{1'000}, /*disturbed=*/true);
+  CHECK(profile.mean().ns == 10'000);
+  CHECK(profile.mean_gap().ns == 50'000);
+  profile.add(Duration{2'000}, Duration{1'000}, /*disturbed=*/true);
+  CHECK(profile.mean().ns < 10'000);  // nothing makes a kernel seem shorter than it is
+  CHECK(profile.mean_gap().ns == 50'000);
+  KernelProfile always_in_company;
+  always_in_company.add(Duration{30'000}, Duration{5'000}, /*disturbed=*/true);
+  CHECK(always_in_company.mean().ns == 30'000);
+}
