@@ -158,12 +158,6 @@ bool connect_by(int fd, const sockaddr_un& address, uint64_t deadline_ns) {
   return true;
 }
 
-struct Cancellation {  // poll, send and the like are cancellation points; a hook must not unwind there
-  int before = 0;
-  Cancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
-  ~Cancellation() { pthread_setcancelstate(before, nullptr); }
-};
-
 // Hello out, welcome and region in. Null: the reason has been said.
 Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   channel::lull_hello hello{};

@@ -53,11 +53,20 @@ CUresult call_no_driver() { return CUDA_ERROR_NO_DEVICE; }
 
 void** table() { return reinterpret_cast<void**>(&driver_calls); }
 
-// Under resolve_lock.
-void fill(void* handle) {
+// No lock of ours: dlsym takes the loader's, and a library's constructor that looks a driver call up
+// holds that while it waits for us.
+void look_up(void* handle, void* (&found)[kCalls]) {
   const DlsymFunction lookup = lull_real_dlsym();
   for (uint32_t call = 0; call < kCalls; ++call) {
-    void* address = handle != nullptr ? lookup(handle, kNames[call]) : nullptr;
+    found[call] = handle != nullptr ? lookup(handle, kNames[call]) : nullptr;
+  }
+}
+
+// Under resolve_lock; calls nothing of the loader.
+void fill(void* handle, void* const (&found)[kCalls]) {
+  if (driver_resolved.load(std::memory_order_relaxed)) return;
+  for (uint32_t call = 0; call < kCalls; ++call) {
+    void* address = found[call];
     if (address != nullptr && call < kHookRows) {
       uint32_t slot = address_slot(address);
       while (by_address[slot].row_plus_one != 0 && by_address[slot].address != address) {
@@ -102,11 +111,13 @@ bool driver_is_loaded() {
 
 void resolve_driver() {
   KeepErrno keep;
-  Locked locked(resolve_lock);
-  if (driver_resolved.load(std::memory_order_relaxed)) return;
+  if (driver_resolved.load(std::memory_order_acquire)) return;
   void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) handle = dlopen("libcuda.so.1", RTLD_LAZY);
-  fill(handle);
+  void* found[kCalls];
+  look_up(handle, found);
+  Locked locked(resolve_lock);
+  fill(handle, found);
 }
 
 bool resolve_driver_of(const void* symbol) {
@@ -119,14 +130,14 @@ bool resolve_driver_of(const void* symbol) {
   const DlsymFunction lookup = lull_real_dlsym();
   const bool whole = lookup(handle, "cuInit") != nullptr &&
                      lookup(handle, "cuLaunchKernel") != nullptr;
-  Locked locked(resolve_lock);
-  if (!driver_resolved.load(std::memory_order_relaxed)) {
-    if (!whole) {
-      dlclose(handle);
-      return false;
-    }
-    fill(handle);
+  if (!whole) {
+    dlclose(handle);
+    return driver_resolved.load(std::memory_order_acquire);
   }
+  void* found[kCalls];
+  look_up(handle, found);
+  Locked locked(resolve_lock);
+  fill(handle, found);
   return true;
 }
 

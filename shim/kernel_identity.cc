@@ -236,7 +236,8 @@ size_t elf_bytes(const unsigned char* image) {
   for (uint32_t n = 0; n < header.e_shnum && header.e_shentsize >= sizeof(Elf64_Shdr); ++n) {
     Elf64_Shdr section;
     memcpy(&section, image + header.e_shoff + size_t{n} * header.e_shentsize, sizeof section);
-    if (section.sh_type == SHT_NOBITS) continue;
+    // Sections of the processor's own types may have no bytes in the file either.
+    if (section.sh_type == SHT_NOBITS || section.sh_type >= SHT_LOPROC) continue;
     if (section.sh_offset + section.sh_size > end) end = section.sh_offset + section.sh_size;
   }
   return end;
@@ -304,6 +305,7 @@ void image_shared(const void* from_module, const void* to_module) {
 }
 
 void image_unloaded(const void* module) {
+  if (module == nullptr) return;  // refused by the driver; graphs and copies have no module either
   Locked locked(identity_lock);
   if (Module* entry = find_in(modules, module)) entry->handle = kHole;
   for (Function& function : functions) {
@@ -377,7 +379,11 @@ ShapeEntry& learn_shape(const void* handle, Shape shape) {
       function = added;
     }
   }
-  if (function == nullptr && handle != nullptr) {
+  // Graphs and copies have handles that are no functions; they are not asked about even when the
+  // table was too full to keep them.
+  const bool is_function =
+      !builtin && (shape.grid[0] | shape.block[0]) != 0;
+  if (function == nullptr && is_function) {
     // A handle that came by a way without a hook: the driver knows its name.
     identity_lock.unlock();
     const char* name = nullptr;

@@ -55,6 +55,7 @@ class Relaxed {
   Relaxed(const Relaxed&) = delete;
 
  private:
+  Cancellation off_;  // nothing unwinds while timer_lock is held
   OwnCall own_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
@@ -207,8 +208,7 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, Sh
         context != nullptr) {
       const CUevent begin = take_event(context);
       const CUevent end = take_event(context);
-      if (begin != nullptr && end != nullptr &&
-          driver().cuEventRecord(begin, stream_of(stream)) == CUDA_SUCCESS) {
+      if (begin != nullptr && end != nullptr) {
         id = last_id = free;
         sample.id = id;
         sample.next.store(kNextUnknown, std::memory_order_relaxed);
@@ -229,6 +229,21 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, Sh
     }
   }
   timer_lock.unlock();
+  // Without the lock: a full stream makes the driver wait, perhaps for another of our threads.
+  if (id != 0) {
+    Sample& sample = sample_of(id);
+    bool recorded;
+    {
+      OwnCall own(thread);
+      recorded = driver().cuEventRecord(sample.begin, stream_of(stream)) == CUDA_SUCCESS;
+    }
+    if (!recorded) {
+      Locked locked(timer_lock);
+      OwnCall own(thread);
+      if (sample.id == id) drop(sample, /*events_live=*/true);
+      id = 0;
+    }
+  }
   if (id != 0) entry.samples.store(had + 1, std::memory_order_relaxed);
   return id;
 }
@@ -276,11 +291,13 @@ void leave_timing(ThreadState& thread) { break_chain(thread); }
 void timing_context_gone(CUcontext context) {
   if (context == nullptr) return;
   Locked locked(timer_lock);
+  OwnCall own(thread_state);
   for (Sample& sample : samples) {
     if (sample.id != 0 && sample.context == context) drop(sample, /*events_live=*/false);
   }
   for (uint32_t n = 0; n < pooled;) {
     if (pool[n].context == context) {
+      driver().cuEventDestroy_v2(pool[n].event);
       pool[n] = pool[--pooled];
     } else {
       ++n;

@@ -35,6 +35,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
   uint32_t ticket = 0;
   bool told = false;
   const uint64_t since_ns = channel::monotonic_ns();
+  uint64_t looked_ns = since_ns;
   bool counted_elsewhere = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
@@ -73,11 +74,13 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
       }
       channel::fence_before_doorbell();
       ring_doorbell(link);
-      continue;
+      if (told) continue;  // else: sleep a slice, then try again
     }
-    const uint64_t slice_started = channel::monotonic_ns();
     futex_wait(&link.control->wake_sequence, wake, kSliceNs, /*private_futex=*/false);
-    if (channel::monotonic_ns() - slice_started >= kSliceNs - 1'000'000) {
+    // By the clock, not by whole slices: signals may cut every one of them short.
+    const uint64_t now_ns = channel::monotonic_ns();
+    if (now_ns - looked_ns >= kSliceNs - 1'000'000) {
+      looked_ns = now_ns;
       if (!still_there(link)) {
         counted_elsewhere = true;
         break;

@@ -267,15 +267,8 @@ void stream_created(CUstream stream, bool blocking) {
 void stream_destroyed(CUstream stream) {
   const auto handle = reinterpret_cast<uintptr_t>(stream);
   if (handle <= kPerThreadHandle) return;
-  if (open_captures.load(std::memory_order_relaxed) > 0) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    OwnCall own(thread_state);
-    // Destroying the stream that began a capture ends the capture.
-    if (driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-        status != CU_STREAM_CAPTURE_STATUS_NONE) {
-      open_captures.fetch_sub(1, std::memory_order_relaxed);
-    }
-  }
+  // A capture that ends because its stream is destroyed stays counted: whether this stream began
+  // one or only joined it is not known here, and a count too high merely asks more often.
   Locked locked(streams_lock);
   drop_from_table(handle);
   if (CreatedStream* known = find_created(handle)) {

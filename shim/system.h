@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -82,5 +83,14 @@ inline bool environment_set(const char* name) {
   const char* value = environment(name);
   return value != nullptr && value[0] == '1' && value[1] == '\0';
 }
+
+// While it lives the thread is not cancelled: poll, send and what a driver does are cancellation
+// points, and nothing of ours may be unwound with a lock or a doorbell in its hands.
+struct Cancellation {
+  int before = 0;
+  Cancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
+  ~Cancellation() { pthread_setcancelstate(before, nullptr); }
+  Cancellation(const Cancellation&) = delete;
+};
 
 }  // namespace lull::shim

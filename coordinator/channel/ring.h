@@ -44,6 +44,7 @@ inline uint64_t drain_records(lull_thread& thread, const lull_record* ring, uint
   }
   for (uint32_t n = 0; tail != head && n < limit; ++n, ++tail) {
     const lull_record copy = ring[tail % kRingRecords];
+    asm volatile("" ::: "memory");  // the copy is what is checked and used, never read again
     use(copy);
   }
   // Release: pairs with the acquire of tail in `push_record`.

@@ -1,10 +1,14 @@
 #include "coordinator/daemon/control.h"
 
+#include <stdexcept>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 namespace lull::daemon {
 namespace {
+
+constexpr int kDeepestRequest = 8;
 
 using nlohmann::json;
 
@@ -111,11 +115,16 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
 std::string answer(std::string_view request, const Peer& peer, ControlTarget& target) {
   json reply;
   try {
-    const json parsed = json::parse(request);
+    const json parsed = json::parse(request, [](int depth, json::parse_event_t, const json&) {
+      if (depth > kDeepestRequest) throw std::length_error("nested too deeply");
+      return true;
+    });
     reply = parsed.is_object() ? answer_json(parsed, peer, target)
                                : failure("unknown request: a JSON object is expected");
   } catch (const json::parse_error&) {
     reply = failure("unknown request: it is not JSON: send one object such as {\"op\":\"status\"}");
+  } catch (const std::length_error& error) {
+    reply = failure(fmt::format("unknown request: {}: send one flat object", error.what()));
   } catch (const std::exception& error) {
     reply = failure(fmt::format("request failed: {}: report this", error.what()));
   }

@@ -382,6 +382,9 @@ void Daemon::step_engine() {
   }
   // A device with a second user is looked at closely from now on.
   if (device_joined) {
+    for (const auto& [id, session] : sessions_) {
+      if (!session->gone && session->has_tracked_work()) wake(*session);
+    }
     for (Session* session : awake_) session->next_poll_ns = 0;
   }
 }

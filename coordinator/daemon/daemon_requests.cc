@@ -76,9 +76,10 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
       if (!session->gone && is_named(*session)) named.push_back(session.get());
     }
   };
-  collect([&](const Session& s) { return s.who().task == task; });
+  // Numbers first: a task may call itself by another's process id.
   collect([&](const Session& s) { return fmt::format("{}", s.who().peer.pid) == task; });
   collect([&](const Session& s) { return fmt::format("{}", s.id().value) == task; });
+  collect([&](const Session& s) { return s.who().task == task; });
   if (named.empty()) {
     return std::unexpected(
         fmt::format("cannot change a priority: no client is called \"{}\": see "

@@ -21,6 +21,7 @@ constexpr int64_t kLongestKernelNs = 3'600'000'000'000;
 // A held launch that its thread no longer shows and that no record explains (its ring was full) is
 // taken for launched after this long.
 constexpr Duration kVanishedAfter{5'000'000};
+constexpr Duration kToldAgainAfter{40'000'000};
 constexpr size_t kNameShown = 512;
 
 }  // namespace
@@ -45,10 +46,7 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
     const auto entry = channel::read_device(region_, index);
     if (!entry) continue;
     const auto id = devices.add_user(*entry, who_.id);
-    if (!id) {
-      lie(kMaxLies);
-      return;
-    }
+    if (!id) continue;  // the node's table is full: on this device the client runs unscheduled
     // The program may know one GPU by two numbers: one seat, the same gate.
     const auto twin = std::find_if(devices_.begin(), devices_.end(),
                                    [&](const Device& d) { return d.id == *id; });
@@ -112,7 +110,9 @@ bool Session::drain(const Clock& clock, Instant now, DeviceTable& devices, bool 
 
 void Session::take(const lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
                    std::vector<StampedInput>& inputs) {
-  const Instant at = record.tsc == 0 ? now : clock.at_ticks(record.tsc, now);
+  Instant& last = last_at_[thread.value];
+  const Instant at = last =
+      std::max(last, record.tsc == 0 ? now : clock.at_ticks(record.tsc, now));
   switch (record.kind) {
     case channel::kRecordLaunch:
       return take_launch(record, thread, at, inputs);
@@ -161,10 +161,11 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
 void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant at,
                           std::vector<StampedInput>& inputs) {
   const auto kernel = kernel_of(record.kernel);
-  if (!kernel || record.device >= kMaxDevices || !devices_[record.device].id ||
-      record.stream >= kMaxStreams || record.sequence == 0) {
+  if (!kernel || record.device >= device_count_ || record.stream >= kMaxStreams ||
+      record.sequence == 0) {
     return lie();
   }
+  if (!devices_[record.device].id) return;  // beyond the node's table
   if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
   Stream& stream = streams_[record.stream];
   const bool tracked =
@@ -204,7 +205,7 @@ void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Inst
     return lie();
   }
   if (mine.held_ticket == 0) ++held_threads_;
-  mine = {.held_ticket = held.ticket, .held = held};
+  mine = {.held_ticket = held.ticket, .held = held, .told = at};
   inputs.emplace_back(at, engine::Held{.client = who_.id,
                                        .device = *devices_[held.device].id,
                                        .thread = thread,
@@ -223,11 +224,19 @@ void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
   const uint32_t shown = channel::held_ticket(slot);
   if (shown == mine.held_ticket) {
     mine.vanished = Instant{-1};
+    // Said again while it waits: the engine may have given the head up, and ignores what it knows.
+    if (shown != 0 && now - mine.told > kToldAgainAfter) {
+      const channel::HeldLaunch held = mine.held;
+      forget_held(thread);
+      take_held(held, thread, now, inputs);
+    }
     return;
   }
   if (shown != 0) {
     const channel::HeldLaunch held = channel::read_held(slot);
-    if (held.ticket != 0) take_held(held, thread, clock.at_ticks(held.since_ticks, now), inputs);
+    Instant& last = last_at_[thread.value];
+    last = std::max(last, clock.at_ticks(held.since_ticks, now));
+    if (held.ticket != 0) take_held(held, thread, last, inputs);
     return;
   }
   if (mine.vanished.ns < 0) {

@@ -133,6 +133,7 @@ class Session {
     uint32_t held_ticket = 0;  // the engine has been told of
     channel::HeldLaunch held;
     Instant vanished{-1};  // since when the thread no longer shows it
+    Instant told{0};       // the engine was last told of it
   };
   struct Stream {
     uint64_t launched = 0;   // last sequence number recorded
@@ -173,6 +174,9 @@ class Session {
   uint32_t ring_high_water_ = 0;
   std::array<Thread, channel::kMaxThreads> threads_{};
   std::array<Stream, channel::kMaxStreams> streams_{};
+  // The last stamp of each ring: stamps of one thread never go back, though some of its records carry
+  // a time and some do not.
+  std::array<Instant, channel::kMaxThreads> last_at_{};
   channel::lull_record_mode record_mode_ = channel::kRecordUntimed;
   std::bitset<channel::kMaxStreams> streams_in_flight_;
   std::vector<KernelId> kernel_ids_;  // by slot

@@ -17,6 +17,9 @@ namespace lull::engine {
 inline constexpr size_t kMaxStreams = 64;
 inline constexpr size_t kMaxHeads = 64;          // waiting threads of a client
 inline constexpr size_t kMaxSeats = 16;          // devices of a client
+// Of a client on a device; no driver queues so many. With the longest kernel there is, their sum
+// still fits.
+inline constexpr uint32_t kMaxUnits = 1U << 17;
 inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
 
 // One launch in flight; several, where a stream has more than it can hold.

@@ -224,7 +224,8 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
   }
   const bool nearly_full = seat.spent.ns > policies::kMaxCreditBound.ns / 2;
   const bool renew = seat.gate != Gate::kCredit ||
-                     (seat.units == 0 && seat.spent.ns > 0 && (long_head || stale || nearly_full));
+                     (seat.units == 0 &&
+                      (stale || (seat.spent.ns > 0 && (long_head || nearly_full))));
   if (renew) {
     seat.spent = Duration{};
     seat.epoch_began = now_;
@@ -264,7 +265,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     if (choice_.max_hold.ns > 0 && holds_by_prediction()) {
       next = std::min(next, std::max(head.since, client.last_floor) + choice_.max_hold);
     }
-    if (seat.gate == Gate::kCredit && seat.units == 0 && seat.spent.ns > 0) {
+    if (seat.gate == Gate::kCredit && seat.units == 0) {
       next = std::min(next, std::max(head.since, seat.granted_at) + kStaleCredit);
     }
   }

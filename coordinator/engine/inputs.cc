@@ -215,6 +215,10 @@ void Engine::Core::take(const Launched& input) {
     return;
   }
   retire_due(*client);
+  if (seat->units >= kMaxUnits) {
+    dropped_ += 1;
+    return;
+  }
   const bool tracked = input.tracked && input.stream.value < kMaxStreams;
   const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
   const KernelUse& use = use_kernel(*client, input.kernel);
@@ -287,10 +291,7 @@ void Engine::Core::take(const Held& input) {
   }
   auto at = head_at(*client, input.thread);
   if (at != client->heads.end() && at->thread == input.thread) {
-    if (at->ticket == input.ticket) {
-      dropped_ += 1;
-      return;
-    }
+    if (at->ticket == input.ticket) return;  // said again
     const size_t index = static_cast<size_t>(at - client->heads.begin());
     drop_head(*client, index, /*tell_policy=*/true);
     at = client->heads.begin() + static_cast<ptrdiff_t>(index);
@@ -410,12 +411,13 @@ void Engine::Core::take(const Cancelled& input) {
 
 bool Engine::Core::had_company(const Client& client, Instant since) const {
   if (since == kNever) return false;
-  for (const auto& [id, other] : clients_) {
-    if (id == client.id) continue;
-    for (const auto& seat : other->seats) {
-      if (client.seat(seat->device) == nullptr) continue;
-      const Instant last = std::max({seat->last_launch, seat->last_progress, seat->last_due});
-      if (seat->units > 0 || (other->launches > 0 && last >= since)) return true;
+  for (const auto& mine : client.seats) {
+    for (ClientId member : device_of(*mine).members) {
+      if (member == client.id) continue;
+      const Client& other = *find(member);
+      const Seat& seat = *other.seat(mine->device);
+      const Instant last = std::max({seat.last_launch, seat.last_progress, seat.last_due});
+      if (seat.units > 0 || (other.launches > 0 && last >= since)) return true;
     }
   }
   return false;

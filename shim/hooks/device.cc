@@ -41,7 +41,12 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   const CUcontext context = primary_of(device);
-  if (always) context_dies(context);
+  // Before it can die: events of ours in it die with it.
+  if (always) {
+    context_dies(context);
+  } else {
+    timing_context_gone(context);
+  }
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS || context == nullptr) return result;
   unsigned flags = 0;

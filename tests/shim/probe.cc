@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,8 @@ CUstream stream_;
 CUgraphExec graph_exec_;
 
 CUfunction function(const char* name) {
+  static std::mutex lock;
+  const std::lock_guard locked(lock);
   static std::vector<std::pair<std::string, CUfunction>> known;
   for (auto& [key, value] : known) {
     if (key == name) return value;
