@@ -160,6 +160,14 @@ TEST_CASE("devices beyond what a node can have are left out, and nobody is throw
   CHECK(witness.is_connected());
 }
 
+TEST_CASE("a request nested without end is refused") {
+  Node node;
+  const std::string deep(20000, '[');
+  const json reply = ask(*node.daemon, node.socket, "{\"op\":" + deep + std::string(20000, ']') + "}");
+  CHECK(reply["ok"] == false);
+  CHECK(std::string(reply["error"]).find("nested") != std::string::npos);
+}
+
 TEST_CASE("random regions never harm the daemon") {
   const unsigned seed = std::random_device{}();
   INFO("seed " << seed);
