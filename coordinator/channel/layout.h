@@ -165,7 +165,6 @@ enum lull_record_kind : uint32_t {
 };
 
 inline constexpr uint32_t kFlagMarker = 1;  // the device will write `sequence` to its progress word
-inline constexpr uint32_t kFlagCaptured = 2;
 inline constexpr uint64_t kGapUnknown = UINT64_MAX;
 
 struct lull_record {

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "coordinator/channel/messages.h"
+#include "coordinator/channel/welcome.h"
 #include "coordinator/daemon/daemon.h"
 
 namespace lull::daemon {
@@ -24,26 +25,6 @@ constexpr int kDoorbellsATurn = 16;
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
   return printable(std::string_view(field, strnlen(field, N)));
-}
-
-// Sends the welcome, with `fd` when there is one. False: the peer has gone.
-bool send_welcome(int socket, const lull_welcome& welcome, int fd) {
-  iovec part{.iov_base = const_cast<lull_welcome*>(&welcome), .iov_len = sizeof welcome};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(sizeof welcome);
 }
 
 lull_welcome make_welcome(uint32_t status, const std::string& text) {
@@ -129,7 +110,7 @@ void Daemon::take_tool_event(uint32_t id, uint32_t events) {
 }
 
 void Daemon::refuse(ToolConnection& connection, uint32_t status, const std::string& message) {
-  send_welcome(connection.socket(), make_welcome(status, message), -1);
+  channel::send_welcome(connection.socket(), make_welcome(status, message), -1);
   log_.line(fmt::format("refused pid {}: {}", connection.peer().pid, message));
 }
 
@@ -202,7 +183,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   welcome.client_id = id.value;
   welcome.region_bytes = channel::kRegionBytes;
   welcome.priority = verdict.granted.level;
-  const bool welcomed = send_welcome(connection.socket(), welcome, region->fd());
+  const bool welcomed = channel::send_welcome(connection.socket(), welcome, region->fd());
 
   // A process that has ended already leaves no pidfd, and its socket says so.
   FileDescriptor pidfd;

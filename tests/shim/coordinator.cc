@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/welcome.h"
 
 namespace lull::test {
 
@@ -71,23 +72,11 @@ void Coordinator::serve() {
     welcome.status =
         welcome_version == channel::kVersion ? channel::kWelcomeOk : channel::kWelcomeVersion;
     welcome.region_bytes = channel::kRegionBytes;
-    iovec part{&welcome, sizeof welcome};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(rights), &memory, sizeof memory);
     {
       const std::lock_guard guard(mutex_);
       clients_.push_back(client);
     }
-    sendmsg(client.fd, &message, MSG_NOSIGNAL);
+    channel::send_welcome(client.fd, welcome, memory);
     close(memory);
   }
 }

@@ -9,10 +9,12 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "coordinator/channel/daemon_view.h"
 #include "coordinator/channel/gate.h"
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/ring.h"
+#include "coordinator/channel/welcome.h"
 
 namespace lull::bench {
 
@@ -47,14 +49,12 @@ void StandInCoordinator::set_mode(Mode mode) {
   mode_ = mode;
   char* base = base_.load();
   if (base == nullptr) return;
-  lull_control& control = *Region{base}.control();
-  atomic32(control.wants_launch_records)
-      .store(mode == Mode::kOpenNoRecords ? kRecordNothing
-             : mode == Mode::kOpen        ? kRecordUntimed
-                                          : kRecordTimed,
-             std::memory_order_relaxed);
-  atomic32(control.progress_mode[0])
-      .store(mode == Mode::kOpenMarkers ? kProgressEvery : kProgressNone, std::memory_order_relaxed);
+  const Region region{base};
+  publish_record_mode(region, mode == Mode::kOpenNoRecords ? kRecordNothing
+                              : mode == Mode::kOpen        ? kRecordUntimed
+                                                           : kRecordTimed);
+  publish_progress_mode(region, 0, mode == Mode::kOpenMarkers ? kProgressEvery : kProgressNone);
+  lull_control& control = *region.control();
   const auto epoch = gate_epoch(load_gate(control, 0)) + 1;
   publish_gate(control, 0,
                mode == Mode::kCredit ? pack_gate(GateState::kCredit, epoch, kGateNsMax)
@@ -65,7 +65,7 @@ uint64_t StandInCoordinator::dropped() const {
   uint64_t sum = 0;
   if (char* base = base_.load()) {
     for (uint32_t slot = 0; slot < kMaxThreads; ++slot) {
-      sum += atomic64(Region{base}.thread(slot)->dropped).load(std::memory_order_relaxed);
+      sum += read_totals(*Region{base}.thread(slot)).dropped;
     }
   }
   return sum;
@@ -79,12 +79,7 @@ bool StandInCoordinator::attach(int connection) {
   void* mapped = mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory, 0);
   if (mapped == MAP_FAILED) return false;
   const Region region{static_cast<char*>(mapped)};
-  *region.header() = {.magic = kMagic, .version = kVersion, .region_bytes = kRegionBytes, .client_id = 1, .reserved = {}};
-  lull_control& control = *region.control();
-  for (uint32_t device = 0; device < kMaxDevices; ++device) {
-    control.gate[device] = kGateOpenAtBirth;
-    control.memory_allowance[device] = UINT64_MAX;
-  }
+  write_birth(region, /*client_id=*/1, /*timing_period=*/0, /*priority=*/5, UINT64_MAX);
   base_ = region.base;
   set_mode(mode_);
 
@@ -94,19 +89,7 @@ bool StandInCoordinator::attach(int connection) {
   welcome.status = kWelcomeOk;
   welcome.client_id = 1;
   welcome.region_bytes = kRegionBytes;
-  iovec part{&welcome, sizeof welcome};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(header), &memory, sizeof memory);
-  const bool sent = sendmsg(connection, &message, MSG_NOSIGNAL) == sizeof welcome;
+  const bool sent = send_welcome(connection, welcome, memory);
   close(memory);
   return sent;
 }
