@@ -13,6 +13,7 @@
 
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/model_clock.h"
+#include "shim/call_site.h"
 #include "shim/device_memory.h"
 #include "shim/devices.h"
 #include "shim/kernel_identity.h"
@@ -85,6 +86,15 @@ int32_t asked_priority() {
     if (strcmp(text, known.name) == 0) return known.level;
   }
   return channel::kPriorityUnset;
+}
+
+uint32_t asked_timing() {
+  const char* text = environment("LULL_TIMING");
+  if (text == nullptr) return channel::kTimingUnset;
+  if (strcmp(text, "off") == 0) return channel::kTimingOff;
+  if (strcmp(text, "sampled") == 0) return channel::kTimingSampled;
+  if (strcmp(text, "full") == 0) return channel::kTimingFull;
+  return channel::kTimingUnset;
 }
 
 void copy_text(char* to, size_t room, const char* from) {
@@ -164,6 +174,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   hello.magic = channel::kMagic;
   hello.version = channel::kVersion;
   hello.priority = asked_priority();
+  hello.timing = asked_timing();
   const uint64_t limit = own_memory_limit_bytes();
   hello.memory_limit = limit == UINT64_MAX ? 0 : limit;
   copy_text(hello.name, sizeof hello.name, environment("LULL_NAME"));
@@ -252,6 +263,7 @@ void thread_ends(void*) {
   ThreadState& thread = thread_state;
   leave_timing(thread);
   release_per_thread_stream(thread);
+  leave_call_sites(thread);
   Attachment* link = thread.attachment;
   if (link == nullptr) return;
   thread.attachment = nullptr;
@@ -321,6 +333,7 @@ void in_child() {
   forget_timing();
   forget_all_memory();
   forget_streams();
+  forget_call_sites();
 }
 
 // ---- attach, detach --------------------------------------------------------------------------
@@ -360,6 +373,7 @@ Attachment* attach(uint64_t bound_ns) {
     link->fd_device = identity.st_dev;
     link->fd_inode = identity.st_ino;
   }
+  ask_for_call_sites();
   republish_kernels(*link);
   republish_devices(*link);
   // Release: pairs with the acquire in `enter`.
@@ -467,6 +481,12 @@ void ring_doorbell_slowly(Attachment& link) {
 void push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
   Locked locked(link.shared_lock);
   channel::push_record(*thread.slot, thread.ring, record);
+}
+
+uint32_t ring_room(ThreadState& thread, Attachment& link) {
+  if (!thread.shares_slot) return channel::ring_room(*thread.slot);
+  Locked locked(link.shared_lock);
+  return channel::ring_room(*thread.slot);
 }
 
 void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount) {

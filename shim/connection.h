@@ -85,7 +85,9 @@ inline void push(ThreadState& thread, Attachment& link, const channel::lull_reco
   if (thread.shares_slot) [[unlikely]] return push_shared(thread, link, record);
   channel::push_record_cached(*thread.slot, thread.ring, thread.cached_tail, record);
 }
-enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs };
+// Records that the calling thread can push now without losing one.
+uint32_t ring_room(ThreadState& thread, Attachment& link);
+enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs, kUntimed };
 void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount);
 inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
   switch (counter) {
@@ -93,6 +95,7 @@ inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
     case Counter::kGraphKernels: return slot.graph_kernels;
     case Counter::kCopies: return slot.copies;
     case Counter::kMemsets: return slot.memsets;
+    case Counter::kUntimed: return slot.untimed;
     default: return slot.held_ns;
   }
 }

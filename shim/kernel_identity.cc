@@ -51,6 +51,16 @@ char names[channel::kNameBytes];  // as in the region, so that offsets are the s
 uint32_t name_bytes;
 constexpr uint32_t kNamesSeen = 8192;
 uint32_t name_seen[kNamesSeen];
+constexpr uint32_t kSites = 4096;
+struct Site {
+  uint64_t hash;  // of its text
+  uint32_t text_offset;
+};
+Site sites[kSites];  // by number; 0 is no site
+uint32_t site_count = 1;
+// What call sites may fill, so that kernels without one always find room.
+constexpr uint32_t kSiteNameBytes = channel::kNameBytes / 4 * 3;
+constexpr uint32_t kSiteKernels = channel::kMaxKernels / 4 * 3;
 // KernelId -> slot + 1.
 constexpr uint32_t kKernelIndex = channel::kMaxKernels * 2;
 uint16_t kernel_index[kKernelIndex];
@@ -114,15 +124,17 @@ void begin_tables() {
   if (link != nullptr) channel::publish_kernel(link->region, 0, kernels[0], name_bytes);
 }
 
-uint32_t slot_of(const Function& function, const Shape& shape) {
+uint32_t slot_of(const Function& function, const Shape& shape, uint32_t site) {
   begin_tables();
   const char* name = names + function.name_offset;
-  const uint64_t id = channel::kernel_id(name, function.image_hash, shape.grid, shape.block,
-                                         shape.shared_bytes);
+  uint64_t id = channel::kernel_id(name, function.image_hash, shape.grid, shape.block,
+                                   shape.shared_bytes);
+  if (site != 0) id = channel::kernel_id_at(id, sites[site].hash);
   uint32_t at = static_cast<uint32_t>(id % kKernelIndex);
   for (; kernel_index[at] != 0; at = (at + 1) % kKernelIndex) {
     if (kernels[kernel_index[at] - 1].kernel_id == id) return kernel_index[at] - 1U;
   }
+  if (site != 0 && kernel_count >= kSiteKernels) return slot_of(function, shape, 0);
   if (kernel_count == channel::kMaxKernels || function.name_offset == 0) {
     return channel::kOverflowKernel;
   }
@@ -135,6 +147,8 @@ uint32_t slot_of(const Function& function, const Shape& shape) {
   memcpy(kernel.block, shape.block, sizeof kernel.block);
   kernel.shared_bytes = shape.shared_bytes;
   kernel.kind = function.kind;
+  kernel.graph_kernels = function.graph_kernels;
+  kernel.call_site_offset = site != 0 ? sites[site].text_offset : 0;
   kernel_index[at] = static_cast<uint16_t>(slot + 1);
   Attachment* link = attachment.load(std::memory_order_acquire);
   if (link != nullptr) channel::publish_kernel(link->region, slot, kernel, name_bytes);
@@ -211,7 +225,7 @@ void summarise(CUgraph graph, int depth, GraphSummary& summary) {
         const Shape shape{{params.gridDimX, params.gridDimY, params.gridDimZ},
                           {params.blockDimX, params.blockDimY, params.blockDimZ},
                           params.sharedMemBytes};
-        const uint32_t slot = learn_shape(handle, shape).slot.load(std::memory_order_relaxed);
+        const uint32_t slot = learn_shape(handle, shape, 0).slot.load(std::memory_order_relaxed);
         summary.hash = channel::hash_mix(summary.hash, kernels[slot].kernel_id);
       } else if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < kGraphDepth) {
         CUgraph child = nullptr;
@@ -365,7 +379,7 @@ void graph_destroyed(CUgraphExec exec) {
   make_shapes_stale();
 }
 
-ShapeEntry& learn_shape(const void* handle, Shape shape) {
+ShapeEntry& learn_shape(const void* handle, Shape shape, uint32_t site) {
   const bool builtin = reinterpret_cast<uintptr_t>(handle) < 16;
   identity_lock.lock();
   const Function* function = find_in(functions, handle);
@@ -405,23 +419,28 @@ ShapeEntry& learn_shape(const void* handle, Shape shape) {
   const Function overflow{};
   if (function == nullptr) function = &overflow;
   const uint32_t generation = identity_generation.load(std::memory_order_acquire);
-  const uint32_t slot = slot_of(*function, shape);
-  const uint32_t hash = shape_hash(handle, shape);
+  const uint32_t slot = slot_of(*function, shape, site);
+  const uint32_t hash = shape_hash(handle, shape, site);
   ShapeEntry* entry = nullptr;
   for (uint32_t n = 0; n < kShapeProbes; ++n) {
     ShapeEntry& candidate = shape_table[(hash + n) % kShapeTable];
     const void* seen = candidate.handle.load(std::memory_order_relaxed);
     if (seen == nullptr) {
       candidate.shape = shape;
+      candidate.site = site;
       entry = &candidate;
       break;
     }
-    if (seen == handle && same_shape(candidate.shape, shape)) {
+    if (seen == handle && candidate.site == site && same_shape(candidate.shape, shape)) {
       entry = &candidate;
       break;
     }
   }
   static ShapeEntry others;  // slot 0, for what found no place
+  if (entry == nullptr && site != 0) {
+    identity_lock.unlock();
+    return find_shape(handle, shape, 0);
+  }
   if (entry == nullptr) {
     entry = &others;
   } else {
@@ -437,6 +456,20 @@ ShapeEntry& learn_shape(const void* handle, Shape shape) {
   }
   identity_lock.unlock();
   return *entry;
+}
+
+uint32_t keep_call_site(const char* text) {
+  const uint64_t hash = channel::hash_bytes(text, strlen(text));
+  Locked locked(identity_lock);
+  begin_tables();
+  for (uint32_t n = 1; n < site_count; ++n) {
+    if (sites[n].hash == hash && strcmp(names + sites[n].text_offset, text) == 0) return n;
+  }
+  if (site_count == kSites || name_bytes + strlen(text) >= kSiteNameBytes) return 0;
+  const uint32_t offset = keep_name(text);
+  if (offset == 0) return 0;
+  sites[site_count] = {hash, offset};
+  return site_count++;
 }
 
 void republish_kernels(Attachment& link) {

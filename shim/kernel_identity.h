@@ -3,7 +3,7 @@
 //
 //   hooks of modules and libraries --> functions: handle -> name, image       (lock, rare)
 //   first launch of a shape        --> kernels:   KernelId -> slot            (lock, rare)
-//   every launch                   --> shapes:    (handle, shape) -> slot     (no lock)
+//   every launch                   --> shapes:    (handle, shape, site) -> slot (no lock)
 //
 // An unload makes all of `shapes` stale by one counter; a stale entry is looked up again at its
 // next launch, so a handle that comes back for another function is recognised. All tables have
@@ -37,6 +37,7 @@ struct alignas(64) ShapeEntry {
   std::atomic<uint32_t> launches_to_window;
   std::atomic<uint32_t> samples;
   std::atomic<uint32_t> graph_kernels;
+  uint32_t site;  // part of the key; call_site.h, 0: not taken
 };
 static_assert(sizeof(ShapeEntry) == 64);
 
@@ -47,12 +48,12 @@ extern std::atomic<uint32_t> identity_generation;
 
 // Multilinear: independent products, no wide shifts (those reload spilled arguments wider than they
 // were stored, which stalls).
-inline uint32_t shape_hash(const void* handle, const Shape& shape) {
+inline uint32_t shape_hash(const void* handle, const Shape& shape, uint32_t site) {
   uint64_t hash = reinterpret_cast<uintptr_t>(handle);
   hash += uint64_t{shape.grid[0]} * 0x6f4f2a35U + uint64_t{shape.grid[1]} * 0x2c1b3c6dU +
           uint64_t{shape.grid[2]} * 0x297a2d39U + uint64_t{shape.block[0]} * 0x7feb352dU +
           uint64_t{shape.block[1]} * 0x546ca68bU + uint64_t{shape.block[2]} * 0x31848babU +
-          uint64_t{shape.shared_bytes} * 0x1b56c4e9U;
+          uint64_t{shape.shared_bytes} * 0x1b56c4e9U + uint64_t{site} * 0x45d9f3b5U;
   return static_cast<uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 50);
 }
 // By fields: a wide compare of what was just stored piece by piece would stall.
@@ -63,23 +64,25 @@ inline bool same_shape(const Shape& a, const Shape& b) {
 }
 
 // Adds or refreshes; never null.
-ShapeEntry& learn_shape(const void* handle, Shape shape);
+ShapeEntry& learn_shape(const void* handle, Shape shape, uint32_t site);
 
-inline ShapeEntry& find_shape(const void* handle, const Shape& shape) {
-  const uint32_t hash = shape_hash(handle, shape);
+// Inlined by force: called, it would keep the launch's description in memory and reload all of it.
+[[gnu::always_inline]] inline ShapeEntry& find_shape(const void* handle, const Shape& shape,
+                                                     uint32_t site) {
+  const uint32_t hash = shape_hash(handle, shape, site);
   const uint32_t generation = identity_generation.load(std::memory_order_relaxed);
   for (uint32_t n = 0; n < kShapeProbes; ++n) {
     ShapeEntry& entry = shape_table[(hash + n) % kShapeTable];
     // Acquire: pairs with the release in learn_shape; the shape is complete once it is seen.
     const void* seen = entry.handle.load(std::memory_order_acquire);
-    if (seen == handle && same_shape(entry.shape, shape)) [[likely]] {
+    if (seen == handle && entry.site == site && same_shape(entry.shape, shape)) [[likely]] {
       // Acquire: pairs with the release after `slot` was refreshed.
       if (entry.generation.load(std::memory_order_acquire) == generation) [[likely]] return entry;
       break;
     }
     if (seen == nullptr) break;
   }
-  return learn_shape(handle, shape);
+  return learn_shape(handle, shape, site);
 }
 
 // Copies and memsets have handles of their own, and as shape the size class (powers of two).
@@ -110,6 +113,9 @@ void function_found(const void* function, const void* module, const char* name);
 void function_shared(const void* from_function, const void* to_function);  // cuKernelGetFunction
 void graph_instantiated(CUgraphExec exec, CUgraph graph);
 void graph_destroyed(CUgraphExec exec);
+
+// A call site's text, kept once. 0: no room for it, else its number for find_shape.
+uint32_t keep_call_site(const char* text);
 
 void republish_kernels(Attachment& link);
 void lock_identity();

@@ -1,16 +1,19 @@
 // Durations and gaps of kernels, measured by device events of the shim's own around a launch.
 //
-// Which launches: every one of a kernel until it has kWarmUpSamples, then each timing_period
-// launches a window of kWindowUnits consecutive units of the thread, whatever they are, so that
-// the gap behind each is known as well. Never while any capture is open in the process, never
-// around launches with programmatic stream serialisation, never on the legacy stream while
-// blocking streams live. Nothing here waits for the device: events are asked later, when another
-// launch is timed or a synchronising call has returned.
+// Which launches (lull_control.timing_period): none at 0; at 1 (`--timing full`) every one, and what
+// cannot be timed is counted in lull_thread.untimed; else every one of a kernel until it has
+// kWarmUpSamples, then each timing_period * kWindowUnits launches of it a window of kWindowUnits
+// consecutive units of the thread, whatever they are, so that the gap behind each is known as well:
+// one launch in timing_period is timed. Never while any capture
+// is open in the process, never around launches with programmatic stream serialisation, never on the
+// legacy stream while blocking streams live. Nothing here waits for the device: events are asked
+// later, when another launch is timed or a synchronising call has returned.
 //
 //   free -> recording (begin_timing .. end_timing, owner thread) -> pending -> harvested -> free
 //
 // The gap of a sample is the time from its end to the begin of the thread's next timed unit; an
-// untimed unit in between makes it unknown.
+// untimed unit in between makes it unknown. Durations, gaps and starts are corrected for streams
+// that were idle (idle_start.h); starts count from a base event (time_base.h).
 #pragma once
 
 #include <stdint.h>
@@ -26,10 +29,13 @@ struct Attachment;
 
 inline constexpr uint32_t kWarmUpSamples = 8;
 inline constexpr uint32_t kWindowUnits = 16;
+inline uint32_t launches_between_windows(uint32_t period) {
+  return period < UINT32_MAX / kWindowUnits ? period * kWindowUnits : UINT32_MAX;
+}
 
 // The launch path's question, a few relaxed loads. Counts the launch.
 inline bool wants_timing(ThreadState& thread, uint32_t period, ShapeEntry& entry) {
-  if (period == 0) return false;
+  if (period <= 1) return period == 1;
   const uint32_t left = entry.launches_to_window.load(std::memory_order_relaxed);
   if (left != 0) [[likely]] {
     entry.launches_to_window.store(left - 1, std::memory_order_relaxed);
@@ -38,9 +44,17 @@ inline bool wants_timing(ThreadState& thread, uint32_t period, ShapeEntry& entry
   return true;
 }
 
+struct UnitToTime {
+  ShapeEntry* entry;
+  uint32_t device;
+  uint32_t stream_slot;
+  uint64_t sequence;
+  uintptr_t stream;
+  bool undisturbed;  // nothing of ours may go around it
+};
 // 0: not timed after all. Otherwise the begin event is on the stream.
-uint64_t begin_timing(ThreadState& thread, Attachment& link, uint32_t period, ShapeEntry& entry,
-                      uint32_t device, uint32_t stream_slot, uintptr_t stream);
+uint64_t begin_timing(ThreadState& thread, Attachment& link, const UnitToTime& unit,
+                      uint32_t period);
 // The end event goes on the stream; `launched` false: the driver refused, the sample is dropped.
 void end_timing(ThreadState& thread, uint64_t sample, uintptr_t stream, bool launched);
 
@@ -55,7 +69,12 @@ void harvest_timing(ThreadState& thread, Attachment& link);
 bool timing_pending();
 
 void leave_timing(ThreadState& thread);           // thread end
-void timing_context_gone(CUcontext context);      // before it dies: its events die with it
+enum class ContextEnd {
+  kMay,   // before a call that may destroy it: it must stay whole for launches going on in it
+  kWill,  // before a call that destroys it
+  kDid,   // afterwards: its events have died with it
+};
+void timing_context_gone(CUcontext context, ContextEnd end);
 void forget_timing();                             // fork child
 void lock_timer();
 void unlock_timer();

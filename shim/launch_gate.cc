@@ -10,12 +10,14 @@ namespace {
 
 constexpr uint64_t kSliceNs = 50'000'000;
 
-bool may_go(Attachment& link, uint32_t device, uint64_t predicted) {
+bool may_go(Attachment& link, uint32_t device, uint32_t predicted, uint32_t& charged_ns) {
   const uint64_t gate = channel::load_gate(*link.control, device);
   switch (channel::gate_state(gate)) {
     case channel::GateState::kOpen: return true;
     case channel::GateState::kCredit:
-      return channel::try_spend(gate, link.client->spent[device], predicted);
+      if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
+      charged_ns = predicted;
+      return true;
     default: return false;
   }
 }
@@ -23,10 +25,10 @@ bool may_go(Attachment& link, uint32_t device, uint64_t predicted) {
 }  // namespace
 
 uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
-                   uint32_t kernel_slot, uint32_t default_ns) {
+                   uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns) {
   uint32_t predicted = channel::predicted_ns(*link.region.kernel(kernel_slot));
   if (predicted == 0) predicted = default_ns;
-  if (may_go(link, device, predicted)) return 0;
+  if (may_go(link, device, predicted, charged_ns)) return 0;
 
   KeepErrno keep;
   // Threads that share the last slot take turns in showing their held launch there; the others
@@ -39,7 +41,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
   bool counted_elsewhere = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
-    if (may_go(link, device, predicted)) break;
+    if (may_go(link, device, predicted, charged_ns)) break;
     if (ticket != 0 && channel::is_released(*thread.slot, ticket)) break;
     if (link.gone.load(std::memory_order_acquire) != 0) {
       counted_elsewhere = true;

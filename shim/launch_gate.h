@@ -23,8 +23,9 @@ struct Attachment;
 // Work of unknown length counts as this much, unless the caller knows better.
 inline constexpr uint32_t kUnknownWorkNs = 50'000;
 
-// Returns the ticket under which the launch was held, 0 if it was not.
+// Returns the ticket under which the launch was held, 0 if it was not. `charged_ns`: the credit spent
+// on it, 0 where none was.
 uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
-                   uint32_t kernel_slot, uint32_t default_ns);
+                   uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns);
 
 }  // namespace lull::shim

@@ -27,10 +27,22 @@ bool prepare_markers(ThreadState& thread, Attachment& link) {
 
 void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
                         uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
-                        bool timed) {
+                        uint32_t charged_ns, uint64_t called_ticks) {
   channel::lull_record record;
-  fill_launch(record, kernel, stream, sequence, bytes, flags, ticket, timed);
+  fill_launch(record, kernel, stream, sequence, bytes, flags, ticket, charged_ns, called_ticks);
   push_shared(thread, link, record);
+}
+
+void record_aside(ThreadState& thread, Attachment& link, const Unit& unit, uint64_t called_ticks) {
+  KeepErrno keep;
+  const StreamRef stream = find_stream(thread, unit.stream);
+  if (stream.device == kNoDevice) return;
+  const ShapeEntry& shape = find_shape(unit.handle, unit.shape, /*site=*/0);
+  channel::lull_record record;
+  fill_launch(record, shape.slot.load(std::memory_order_relaxed), stream, next_sequence(stream),
+              unit.bytes, channel::kFlagAside, /*ticket=*/0, /*charged_ns=*/0, called_ticks);
+  push(thread, link, record);
+  ring_doorbell(link);
 }
 
 void write_marker(ThreadState& thread, Attachment& link, uintptr_t stream, uint32_t slot,

@@ -1,6 +1,6 @@
 // The way of one unit of device work through the shim: kernel, graph, large copy or memset.
 //
-//   identify -> gate (may wait) -> record into the ring -> [event] -> the driver -> [event]
+//   [call site] -> identify -> gate (may wait) -> record into the ring -> [event] -> the driver -> [event]
 //            -> count -> [marker: the device writes the sequence number to the progress page]
 //
 // The record goes first, so that lulld closes other gates as early as it can; a launch that the
@@ -8,6 +8,7 @@
 // gate it costs one table look-up, one clock reading and one 64-byte record.
 #pragma once
 
+#include "shim/call_site.h"
 #include "shim/connection.h"
 #include "shim/devices.h"
 #include "shim/driver.h"
@@ -52,22 +53,22 @@ void markers_context_gone(CUcontext context);
 
 inline void fill_launch(channel::lull_record& record, uint32_t kernel, StreamRef stream,
                         uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
-                        bool timed) {
+                        uint32_t charged_ns, uint64_t called_ticks) {
   record.kind = channel::kRecordLaunch;
   record.kernel = kernel;
   record.device = stream.device;
   record.stream = stream.slot;
   record.sequence = sequence;
-  record.tsc = timed ? channel::ticks() : 0;
+  record.tsc = called_ticks;
   record.value0 = bytes;
-  record.value1 = 0;
+  record.value1 = charged_ns;
   record.flags = flags;
   record.ticket = ticket;
-  record.reserved = 0;
+  record.device_start = 0;
 }
 void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, StreamRef stream,
                         uint64_t sequence, uint64_t bytes, uint32_t flags, uint32_t ticket,
-                        bool timed);
+                        uint32_t charged_ns, uint64_t called_ticks);
 
 template <typename Call>
 [[gnu::always_inline]] inline CUresult forward(ThreadState& thread, Call&& call) {
@@ -83,27 +84,34 @@ template <typename Call>
   if (link == nullptr || is_capturing(unit.stream)) [[unlikely]] return forward(thread, call);
   const StreamRef stream = find_stream(thread, unit.stream);
   if (stream.device == kNoDevice) [[unlikely]] return forward(thread, call);
-  ShapeEntry& shape = find_shape(unit.handle, unit.shape);
+  // Early: the clock takes longer than the look-up, and nothing waits for it before the record.
+  const uint32_t mode = channel::record_mode(*link->control);
+  uint64_t called = mode >= channel::kRecordTimed ? channel::ticks() : 0;
+  const uint32_t site =
+      takes_call_sites() && unit.counter == Counter::kLaunches ? call_site(thread) : 0;
+  ShapeEntry& shape = find_shape(unit.handle, unit.shape, site);
   const uint32_t kernel = shape.slot.load(std::memory_order_relaxed);
 
   uint32_t ticket = 0;
+  uint32_t charged_ns = 0;
   const uint64_t gate = channel::load_gate(*link->control, stream.device);
   if (channel::gate_state(gate) != channel::GateState::kOpen && unit.gated) [[unlikely]] {
-    ticket = pass_gate(thread, *link, stream.device, stream.slot, kernel, unit.default_ns);
+    ticket = pass_gate(thread, *link, stream.device, stream.slot, kernel, unit.default_ns,
+                       charged_ns);
+    if (called != 0) called = channel::ticks();  // it goes now
   }
 
   const bool marked = marks(thread, *link, unit, stream);
   const uint64_t sequence = next_sequence(stream);
-  const uint32_t mode = channel::record_mode(*link->control);
   const bool recorded = mode != channel::kRecordNothing;
   if (recorded) [[likely]] {
-    const bool timed = mode == channel::kRecordTimed;
-    const uint32_t flags = marked ? channel::kFlagMarker : 0;
+    const uint32_t flags = channel::kFlagCharged | (marked ? channel::kFlagMarker : 0);
     if (thread.shares_slot) [[unlikely]] {
-      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket, timed);
+      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket,
+                         charged_ns, called);
     } else if (channel::lull_record* record = channel::begin_record(
                    *thread.slot, thread.ring, thread.cached_tail)) [[likely]] {
-      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, timed);
+      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, charged_ns, called);
       channel::commit_record(*thread.slot);
     } else {
       look_after_full_ring(*link);
@@ -114,9 +122,9 @@ template <typename Call>
   const uint32_t period = channel::timing_period(*link->control);
   uint64_t sample = 0;
   if (wants_timing(thread, period, shape)) [[unlikely]] {
-    if (!unit.undisturbed) {
-      sample = begin_timing(thread, *link, period, shape, stream.device, stream.slot, unit.stream);
-    }
+    sample = begin_timing(
+        thread, *link,
+        {&shape, stream.device, stream.slot, sequence, unit.stream, unit.undisturbed}, period);
   }
   if (sample == 0) break_chain(thread);
 
@@ -138,16 +146,21 @@ template <typename Call>
   return result;
 }
 
-// A small or blocking copy: counted, never held, no record. It runs beside the kernels, so the gap
-// between the kernels around it stays a gap.
+// A small or blocking copy: counted, never held, recorded only for a trace. It runs beside the
+// kernels, so the gap between the kernels around it stays a gap.
+void record_aside(ThreadState& thread, Attachment& link, const Unit& unit, uint64_t called_ticks);
 template <typename Call>
-inline CUresult submit_uncounted_by_gate(Counter counter, uintptr_t stream, Call&& call) {
+inline CUresult submit_aside(const Unit& unit, Call&& call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   Attachment* link = enter(thread);
-  if (link == nullptr || is_capturing(stream)) return forward(thread, call);
+  if (link == nullptr || is_capturing(unit.stream)) return forward(thread, call);
+  const bool recorded = channel::record_mode(*link->control) == channel::kRecordEverything;
+  const uint64_t called = recorded ? channel::ticks() : 0;
   const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) count(thread, *link, counter, 1);
+  if (result != CUDA_SUCCESS) return result;
+  count(thread, *link, unit.counter, 1);
+  if (recorded) [[unlikely]] record_aside(thread, *link, unit, called);
   return result;
 }
 

@@ -9,6 +9,7 @@
 namespace lull::shim {
 
 struct Attachment;
+struct SiteCache;
 
 struct ThreadState {
   // > 0: inside a driver call of ours or of a hook's. Hooks reached then only forward.
@@ -33,6 +34,7 @@ struct ThreadState {
   uint32_t recent_slot;
   uint32_t recent_device;
   uint32_t recent_owned;
+  SiteCache* sites;  // call_site.h; null: not asked for yet
 };
 
 extern thread_local constinit ThreadState thread_state;

@@ -39,7 +39,14 @@ inline lull_record* begin_record(lull_thread& thread, lull_record* ring, uint64_
       return nullptr;
     }
   }
+  // The daemon has read these lines: asked for some records ahead, they are back in time.
+  __builtin_prefetch(&ring[(head + 4) % kRingRecords], /*rw=*/1);
   return &ring[head % kRingRecords];
+}
+inline uint32_t ring_room(lull_thread& thread) {
+  const uint64_t head = atomic64(thread.head).load(std::memory_order_relaxed);
+  const uint64_t used = head - atomic64(thread.tail).load(std::memory_order_acquire);
+  return used >= kRingRecords ? 0 : static_cast<uint32_t>(kRingRecords - used);
 }
 inline void commit_record(lull_thread& thread) {
   auto head = atomic64(thread.head);
@@ -85,6 +92,11 @@ inline uint32_t record_mode(lull_control& control) {  // lull_record_mode
 inline uint32_t timing_period(lull_control& control) {
   return atomic32(control.timing_period).load(std::memory_order_relaxed);
 }
+// Host nanoseconds as the device counts them.
+inline uint64_t device_ns(lull_control& control, uint64_t host_ns) {
+  const uint32_t factor = atomic32(control.slow_motion_1024).load(std::memory_order_relaxed);
+  return factor == 0 ? host_ns : host_ns * 1024 / factor;
+}
 inline bool wants_markers(lull_control& control, uint32_t device) {
   return atomic32(control.progress_mode[device]).load(std::memory_order_relaxed) == kProgressEvery;
 }
@@ -111,7 +123,10 @@ inline uint32_t predicted_ns(lull_kernel& kernel) {
 // `source.predicted_ns` is not copied: that word is the daemon's. Under the shim's kernel lock.
 inline void publish_kernel(const Region& region, uint32_t slot, const lull_kernel& source,
                            uint32_t name_bytes) {
-  memcpy(region.kernel(slot), &source, offsetof(lull_kernel, predicted_ns));
+  lull_kernel& kernel = *region.kernel(slot);
+  memcpy(&kernel, &source, offsetof(lull_kernel, predicted_ns));
+  kernel.graph_kernels = source.graph_kernels;
+  kernel.call_site_offset = source.call_site_offset;
   atomic32(region.client()->name_bytes).store(name_bytes, std::memory_order_relaxed);
   auto count = atomic32(region.client()->kernel_count);
   if (count.load(std::memory_order_relaxed) <= slot) {

@@ -44,6 +44,7 @@ struct ThreadTotals {
   uint64_t memsets = 0;
   uint64_t dropped = 0;
   uint64_t held_ns = 0;
+  uint64_t untimed = 0;
   ThreadTotals& operator+=(const ThreadTotals& other) {
     launches += other.launches;
     graph_kernels += other.graph_kernels;
@@ -51,6 +52,7 @@ struct ThreadTotals {
     memsets += other.memsets;
     dropped += other.dropped;
     held_ns += other.held_ns;
+    untimed += other.untimed;
     return *this;
   }
 };
@@ -115,10 +117,8 @@ inline uint32_t kernel_count(const Region& region) {
 inline uint64_t kernel_id(const Region& region, uint32_t slot) {
   return atomic64(region.kernel(slot)->kernel_id).load(std::memory_order_relaxed);
 }
-// A copy of the kernel's name, cut at `most` bytes; empty when its offset points outside.
-inline std::string kernel_name(const Region& region, uint32_t slot, size_t most) {
-  const uint32_t offset =
-      atomic32(region.kernel(slot)->name_offset).load(std::memory_order_relaxed);
+// A copy of a string of the name area, cut at `most` bytes; empty when the offset points outside.
+inline std::string name_at(const Region& region, uint32_t offset, size_t most) {
   if (offset >= kNameBytes) return {};
   const size_t room = kNameBytes - offset < most ? kNameBytes - offset : most;
   std::string name(room, '\0');
@@ -126,12 +126,19 @@ inline std::string kernel_name(const Region& region, uint32_t slot, size_t most)
   name.resize(strnlen(name.data(), room));
   return name;
 }
+inline std::string kernel_name(const Region& region, uint32_t slot, size_t most) {
+  const uint32_t offset =
+      atomic32(region.kernel(slot)->name_offset).load(std::memory_order_relaxed);
+  return name_at(region, offset, most);
+}
 struct KernelShape {
   std::array<uint32_t, 3> grid{};
   std::array<uint32_t, 3> block{};
   uint32_t shared_bytes = 0;
   uint32_t kind = 0;  // lull_kernel_kind, unchecked
   uint32_t predicted_ns = 0;
+  uint64_t image_hash = 0;
+  uint32_t graph_kernels = 0;
 };
 inline KernelShape kernel_shape(const Region& region, uint32_t slot) {
   lull_kernel& kernel = *region.kernel(slot);
@@ -144,7 +151,15 @@ inline KernelShape kernel_shape(const Region& region, uint32_t slot) {
   shape.shared_bytes = read(kernel.shared_bytes);
   shape.kind = read(kernel.kind);
   shape.predicted_ns = read(kernel.predicted_ns);
+  shape.image_hash = atomic64(kernel.image_hash).load(std::memory_order_relaxed);
+  shape.graph_kernels = read(kernel.graph_kernels);
   return shape;
+}
+// The host call path of its launches, cut at `most` bytes; empty when none was taken.
+inline std::string kernel_call_site(const Region& region, uint32_t slot, size_t most) {
+  const uint32_t offset =
+      atomic32(region.kernel(slot)->call_site_offset).load(std::memory_order_relaxed);
+  return offset == 0 ? std::string() : name_at(region, offset, most);
 }
 inline void publish_prediction(const Region& region, uint32_t slot, uint32_t predicted_ns) {
   // Relaxed: the number stands for itself; a grant that counts on it is published after it.
@@ -166,7 +181,11 @@ inline uint32_t thread_tid(lull_thread& thread) {
 inline ThreadTotals read_totals(lull_thread& thread) {
   const auto read = [](uint64_t& word) { return atomic64(word).load(std::memory_order_relaxed); };
   return {read(thread.launches), read(thread.graph_kernels), read(thread.copies),
-          read(thread.memsets),  read(thread.dropped),       read(thread.held_ns)};
+          read(thread.memsets),  read(thread.dropped),       read(thread.held_ns),
+          read(thread.untimed)};
+}
+inline uint64_t records_dropped(lull_thread& thread) {
+  return atomic64(thread.dropped).load(std::memory_order_relaxed);
 }
 inline uint32_t held_ticket(lull_thread& thread) {
   // Acquire: pairs with the shim's release of the ticket after the other held_* fields.
@@ -211,6 +230,12 @@ inline void publish_record_mode(const Region& region, lull_record_mode mode) {
 }
 inline void publish_priority(const Region& region, uint32_t level) {
   atomic32(region.control()->priority).store(level, std::memory_order_relaxed);
+}
+// Simulated GPUs whose time runs slower than the host's. 1 and less: not.
+inline void publish_slow_motion(const Region& region, double factor) {
+  const double scaled = factor * 1024 + 0.5;
+  const uint32_t word = factor <= 1 || scaled >= 4e9 ? 0 : static_cast<uint32_t>(scaled);
+  atomic32(region.control()->slow_motion_1024).store(word, std::memory_order_relaxed);
 }
 inline void publish_timing_period(const Region& region, uint32_t period) {
   atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);

@@ -62,4 +62,10 @@ inline uint64_t kernel_id(const char* name, uint64_t image_hash, const uint32_t 
   return hash == 0 ? 1 : hash;
 }
 
+// Of the same kernel launched from one call site, as text ("path+0xoffset;...").
+inline uint64_t kernel_id_at(uint64_t id, uint64_t call_site_hash) {
+  const uint64_t hash = hash_finish(hash_mix(id, call_site_hash));
+  return hash == 0 ? 1 : hash;
+}
+
 }  // namespace lull::channel

@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -62,6 +62,7 @@ enum lull_record_mode : uint32_t {
   kRecordNothing = 0,   // launches are counted only
   kRecordUntimed = 1,   // a record with tsc 0: as of when it is drained
   kRecordTimed = 2,
+  kRecordEverything = 3,  // timed, and the copies that no gate holds as well: a trace is written
 };
 
 // Written by the daemon only.
@@ -73,9 +74,11 @@ struct lull_control {
   uint32_t daemon_sleeping;                // 1: ring the doorbell (CAS 1 -> 0 by the shim, the one
                                            // word with two writers) after a record
   uint32_t wants_launch_records;           // lull_record_mode
-  uint32_t timing_period;                  // 0: no kernel timing; N: time about one in N launches
-                                           // of a kernel once it is warmed up
+  uint32_t timing_period;                  // 0: no kernel timing; 1: every launch; N: about one in
+                                           // N launches of a kernel once it is warmed up
   uint32_t priority;                       // the level granted, 0 highest .. 9
+  uint32_t slow_motion_1024;               // host time a device time, times 1024 (simulated GPUs);
+                                           // 0: the same
 };
 static_assert(sizeof(lull_control) <= 4096);
 
@@ -125,7 +128,8 @@ struct lull_thread {
   uint32_t held_stream;     // its stream slot
   uint32_t tid;             // kernel thread id, 0: free slot
   uint32_t reserved0;
-  uint8_t pad0[40];
+  uint64_t untimed;     // launches that were to be timed, each and every one, and could not be
+  uint8_t pad0[32];
   // daemon
   uint64_t tail;             // release by the daemon
   uint32_t released_ticket;  // release: the held launch with this ticket may go, whatever the gate
@@ -152,8 +156,10 @@ struct lull_kernel {
   uint32_t shared_bytes; // shim: dynamic shared memory
   uint32_t kind;         // shim: lull_kernel_kind
   uint32_t predicted_ns; // daemon: what a launch of it will cost in credit; 0: not known
+  uint32_t graph_kernels;  // shim: kKindGraph: kernel nodes inside
+  uint32_t call_site_offset;  // shim: into the name area, "path+0xoffset;..."; 0: not taken
 };
-static_assert(sizeof(lull_kernel) == 56);
+static_assert(sizeof(lull_kernel) == 64);
 
 enum lull_record_kind : uint32_t {
   kRecordLaunch = 1,   // a unit went to the driver (kernel, graph; copies and memsets by kind)
@@ -164,7 +170,14 @@ enum lull_record_kind : uint32_t {
   kRecordMemory = 6,   // used_bytes or wanted_bytes changed enough to look
 };
 
+// lull_record.device_start: the number of the time base above, ns since it below. A base is an
+// event of the shim's; a new one begins every few seconds, before a float of milliseconds gets
+// coarse. Base 0: not known.
+inline constexpr uint32_t kStartBits = 40;
+
 inline constexpr uint32_t kFlagMarker = 1;  // the device will write `sequence` to its progress word
+inline constexpr uint32_t kFlagCharged = 2;  // value1 says how much credit was spent on the launch
+inline constexpr uint32_t kFlagAside = 4;    // no gate holds it, nobody waits for it: for traces only
 inline constexpr uint64_t kGapUnknown = UINT64_MAX;
 
 struct lull_record {
@@ -172,13 +185,13 @@ struct lull_record {
   uint32_t kernel;     // slot in the kernel table
   uint32_t device;     // index in lull_client.device
   uint32_t stream;     // stream slot
-  uint64_t sequence;   // per stream slot, from 1; timing: `ticks()` at the measured launch
-  uint64_t tsc;        // ticks.h `ticks()` at the call; 0: not taken
+  uint64_t sequence;   // per stream slot, from 1; timing: of the measured launch
+  uint64_t tsc;        // ticks.h `ticks()` at the call; 0: not taken; timing: at the measured launch
   uint64_t value0;     // timing: duration, ns on the device clock; launch: copy bytes
-  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown
+  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown; launch: kFlagCharged
   uint32_t flags;
   uint32_t ticket;     // held: the ticket in the thread slot; launch: the ticket it was released by
-  uint64_t reserved;
+  uint64_t device_start;  // timing: when the unit started, kStartBits; 0: not known
 };
 static_assert(sizeof(lull_record) == 64);
 

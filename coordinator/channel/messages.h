@@ -23,11 +23,20 @@ inline constexpr int32_t kPriorityUnset = -1;
 inline constexpr uint32_t kPriorityLevels = 10;  // 0 highest
 inline constexpr size_t kReplyChunkBytes = 32768;
 
+// How much of a client's work is timed. A client may wish for more or less than the daemon's own
+// setting; the daemon decides (it grants the wish) and writes lull_control.timing_period.
+enum lull_timing : uint32_t {
+  kTimingUnset = 0,    // as the daemon is set
+  kTimingOff = 1,
+  kTimingSampled = 2,
+  kTimingFull = 3,
+};
+
 struct lull_hello {
   uint32_t magic;
   uint32_t version;
   int32_t priority;       // 0 .. 9 or kPriorityUnset
-  uint32_t flags;         // 0
+  uint32_t timing;        // lull_timing
   uint64_t memory_limit;  // bytes for this process or, with a job name, for the whole job; 0: none
   char name[64];          // task name; empty: the program's file name
   char job[64];           // empty: a job of its own

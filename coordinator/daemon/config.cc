@@ -168,7 +168,8 @@ std::vector<PeerMatch> read_operators(const json& value) {
 
 Config read_config(const json& root, const PolicyCheck& check) {
   check_keys(root, "",
-             {"socket", "policy", "priorities", "operators", "max_clients", "timing_period",
+             {"socket", "policy", "priorities", "operators", "max_clients", "timing",
+              "timing_period", "trace", "decision_log", "profiles",
               "memory_reserve_bytes"});
   Config config;
   if (root.contains("socket")) {
@@ -188,8 +189,34 @@ Config read_config(const json& root, const PolicyCheck& check) {
         static_cast<uint32_t>(read_number(root["max_clients"], "max_clients", 1, kMaxClientsLimit));
   }
   if (root.contains("timing_period")) {
-    config.timing_period = static_cast<uint32_t>(
+    const auto period = static_cast<uint32_t>(
         read_number(root["timing_period"], "timing_period", 0, 1'000'000'000));
+    config.timing_period = period;
+    if (period == 0) config.timing = channel::kTimingOff;
+    if (period == 1) config.timing = channel::kTimingFull;
+  }
+  if (root.contains("timing")) {
+    const std::string expected = "\"off\", \"sampled\" or \"full\"";
+    const auto timing = parse_timing(read_string(root["timing"], "timing", expected.c_str()));
+    if (!timing) {
+      fail("timing", fmt::format("is {}: {} is expected", root["timing"].dump(), expected));
+    }
+    config.timing = *timing;
+  }
+  for (const auto& [key, file] :
+       {std::pair{"trace", &config.trace}, std::pair{"decision_log", &config.decision_log}}) {
+    if (!root.contains(key)) continue;
+    *file = read_string(root[key], key, "a file's path");
+    if (!file->starts_with("/")) {
+      fail(key, fmt::format("is \"{}\": a file's whole path, from / on, is expected", *file));
+    }
+  }
+  if (root.contains("profiles")) {
+    const char* expected = "the whole path of a directory, or \"\" for none,";
+    config.profiles = read_string(root["profiles"], "profiles", expected);
+    if (!config.profiles->empty() && !config.profiles->starts_with("/")) {
+      fail("profiles", fmt::format("is \"{}\": {} is expected", *config.profiles, expected));
+    }
   }
   if (root.contains("memory_reserve_bytes")) {
     config.memory_reserve_bytes =
@@ -199,6 +226,20 @@ Config read_config(const json& root, const PolicyCheck& check) {
 }
 
 }  // namespace
+
+std::optional<channel::lull_timing> parse_timing(const std::string& word) {
+  if (word == "off") return channel::kTimingOff;
+  if (word == "sampled") return channel::kTimingSampled;
+  if (word == "full") return channel::kTimingFull;
+  return std::nullopt;
+}
+
+uint32_t timing_period_for(const Config& config, uint32_t wish) {
+  const uint32_t timing = wish == channel::kTimingUnset ? config.timing : wish;
+  if (timing == channel::kTimingOff) return 0;
+  if (timing == channel::kTimingFull) return 1;
+  return config.timing_period >= 2 ? config.timing_period : kDefaultTimingPeriod;
+}
 
 std::expected<Config, std::string> parse_config(const std::string& text, const std::string& name,
                                                 const PolicyCheck& check) {

@@ -7,7 +7,10 @@
 //                    {"any": true, "highest": "normal"}],
 //     "operators": [{"gid": 27}],
 //     "max_clients": 1024,
-//     "timing_period": 64,
+//     "timing": "sampled", "timing_period": 64,
+//     "trace": "/var/log/lull/node.lull",
+//     "decision_log": "/var/log/lull/node.decisions",
+//     "profiles": "/var/lib/lull/profiles",
 //     "memory_reserve_bytes": 0
 //   }
 //
@@ -24,11 +27,13 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/channel/messages.h"
 #include "coordinator/daemon/priority_rules.h"
 
 namespace lull::daemon {
 
 inline constexpr uint32_t kMaxClientsLimit = 16384;
+inline constexpr uint32_t kDefaultTimingPeriod = 64;
 inline constexpr std::string_view kDefaultPolicy = "priority";
 
 struct Config {
@@ -38,9 +43,21 @@ struct Config {
   std::optional<std::vector<PriorityRule>> priorities;
   std::vector<PeerMatch> operators;  // may change policy and priorities, besides root and own user
   uint32_t max_clients = 1024;
-  uint32_t timing_period = 64;        // one launch of a known kernel in N is timed; 0: none
+  channel::lull_timing timing = channel::kTimingSampled;  // of clients without a wish of their own
+  // When sampled: about one launch of a known kernel in N is timed. 0 and 1 mean off and full.
+  uint32_t timing_period = kDefaultTimingPeriod;
+  std::string trace;         // record into this file from the start; read at start only
+  std::string decision_log;  // as well
+  // Where profiles are kept; empty: nowhere; not given: the default place, nowhere for simulated
+  // devices. Read at start only.
+  std::optional<std::string> profiles;
   uint64_t memory_reserve_bytes = 0;  // of each device, that no single client may take
 };
+
+// "off", "sampled", "full"; nothing for anything else.
+std::optional<channel::lull_timing> parse_timing(const std::string& word);
+// What lull_control.timing_period says to a client with this wish.
+uint32_t timing_period_for(const Config& config, uint32_t wish);
 
 // Says what is wrong with a policy's text, or nothing.
 using PolicyCheck = std::function<std::expected<void, std::string>(const std::string&)>;

@@ -95,6 +95,51 @@ json answer_kernels(const json& request, ControlTarget& target) {
   return {{"ok", true}, {"kernels", *list}};
 }
 
+json answer_trace(const json& request, const Peer& peer, ControlTarget& target) {
+  std::optional<TraceOrder> order;
+  const auto text = [&](const char* key, std::string& value) {
+    const auto found = request.find(key);
+    if (found == request.end()) return true;
+    if (!found->is_string()) return false;
+    value = found->get<std::string>();
+    return true;
+  };
+  const auto stop = request.find("stop");
+  if (stop != request.end() && *stop != json(true)) {
+    return failure(fmt::format("cannot trace: stop is {}: true is expected", shown(request, "stop")));
+  }
+  if (request.contains("file")) {
+    order.emplace();
+    if (stop != request.end() || !text("file", order->file) || !text("source", order->source) ||
+        !text("command", order->command) || !order->file.starts_with("/")) {
+      return failure(fmt::format("cannot trace: file is {}: the whole path of a file, without stop, "
+                                 "is expected",
+                                 shown(request, "file")));
+    }
+  }
+  const auto figures = target.trace(order, stop != request.end(), peer);
+  if (!figures) return failure(figures.error());
+  return {{"ok", true}, {"trace", *figures}};
+}
+
+json answer_profile(const json& request, const Peer& peer, ControlTarget& target) {
+  ProfileOrder order;
+  for (const auto& [key, value] :
+       {std::pair{"show", &order.show}, std::pair{"forget", &order.forget}}) {
+    const auto found = request.find(key);
+    if (found == request.end()) continue;
+    if (!found->is_string() || found->get<std::string>().empty()) {
+      return failure(fmt::format("cannot look at profiles: {} is {}: a task's name is expected", key,
+                                 shown(request, key)));
+    }
+    *value = found->get<std::string>();
+  }
+  auto reply = target.profiles(order, peer);
+  if (!reply) return failure(reply.error());
+  (*reply)["ok"] = true;
+  return *reply;
+}
+
 json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   const auto op = request.find("op");
   const std::string name = op != request.end() && op->is_string() ? op->get<std::string>() : "";
@@ -104,9 +149,11 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "policy") return answer_policy(request, peer, target);
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
+  if (name == "trace") return answer_trace(request, peer, target);
+  if (name == "profile") return answer_profile(request, peer, target);
   return failure(
-      fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority or may is "
-                  "expected",
+      fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority, may, "
+                  "trace or profile is expected",
                   shown(request, "op")));
 }
 

@@ -8,6 +8,11 @@
 //   {"op":"policy","policy":"fikit epsilon_us=5"}   {"ok":true,"policy":"normalised"}
 //   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
 //   {"op":"may","priority":2}                       {"ok":true,"priority":2,"highest":2}
+//   {"op":"trace","file":"/a/b.lull"}               {"ok":true,"trace":{"file","running",..}}
+//   {"op":"trace","stop":true}                      the same; with neither: how it stands
+//   {"op":"profile"}                                {"ok":true,"directory":..,"profiles":[{..}]}
+//   {"op":"profile","show":"train"}                 {"ok":true,"records":[{..}]}
+//   {"op":"profile","forget":"train"}               {"ok":true,"forgotten":2,"running":1}
 //   anything wrong                                  {"ok":false,"error":"one line"}
 //
 // Here is what requests mean and who may make them; the daemon does them. Loop thread.
@@ -15,14 +20,22 @@
 
 #include <expected>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "coordinator/daemon/priority_rules.h"
+#include "coordinator/daemon/trace_recorder.h"
 
 namespace lull::daemon {
 
 inline constexpr size_t kMaxRequestBytes = 65536;
+
+// What `lull profile` asks: with neither, the list.
+struct ProfileOrder {
+  std::string show;    // a task
+  std::string forget;  // a task
+};
 
 // What the daemon can do for a tool. Errors are one line.
 class ControlTarget {
@@ -39,7 +52,13 @@ class ControlTarget {
   virtual std::expected<std::vector<ClientId>, std::string> change_priority(const std::string& task,
                                                                             Priority level,
                                                                             const Peer& peer) = 0;
+  // A list of entries, or whole records, or how many were forgotten (profile_store.h).
+  virtual std::expected<nlohmann::json, std::string> profiles(const ProfileOrder& order,
+                                                              const Peer& peer) = 0;
   virtual PriorityVerdict judge(const Peer& peer, Priority asked) const = 0;
+  // Begins a trace, ends the one that runs, or neither. How the trace stands; null: there is none.
+  virtual std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order,
+                                                           bool stop, const Peer& peer) = 0;
 };
 
 // The reply's text; never throws, whatever the request is.

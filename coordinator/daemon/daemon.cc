@@ -36,6 +36,7 @@ constexpr uint64_t kSpinBelowNs = 50'000;
 constexpr unsigned kSpinProcessors = 3;
 constexpr uint64_t kSocketsEveryNs = 20'000;
 constexpr uint64_t kSweepEveryNs = 1'000'000'000;
+constexpr uint64_t kKeepEveryNs = 60'000'000'000;
 constexpr uint64_t kFirstPacketWithinNs = 10'000'000'000;
 constexpr int kEventsATurn = 64;
 
@@ -70,7 +71,8 @@ int wait_for_events(int epoll, epoll_event* events, uint64_t wait_ns) {
 // Clients and devices must be known before anything of theirs; everything else goes by time.
 bool is_structural(const engine::Input& input) {
   return std::holds_alternative<engine::ClientAttached>(input) ||
-         std::holds_alternative<engine::DeviceUsed>(input);
+         std::holds_alternative<engine::DeviceUsed>(input) ||
+         std::holds_alternative<engine::TaskRecalled>(input);
 }
 Instant order_of(const StampedInput& stamped) {
   return is_structural(stamped.input) ? Instant{-1} : stamped.at;
@@ -96,8 +98,20 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
 
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::move(settings), std::move(*listener), std::move(clock)));
+  const DaemonSettings& told = daemon->settings_;
+  const std::string& decision_log =
+      told.decision_log.empty() ? told.config.decision_log : told.decision_log;
+  if (!decision_log.empty()) {
+    const auto begun = daemon->start_decision_log(decision_log);
+    if (!begun) return std::unexpected(begun.error());
+  }
   daemon->reset_engine();
   daemon->adopt_policy(policy);
+  const std::string& trace = told.trace.empty() ? told.config.trace : told.trace;
+  if (!trace.empty()) {
+    const auto begun = daemon->start_recording({.file = trace});
+    if (!begun) return std::unexpected(begun.error());
+  }
   daemon->epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   daemon->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (daemon->settings_.handle_signals) {
@@ -126,6 +140,9 @@ Daemon::Daemon(DaemonSettings settings, Listener listener, Clock clock)
       watchdog_interval_ns_(settings_.handle_signals ? watchdog_interval_ns() : 0),
       processors_(std::max(1U, std::thread::hardware_concurrency())) {
   next_watchdog_ns_ = watchdog_interval_ns_ == 0 ? UINT64_MAX : started_ns_;
+  const bool by_default = !settings_.config.profiles && !settings_.simulated && !settings_.silent;
+  store_ = ProfileStore(by_default ? default_profile_directory()
+                                   : settings_.config.profiles.value_or(""));
 }
 
 Daemon::~Daemon() { stop(); }
@@ -145,6 +162,10 @@ void Daemon::run() {
 void Daemon::stop() {
   if (stopped_) return;
   stopped_ = true;
+  keep_profiles();
+  if (recorder_ && !recorder_->is_closing()) stop_recording();
+  recorder_.reset();
+  decisions_.reset();
   for (const auto& [id, session] : sessions_) session->open_all();
   awake_.clear();
   sessions_.clear();
@@ -170,6 +191,8 @@ uint64_t Daemon::next_deadline_ns() const {
   uint64_t deadline = next_watchdog_ns_;
   if (!tools_.empty()) deadline = std::min(deadline, next_sweep_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
+  if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
+  deadline = std::min(deadline, next_decision_flush_ns_);
   if (clock_.ready()) {
     deadline =
         std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next())});
@@ -276,14 +299,21 @@ void Daemon::look_at_clients(uint64_t monotonic_ns) {
 
 void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
   if (!clock_.ready()) look_for_sim_device();
+  if (recorder_ && !recorder_->has_begun()) [[unlikely]] begin_recording();
   const Instant now = clock_.now();
   const bool thorough = session.activity == Activity::kArming ||
                         monotonic_ns - session.last_thorough_ns >= kThoroughEveryNs;
+  // The device may have come after the look above, and its first launches with it: they stay in
+  // the rings until the trace has begun.
+  if (recorder_ && !recorder_->has_begun() && !recorder_->is_closing()) [[unlikely]] {
+    return settle_activity(session, session.has_records(), monotonic_ns);
+  }
   if (thorough) session.last_thorough_ns = monotonic_ns;
   const uint64_t lies_before = session.lies();
   bool eventful = session.drain(clock_, now, devices_, thorough, inputs_);
   eventful = session.poll_progress(now, inputs_) || eventful;
   figures_.records_lied += session.lies() - lies_before;
+  if (recorder_) [[unlikely]] recorder_->drained(session, now);
   ledger_.look(session, devices_);
   if (session.is_hopeless()) return drop(session, "its records make no sense");
   if (session.is_detached()) return drop(session, "it has let go");
@@ -292,17 +322,23 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
 
 void Daemon::settle_activity(Session& session, bool eventful, uint64_t monotonic_ns) {
   const bool close = is_close(session);
-  session.set_record_mode(close ? channel::kRecordTimed : channel::kRecordUntimed);
-  if (eventful) {
-    session.last_event_ns = monotonic_ns;
+  session.set_record_mode(recorder_ ? channel::kRecordEverything
+                          : close   ? channel::kRecordTimed
+                                    : channel::kRecordUntimed);
+  if (eventful) session.last_event_ns = monotonic_ns;
+  if (recorder_) [[unlikely]] {
+    adapt_traced_spacing(session, eventful);
+  } else if (eventful) {
     const uint32_t filled = session.ring_high_water();
     if (filled >= channel::kRingRecords / 2) session.lazy_spacing_ns /= 2;
     if (filled < channel::kRingRecords / 8) session.lazy_spacing_ns *= 2;
   }
-  session.lazy_spacing_ns =
-      std::clamp(session.lazy_spacing_ns, kLazySpacingLeastNs, kLazySpacingNs);
-  const uint64_t spacing_ns =
-      close ? close_spacing_ns(session, monotonic_ns) : session.lazy_spacing_ns;
+  if (!recorder_) {
+    session.lazy_spacing_ns =
+        std::clamp(session.lazy_spacing_ns, kLazySpacingLeastNs, kLazySpacingNs);
+  }
+  uint64_t spacing_ns = close ? close_spacing_ns(session, monotonic_ns) : session.lazy_spacing_ns;
+  if (recorder_) spacing_ns = std::min(spacing_ns, session.lazy_spacing_ns);
   const uint64_t linger_ns =
       session.has_held() ? kHeldLingerNs : (close ? kCloseLingerNs : kLazyLingerNs);
   const bool quiet = !eventful && monotonic_ns - session.last_event_ns >= linger_ns &&
@@ -346,6 +382,7 @@ void Daemon::reset_engine() {
   options.max_clients = settings_.config.max_clients;
   if (clock_.is_simulated()) options.control_latency = clock_.control_latency();
   engine_ = std::make_unique<engine::Engine>(options);
+  if (decisions_) decisions_->begun(options);
   queue_.clear();
   timer_ = kNever;
 }
@@ -355,6 +392,7 @@ void Daemon::step_engine() {
   const bool timer_due = clock_.ready() && timer_ <= now;
   if (inputs_.empty() && !timer_due) return;
   Instant cause = timer_due ? timer_ : Instant{0};
+  if (store_.is_on()) recall_profiles();
   order_.clear();
   for (size_t i = 0; i < inputs_.size(); ++i) order_.push_back({order_of(inputs_[i]), i});
   std::sort(order_.begin(), order_.end());
@@ -370,6 +408,8 @@ void Daemon::step_engine() {
   if (timer_due) timer_ = kNever;
   outputs_.clear();
   engine_->step(now, ordered_, outputs_);
+  if (decisions_) [[unlikely]] decisions_->step(now, ordered_, outputs_);
+  if (recorder_) [[unlikely]] recorder_->stepped();
   const Instant earliest = clock_.is_simulated() ? cause + clock_.control_latency() : Instant{0};
   for (engine::Output& output : outputs_) {
     if (const auto* timer = std::get_if<engine::SetTimer>(&output)) {
@@ -421,6 +461,11 @@ void Daemon::keep_house(uint64_t monotonic_ns) {
   if (monotonic_ns >= next_watchdog_ns_) {
     notify_service("WATCHDOG=1");
     next_watchdog_ns_ = monotonic_ns + watchdog_interval_ns_;
+  }
+  if (recorder_ || decisions_) [[unlikely]] keep_records(monotonic_ns);
+  if (monotonic_ns >= next_keep_ns_) {
+    keep_profiles();
+    next_keep_ns_ = channel::monotonic_ns() + kKeepEveryNs;
   }
   if (tools_.empty() || monotonic_ns < next_sweep_ns_) return;
   next_sweep_ns_ = monotonic_ns + kSweepEveryNs;

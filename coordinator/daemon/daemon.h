@@ -23,14 +23,18 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/daemon/client_rates.h"
 #include "coordinator/daemon/config.h"
 #include "coordinator/daemon/control.h"
 #include "coordinator/daemon/listener.h"
 #include "coordinator/daemon/log.h"
 #include "coordinator/daemon/memory_ledger.h"
+#include "coordinator/daemon/profile_store.h"
 #include "coordinator/daemon/publish_queue.h"
 #include "coordinator/daemon/status.h"
 #include "coordinator/daemon/tool_connection.h"
+#include "coordinator/daemon/trace_recorder.h"
+#include "coordinator/trace/decision_log.h"
 
 namespace lull::channel {
 struct lull_hello;
@@ -44,7 +48,10 @@ struct DaemonSettings {
   std::string socket_path;
   Config config;
   std::string config_path;  // read again on reload; empty: none
+  std::string trace;         // record into this file; overrides the configuration's
+  std::string decision_log;  // as well
   std::string policy;       // overrides the configuration's, also on reload; empty: none
+  std::optional<channel::lull_timing> timing;  // likewise
   bool simulated = false;
   std::string sim_device;
   bool verbose = false;
@@ -105,6 +112,22 @@ class Daemon : private ControlTarget {
   uint64_t next_deadline_ns() const;
   uint64_t wait_ns(uint64_t most_ns);
 
+  // ---- what is kept between runs (daemon_profiles.cc) ----
+  void recall_profiles();
+  void keep_profile(Session& session);
+  void keep_profiles();
+  std::expected<nlohmann::json, std::string> profiles(const ProfileOrder& order,
+                                                      const Peer& peer) override;
+
+  // ---- trace and decision log (daemon_trace.cc) ----
+  std::expected<void, std::string> start_recording(TraceOrder order);
+  void begin_recording();
+  void stop_recording();
+  void record_end(Session& session);
+  void keep_records(uint64_t monotonic_ns);
+  void adapt_traced_spacing(Session& session, bool eventful) const;
+  std::expected<void, std::string> start_decision_log(const std::string& file);
+
   // ---- ControlTarget ----
   nlohmann::json status() override;
   std::expected<nlohmann::json, std::string> kernels(ClientId client) override;
@@ -115,6 +138,8 @@ class Daemon : private ControlTarget {
                                                                     Priority level,
                                                                     const Peer& peer) override;
   PriorityVerdict judge(const Peer& peer, Priority asked) const override;
+  std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order, bool stop,
+                                                   const Peer& peer) override;
   bool is_operator(const Peer& peer) const;
   void adopt_policy(const std::string& text);
 
@@ -137,6 +162,12 @@ class Daemon : private ControlTarget {
   std::vector<engine::Input> ordered_;
   std::vector<engine::Output> outputs_;
 
+  std::unique_ptr<TraceRecorder> recorder_;  // none: no trace
+  bool recording_since_launches_ = false;    // clients may have launched before it was asked for
+  nlohmann::json last_trace_;                // figures of the one that ended last
+  std::optional<trace::DecisionLogWriter> decisions_;
+  uint64_t next_decision_flush_ns_ = UINT64_MAX;
+
   std::map<uint32_t, ToolConnection> tools_;
   SessionMap sessions_;
   std::vector<Session*> awake_;
@@ -157,6 +188,9 @@ class Daemon : private ControlTarget {
   uint64_t next_sweep_ns_ = 0;
   unsigned processors_ = 1;
   DaemonFigures figures_;
+  ClientRates rates_;
+  ProfileStore store_;
+  uint64_t next_keep_ns_ = UINT64_MAX;
 };
 
 }  // namespace lull::daemon

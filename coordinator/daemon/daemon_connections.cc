@@ -147,6 +147,10 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
         connection, channel::kWelcomeRefused,
         fmt::format("priority {} is no level: {} is expected", hello.priority, kLevelsExpected));
   }
+  if (hello.timing > channel::kTimingFull) {
+    return refuse(connection, channel::kWelcomeRefused,
+                  fmt::format("timing {} is no wish: off, sampled or full are", hello.timing));
+  }
   auto region = ClientRegion::create();
   if (!region) {
     return refuse(connection, channel::kWelcomeRefused,
@@ -164,13 +168,18 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                      .job_name = text_of(hello.job),
                      .program = text_of(hello.program),
                      .priority = verdict.granted,
-                     .memory_limit_bytes = hello.memory_limit};
+                     .memory_limit_bytes = hello.memory_limit,
+                     .timing_wish = hello.timing};
   if (birth.task.empty()) birth.task = birth.program;
   if (birth.task.empty()) birth.task = fmt::format("pid {}", peer.pid);
   birth.job = job_of(peer, birth.job_name, id);
-  channel::write_birth(region->view(), id.value, settings_.config.timing_period,
+  channel::write_birth(region->view(), id.value,
+                       timing_period_for(settings_.config, hello.timing),
                        verdict.granted.level,
                        ledger_.birth_allowance(birth.job, hello.memory_limit));
+  channel::publish_slow_motion(region->view(), clock_.slow_motion());
+  // Before the welcome: the first copies of a program that is traced come right behind it.
+  if (recorder_) channel::publish_record_mode(region->view(), channel::kRecordEverything);
 
   lull_welcome welcome = make_welcome(channel::kWelcomeOk, "");
   if (verdict.clamped) {
@@ -196,13 +205,20 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   ledger_.join(client);
   awake_.push_back(&client);
   client.last_event_ns = channel::monotonic_ns();
+  if (recorder_) {
+    client.set_record_mode(channel::kRecordEverything);
+    if (recorder_->has_begun()) recorder_->client_started(client, {}, clock_.now());
+    begin_recording();
+  }
   // The engine remembers by task: one user's program does not spoil what is known of another's.
   inputs_.emplace_back(
       clock_.now(),
       engine::ClientAttached{.client = id,
                              .job = client.who().job,
                              .priority = verdict.granted,
-                             .task = fmt::format("{}/{}", peer.uid, client.who().task)});
+                             .task = task_key(client.who())});
+  rates_.begin(id, clock_.now());
+  if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = client.last_event_ns;
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
                           peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));
   const bool watched =
@@ -235,6 +251,9 @@ void Daemon::drop(Session& session, const std::string& why) {
   ++figures_.clients_left;
   log_.detail(fmt::format("client {} gone (pid {}, task {}): {}", session.id().value,
                           session.who().peer.pid, session.who().task, why));
+  if (recorder_) record_end(session);
+  keep_profile(session);
+  rates_.forget(session.id());
   session.open_all();
   devices_.remove_user(session.id());
   ledger_.leave(session, devices_);

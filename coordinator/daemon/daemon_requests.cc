@@ -13,7 +13,15 @@ nlohmann::json Daemon::status() {
   figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
   // What rings hold now belongs to the answer.
   step_engine();
-  return make_status(engine_->status(), sessions_, devices_, clock_, figures_);
+  nlohmann::json reply = 
+      make_status(engine_->status(), sessions_, devices_, clock_, figures_, rates_);
+  reply["trace"] = recorder_ ? recorder_->figures() : last_trace_;
+  if (decisions_) {
+    reply["decision_log"] = {{"steps", decisions_->steps()},
+                             {"bytes", decisions_->bytes()},
+                             {"failure", decisions_->failure()}};
+  }
+  return reply;
 }
 
 std::expected<nlohmann::json, std::string> Daemon::kernels(ClientId client) {
@@ -59,6 +67,7 @@ std::expected<std::string, std::string> Daemon::change_policy(const std::string&
   inputs_.emplace_back(clock_.now(), engine::PolicyChanged{*good});
   step_engine();
   adopt_policy(*good);
+  if (recorder_) recorder_->policy_changed(*good, clock_.now());
   for (const auto& [id, session] : sessions_) {
     if (!session->gone) wake(*session);
   }
@@ -104,6 +113,7 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
   std::vector<ClientId> changed;
   for (Session* session : named) {
     session->set_priority(level);
+    if (recorder_) recorder_->priority_changed(session->id(), level, clock_.now());
     inputs_.emplace_back(clock_.now(), engine::PriorityChanged{session->id(), level});
     changed.push_back(session->id());
     log_.line(fmt::format("client {} (task {}) now has priority {} (asked by uid {})",
@@ -134,7 +144,10 @@ void Daemon::reload() {
   rules_ =
       fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
   ledger_.set_reserve(fresh.memory_reserve_bytes);
-  for (const auto& [id, session] : sessions_) session->set_timing_period(fresh.timing_period);
+  if (settings_.timing) settings_.config.timing = *settings_.timing;
+  for (const auto& [id, session] : sessions_) {
+    session->set_timing_period(timing_period_for(fresh, session->who().timing_wish));
+  }
   const auto access = listener_.set_access(
       fresh.socket_mode.value_or(::geteuid() == 0 ? 0666 : 0600), fresh.socket_group);
   if (!access) log_.line(access.error());

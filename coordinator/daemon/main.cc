@@ -67,6 +67,10 @@ int serve(const Options& options) {
   }
   settings.config_path = options.config;
   settings.policy = options.policy;
+  settings.trace = options.trace;
+  settings.decision_log = options.decision_log;
+  settings.timing = parse_timing(options.timing);
+  if (settings.timing) settings.config.timing = *settings.timing;
   settings.simulated = options.simulated;
   settings.sim_device = options.sim_device;
   settings.verbose = options.verbose;
@@ -77,6 +81,7 @@ int serve(const Options& options) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&handled, signal);
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
 
   auto daemon = Daemon::start(std::move(settings));
   if (!daemon) return fail(1, daemon.error());

@@ -33,6 +33,11 @@ std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv)
                  "Launch policy with its options, e.g. \"priority in_flight_us=50\" (default: the "
                  "configuration's, else priority)")
       ->type_name("TEXT");
+  app.add_option("--timing", options.timing,
+                 "What is timed of clients that do not ask for more or less: off, sampled, full "
+                 "(default: the configuration's, else sampled)")
+      ->type_name("WORD")
+      ->check(CLI::IsMember({"off", "sampled", "full"}));
   CLI::Option* sim =
       app.add_option("--sim", options.sim_device,
                      "Coordinate simulated GPUs: times come from this simulated device (default: "
@@ -40,6 +45,12 @@ std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv)
           ->type_name("[DEVICE_FILE]")
           ->expected(0, 1);
   app.add_option("--pid-file", options.pid_file, "Write the process id here while running")
+      ->type_name("FILE");
+  app.add_option("--trace", options.trace,
+                 "Record every launch of every client into this file (lull trace show reads it)")
+      ->type_name("FILE");
+  app.add_option("--decision-log", options.decision_log,
+                 "Record every input of the engine and what it decided, for replay")
       ->type_name("FILE");
   app.add_flag("--foreground", foreground, "Stay in the foreground: the default, and all it does");
   app.add_flag("--verbose", options.verbose, "Log clients and decisions about them too");

@@ -11,9 +11,12 @@ struct Options {
   std::string socket;  // empty: the default place
   std::string config;  // empty: built-in configuration
   std::string policy;  // empty: the configuration's
+  std::string timing;  // off, sampled, full; empty: the configuration's
   bool simulated = false;
   std::string sim_device;  // with `simulated`
   std::string pid_file;
+  std::string trace;         // empty: none
+  std::string decision_log;  // empty: none
   bool verbose = false;
 };
 

@@ -36,6 +36,10 @@ Session::Session(SessionBirth birth, FileDescriptor socket, FileDescriptor pidfd
   memory_.drop_fd();
 }
 
+std::string task_key(const SessionBirth& who) {
+  return (std::to_string(who.peer.uid) + "/" + who.task).substr(0, engine::kMaxTaskKey);
+}
+
 // ---- in ---------------------------------------------------------------------------------------
 
 void Session::map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs) {
@@ -55,7 +59,7 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
       device.epoch = twin->epoch;
       channel::publish_gate(*region_.control(), index, device.gate_word);
     } else {
-      inputs.emplace_back(now, engine::DeviceUsed{who_.id, *id});
+      inputs.emplace_back(now, engine::DeviceUsed{who_.id, *id, entry->name});
     }
     device.id = id;
   }
@@ -111,8 +115,9 @@ bool Session::drain(const Clock& clock, Instant now, DeviceTable& devices, bool 
 void Session::take(const lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
                    std::vector<StampedInput>& inputs) {
   Instant& last = last_at_[thread.value];
-  const Instant at = last =
-      std::max(last, record.tsc == 0 ? now : clock.at_ticks(record.tsc, now));
+  // A timing record is of a launch long recorded.
+  const bool stamped = record.tsc != 0 && record.kind != channel::kRecordTiming;
+  const Instant at = last = std::max(last, stamped ? clock.at_ticks(record.tsc, now) : now);
   switch (record.kind) {
     case channel::kRecordLaunch:
       return take_launch(record, thread, at, inputs);
@@ -126,17 +131,22 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
     case channel::kRecordTiming: {
       const auto kernel = kernel_of(record.kernel);
       if (!kernel || record.value0 > static_cast<uint64_t>(kLongestKernelNs)) return lie();
+      const Instant launched = record.tsc == 0 ? kNever : clock.at_ticks(record.tsc, now);
+      if (observer != nullptr) [[unlikely]] observer->timed(*this, record, launched);
       const bool gap_known = record.value1 <= static_cast<uint64_t>(kLongestKernelNs);
       inputs.emplace_back(
           at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
                             Duration{gap_known ? static_cast<int64_t>(record.value1) : -1},
-                            record.sequence == 0 ? kNever : clock.at_ticks(record.sequence, now)});
+                            launched, StreamSlot{record.stream}, record.sequence});
       return;
     }
     case channel::kRecordCancel: {
       if (record.stream >= kMaxStreams) return lie();
       if (record.kernel < slot_launches_.size() && slot_launches_[record.kernel] != 0) {
         --slot_launches_[record.kernel];
+      }
+      if (observer != nullptr) [[unlikely]] {
+        observer->cancelled(*this, StreamSlot{record.stream}, record.sequence, at);
       }
       inputs.emplace_back(at,
                           engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence});
@@ -150,7 +160,10 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
     }
     case channel::kRecordSynced:
       if (record.stream >= kMaxStreams) return lie();
-      return complete(StreamSlot{record.stream}, record.sequence, at, inputs);
+      if (observer != nullptr) [[unlikely]] {
+        observer->synced(*this, StreamSlot{record.stream}, record.sequence, at);
+      }
+      return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
     case channel::kRecordMemory:
       return;  // the ledger looks after every drain
     default:
@@ -167,9 +180,17 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
   }
   if (!devices_[record.device].id) return;  // beyond the node's table
   if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
+  if (observer != nullptr) [[unlikely]] {
+    observer->launched(*this, record, thread, *devices_[record.device].id, at);
+  }
+  if ((record.flags & channel::kFlagAside) != 0) return;
   Stream& stream = streams_[record.stream];
   const bool tracked =
       (record.flags & channel::kFlagMarker) != 0 && record.stream != channel::kUntrackedStream;
+  const bool says_charge = (record.flags & channel::kFlagCharged) != 0;
+  const Duration charged{says_charge ? static_cast<int64_t>(std::min<uint64_t>(
+                                           record.value1, kLongestKernelNs))
+                                     : -1};
   inputs.emplace_back(at, engine::Launched{.client = who_.id,
                                            .device = *devices_[record.device].id,
                                            .stream = {record.stream},
@@ -178,7 +199,10 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
                                            .at = at,
                                            .tracked = tracked,
                                            .ticket = {record.ticket},
-                                           .thread = thread});
+                                           .thread = thread,
+                                           .charged = charged,
+                                           .memory_bytes =
+                                               channel::memory_used(region_, record.device)});
   // A held thread launches nothing but what it was held with.
   if (threads_[thread.value].held_ticket != 0) forget_held(thread);
   stream.launched = std::max(stream.launched, record.sequence);
@@ -206,6 +230,9 @@ void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Inst
   }
   if (mine.held_ticket == 0) ++held_threads_;
   mine = {.held_ticket = held.ticket, .held = held, .told = at};
+  if (observer != nullptr) [[unlikely]] {
+    observer->held(*this, thread, Ticket{held.ticket}, *devices_[held.device].id, at);
+  }
   inputs.emplace_back(at, engine::Held{.client = who_.id,
                                        .device = *devices_[held.device].id,
                                        .thread = thread,
@@ -265,13 +292,14 @@ void Session::forget_held(ThreadSlot thread) {
 }
 
 void Session::complete(StreamSlot slot, uint64_t sequence, Instant at,
-                       std::vector<StampedInput>& inputs) {
+                       std::vector<StampedInput>& inputs, bool synced) {
   Stream& stream = streams_[slot.value];
   // What is not recorded yet is reported when it is; it also bounds a lie.
   const uint64_t known = std::min(sequence, stream.launched);
-  if (known <= stream.completed) return;
+  // That the host has waited is news even where the device has said so before.
+  if (known < stream.completed || (known == stream.completed && !synced)) return;
   stream.completed = known;
-  inputs.emplace_back(at, engine::Progressed{who_.id, slot, known});
+  inputs.emplace_back(at, engine::Progressed{who_.id, slot, known, synced ? at : kNever});
   if (stream.completed >= stream.tracked) streams_in_flight_.reset(slot.value);
 }
 
@@ -383,6 +411,14 @@ channel::ThreadTotals Session::totals() const {
     totals += channel::read_totals(*region_.thread(slot));
   }
   return totals;
+}
+
+uint64_t Session::dropped() const {
+  uint64_t dropped = 0;
+  for (uint32_t slot = 0; slot < threads_seen_; ++slot) {
+    dropped += channel::records_dropped(*region_.thread(slot));
+  }
+  return dropped;
 }
 
 std::string Session::kernel_name(KernelId kernel) const {

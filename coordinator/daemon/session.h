@@ -25,11 +25,14 @@
 #include <vector>
 
 #include "coordinator/channel/daemon_view.h"
+#include "coordinator/channel/messages.h"
 #include "coordinator/daemon/client_region.h"
 #include "coordinator/daemon/clock.h"
 #include "coordinator/daemon/device_table.h"
 #include "coordinator/daemon/priority_rules.h"
+#include "coordinator/daemon/session_observer.h"
 #include "coordinator/engine/events.h"
+#include "coordinator/engine/task_record.h"
 
 namespace lull::daemon {
 
@@ -53,7 +56,11 @@ struct SessionBirth {
   std::string program;
   Priority priority;
   uint64_t memory_limit_bytes = 0;  // 0: none
+  uint32_t timing_wish = channel::kTimingUnset;
 };
+
+// What is learnt is remembered under this: one user's task does not spoil another's.
+std::string task_key(const SessionBirth& who);
 
 enum class Activity : uint8_t { kAwake, kArming, kAsleep };
 
@@ -104,6 +111,8 @@ class Session {
   std::optional<DeviceId> device(uint32_t index) const { return devices_[index].id; }
   channel::GateState gate_state(uint32_t index) const;
   channel::ThreadTotals totals() const;
+  // Of `totals`, cheaper: records that found a full ring, of the threads seen.
+  uint64_t dropped() const;
   size_t kernel_count() const { return kernel_ids_.size(); }
   // As the driver names it; "?" for one that was never shown.
   std::string kernel_name(KernelId kernel) const;
@@ -116,12 +125,15 @@ class Session {
 
   // ---- the loop's own notes ----
   Activity activity = Activity::kAwake;
+  bool recalled = false;       // its profile has been looked for
+  uint64_t kept_launches = 0;  // launches at the time its profile was last kept
   uint64_t next_poll_ns = 0;   // CLOCK_MONOTONIC
   uint64_t last_event_ns = 0;  // last record or progress
   uint64_t last_thorough_ns = 0;
   uint64_t armed_ns = 0;
   uint64_t lazy_spacing_ns = 0;
   bool gone = false;  // to be erased at the end of the turn
+  SessionObserver* observer = nullptr;  // while a trace is recorded
 
  private:
   struct Device {
@@ -157,7 +169,7 @@ class Session {
                     std::vector<StampedInput>& inputs);
   void forget_held(ThreadSlot thread);
   void complete(StreamSlot stream, uint64_t sequence, Instant at,
-                std::vector<StampedInput>& inputs);
+                std::vector<StampedInput>& inputs, bool synced = false);
   void lie(uint64_t weight = 1) { lies_ += weight; }
   void wake_threads() const;
 

@@ -71,6 +71,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"copies", totals.copies},
           {"memsets", totals.memsets},
           {"dropped", totals.dropped},
+          {"untimed", totals.untimed},
           {"held_ns", totals.held_ns},
           {"held", client_held(session, known, now)},
           {"kernels", session.kernel_count()},
@@ -78,10 +79,47 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"lies", session.lies()}};
 }
 
+json iteration_json(const engine::IterationStatus& found) {
+  return {{"locked", found.locked},
+          {"in_step", found.in_step},
+          {"period_launches", found.period},
+          {"position", found.position},
+          {"confidence", found.confidence},
+          {"completed", found.completed},
+          {"last_ns", found.last.ns},
+          {"median_ns", found.median.ns},
+          {"undisturbed_ns", found.undisturbed.ns},
+          {"undisturbed_count", found.undisturbed_count},
+          {"slowdown", static_cast<double>(found.slowdown) / 1000.0},
+          {"lowest_memory_position", found.lowest_position},
+          {"lowest_memory_bytes", found.lowest_bytes}};
+}
+
+// How busy the client is lately, and what it repeats.
+void add_rates(json& client, const Session& session, const engine::ClientStatus* known, Instant now,
+               double slow_motion, ClientRates& rates) {
+  const channel::ThreadTotals totals = session.totals();
+  ClientTotals sum{.at = now,
+                   .launches = totals.launches,
+                   .held_ns = static_cast<int64_t>(static_cast<double>(totals.held_ns) /
+                                                   std::max(1.0, slow_motion))};
+  if (known != nullptr) {
+    for (const engine::SeatStatus& seat : known->devices) {
+      sum.busy_ns = std::max(sum.busy_ns, seat.device_time.ns);
+    }
+    client["iteration"] = iteration_json(known->iteration);
+  }
+  const ClientRate rate = rates.look(session.id(), sum);
+  client["busy_share"] = rate.busy_share;
+  client["launches_per_s"] = rate.launches_per_s;
+  client["held_share"] = rate.held_share;
+}
+
 }  // namespace
 
 json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
-                 const DeviceTable& devices, const Clock& clock, const DaemonFigures& figures) {
+                 const DeviceTable& devices, const Clock& clock, const DaemonFigures& figures,
+                 ClientRates& rates) {
   const Instant now = clock.now();
   json reply = {{"ok", true},
                 {"pid", ::getpid()},
@@ -114,7 +152,9 @@ json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
         engine.clients.begin(), engine.clients.end(), session->id(),
         [](const engine::ClientStatus& client, ClientId wanted) { return client.client < wanted; });
     const bool found = known != engine.clients.end() && known->client == session->id();
-    reply["clients"].push_back(client_json(*session, found ? &*known : nullptr, devices, now));
+    json client = client_json(*session, found ? &*known : nullptr, devices, now);
+    add_rates(client, *session, found ? &*known : nullptr, now, clock.slow_motion(), rates);
+    reply["clients"].push_back(std::move(client));
   }
   return reply;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "coordinator/daemon/client_rates.h"
 #include "coordinator/daemon/clock.h"
 #include "coordinator/daemon/device_table.h"
 #include "coordinator/daemon/session.h"
@@ -25,7 +26,7 @@ struct DaemonFigures {
 // {"ok":true,"pid":..,"clients":[..],...}
 nlohmann::json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
                            const DeviceTable& devices, const Clock& clock,
-                           const DaemonFigures& figures);
+                           const DaemonFigures& figures, ClientRates& rates);
 
 // [{"name","kind":"kernel|graph|copy|memset","grid","block","shared_bytes","launches",
 //   "predicted_ns"}]: every kernel slot; `launches` are the launch records seen.

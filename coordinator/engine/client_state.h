@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coordinator/engine/events.h"
+#include "coordinator/engine/learned_launches.h"
 #include "coordinator/engine/task_memory.h"
 #include "policies/vocabulary.h"
 
@@ -85,12 +86,17 @@ struct Seat {
   // The policy's decision.
   Gate wanted = Gate::kOpen;
   Duration bound;
+  bool any_length = true;
   // What is published. A gate is open at birth.
   Gate gate = Gate::kOpen;
   Duration granted;      // credit: total of the epoch
   Duration spent;        // what the client's own count should say, as gate.h counts it
   Instant epoch_began;
   Instant granted_at;    // last change of the grant
+  // Left of grants that have been taken back, while the client may still spend it: until what took
+  // them back is in effect.
+  Duration voided;
+  Instant voided_until;
   Instant opened_at;
   bool every_launch = false;
 
@@ -134,6 +140,8 @@ struct Client {
   uint64_t busy_streams = 0;                 // bit per slot with units
   std::vector<Head> heads;                   // by thread
   std::unordered_map<KernelId, KernelUse, KernelHash> kernels;
+  LearnedLaunches learned;
+  std::string model;  // of the first device
   uint64_t launches = 0;
   uint64_t floor_grants = 0;
   Instant last_floor;

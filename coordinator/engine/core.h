@@ -18,7 +18,6 @@ namespace lull::engine {
 
 inline constexpr size_t kMaxDevices = 64;
 inline constexpr size_t kNoticesKept = 20;
-inline constexpr size_t kMaxTaskKey = 256;
 // A thread that may go and of which no launch was heard has gone without a record (full ring) or
 // has died. Longer than the shim's 50 ms look at its gate.
 inline constexpr Duration kGrantedHeadExpires{60'000'000};
@@ -38,6 +37,8 @@ class Engine::Core {
   explicit Core(EngineOptions options);
   void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
   EngineStatus status() const;
+  std::optional<TaskRecord> record(ClientId client) const;
+  std::optional<ClientId> waits_for(ClientId client, DeviceId device) const;
 
  private:
   static constexpr int kNobodyStuck = 1000;
@@ -65,6 +66,7 @@ class Engine::Core {
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
   void take(const TimerFired&) {}
+  void take(const TaskRecalled& input);
 
   Client* find(ClientId id);
   const Client* find(ClientId id) const;
@@ -107,8 +109,11 @@ class Engine::Core {
   void watchdog(Client& client);
   void publish(Client& client);
   void publish_credit(Client& client, Seat& seat);
+  void void_grant(Seat& seat) const;
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);
+  // status.cc: whether `other` is a reason for `client` to be held on this device.
+  bool in_the_way(const Client& other, const Client& client, DeviceId device) const;
   bool holds_by_prediction() const {
     return choice_.row->holding == policies::Holding::kByPrediction;
   }

@@ -26,6 +26,10 @@ void Engine::step(Instant now, std::span<const Input> inputs, std::vector<Output
   core_->step(now, inputs, out);
 }
 EngineStatus Engine::status() const { return core_->status(); }
+std::optional<TaskRecord> Engine::record(ClientId client) const { return core_->record(client); }
+std::optional<ClientId> Engine::waits_for(ClientId client, DeviceId device) const {
+  return core_->waits_for(client, device);
+}
 
 Engine::Core::Core(EngineOptions options) : options_(std::move(options)) {
   auto choice = policies::parse_policy(options_.policy, options_.policies);
@@ -177,7 +181,8 @@ void Engine::Core::ask_policies() {
 }
 
 std::string Engine::Core::carry_out(DeviceId id, Device& on, const policies::Decision& decision) {
-  auto set_gate = [&](ClientId client_id, Gate gate, Duration bound) -> std::string {
+  auto set_gate = [&](ClientId client_id, Gate gate, Duration bound,
+                      bool any_length = true) -> std::string {
     Client* client = find(client_id);
     Seat* seat = client == nullptr ? nullptr : client->seat(id);
     if (seat == nullptr) {
@@ -189,13 +194,16 @@ std::string Engine::Core::carry_out(DeviceId id, Device& on, const policies::Dec
     }
     seat->wanted = gate;
     seat->bound = bound;
+    seat->any_length = any_length;
     mark(*client);
     return {};
   };
   return std::visit(
       Overloaded{
           [&](const policies::Open& d) { return set_gate(d.client, Gate::kOpen, {}); },
-          [&](const policies::Credit& d) { return set_gate(d.client, Gate::kCredit, d.bound); },
+          [&](const policies::Credit& d) { 
+            return set_gate(d.client, Gate::kCredit, d.bound, d.any_length);
+          },
           [&](const policies::Close& d) { return set_gate(d.client, Gate::kClosed, {}); },
           [&](const policies::ReleaseHead& d) -> std::string {
             if (Client* client = find(d.client)) {

@@ -19,11 +19,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "coordinator/engine/events.h"
+#include "coordinator/engine/task_record.h"
 #include "policies/launch/registry.h"
 #include "policies/vocabulary.h"
 
@@ -60,6 +62,22 @@ struct HeldStatus {  // a thread waiting at the gate
   std::vector<ClientId> by;  // who it waits for, ascending
   std::string why;           // one line
 };
+// What was found out about the client's own repetition (policies/prediction).
+struct IterationStatus {
+  bool locked = false;
+  bool in_step = false;
+  uint32_t period = 0;       // launches
+  uint32_t position = 0;
+  uint32_t confidence = 0;   // per mille
+  uint64_t completed = 0;
+  Duration last;             // of iterations; 0: not known, as below
+  Duration median;
+  Duration undisturbed;      // median of those during which nobody else was on its devices
+  uint64_t undisturbed_count = 0;
+  uint32_t slowdown = 0;     // median / undisturbed, per mille
+  uint32_t lowest_position = 0;  // where it holds least memory
+  uint64_t lowest_bytes = 0;
+};
 struct ClientStatus {
   ClientId client;
   JobId job;
@@ -70,6 +88,7 @@ struct ClientStatus {
   uint64_t launches = 0;            // launch records seen
   uint64_t floor_grants = 0;        // releases by the watchdog
   uint64_t kernels = 0;             // kernels known of its task
+  IterationStatus iteration;
 };
 struct EngineStatus {
   std::string policy;                 // normalised text, with every setting
@@ -94,6 +113,12 @@ class Engine {
 
   // As of the last step.
   EngineStatus status() const;
+  // What is worth keeping of this client's task, on the model of its first device. Nothing before
+  // it has a device, or before anything of it was measured. Names of kernels are not known here.
+  std::optional<TaskRecord> record(ClientId client) const;
+  // Who comes first of those that this client waits for on this device, or would if it were held
+  // (HeldStatus::by); the cheap part of `status`, for a recorder.
+  std::optional<ClientId> waits_for(ClientId client, DeviceId device) const;
 
  private:
   class Core;

@@ -21,7 +21,12 @@ struct ClientAttached {
   std::string task;     // task key: profiles are remembered under it
 };
 struct ClientDetached { ClientId client; };
-struct DeviceUsed { ClientId client; DeviceId device; };  // the client may launch on it from now on
+// The client may launch on it from now on. `model` names the kind of GPU: what is learnt on one
+// kind is kept apart from another's. Empty: not told apart.
+struct DeviceUsed { ClientId client; DeviceId device; std::string model = {}; };
+// What an earlier run learnt of some of this client's kernels, as the text of a task_record.h, for
+// its first device, which it uses already. What has been measured since stays as it is known now.
+struct TaskRecalled { ClientId client; std::string record; };
 struct PriorityChanged { ClientId client; Priority priority; };
 // Text "name" or "name key=value key=value"; checked by `make_policy` before it comes here.
 struct PolicyChanged { std::string policy; };
@@ -35,6 +40,10 @@ struct Launched {
   bool tracked = true;     // the device will report this sequence number
   Ticket ticket;           // of the held launch it was; 0: it went through an open gate or credit
   ThreadSlot thread;
+  // Credit that was spent on it; < 0: not known, what was predicted then. Read-backs, which no gate
+  // holds, and released launches spend none.
+  Duration charged{-1};
+  uint64_t memory_bytes = 0;  // that the client then held on the device
 };
 // A thread waits at the gate with this launch: a visible head.
 struct Held {
@@ -43,17 +52,23 @@ struct Held {
 };
 struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
 // Everything up to `sequence` on this stream has completed.
-struct Progressed { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
+// `synced`: when the host saw it, on return from a synchronising call; kNever: the device said it.
+struct Progressed {
+  ClientId client; StreamSlot stream; uint64_t sequence = 0; Instant synced = kNever;
+};
 // A measured duration, and the gap until the client's next unit started where known (else < 0).
 // `launched`: when the measured launch was called; kNever: not known, counts as undisturbed.
+// `sequence`: of the measured launch, on `stream`; 0: not known.
 struct Timed {
   ClientId client; KernelId kernel; Duration duration; Duration gap{-1}; Instant launched = kNever;
+  StreamSlot stream = {}; uint64_t sequence = 0;
 };
 // `now` has reached what the last SetTimer asked for. (step with no inputs means the same.)
 struct TimerFired {};
 
 using Input = std::variant<ClientAttached, ClientDetached, DeviceUsed, PriorityChanged,
-                           PolicyChanged, Launched, Held, Cancelled, Progressed, Timed, TimerFired>;
+                           PolicyChanged, Launched, Held, Cancelled, Progressed, Timed, TimerFired,
+                           TaskRecalled>;
 
 // ---- outputs --------------------------------------------------------------------------------
 enum class Gate : uint8_t { kOpen, kCredit, kClosed };

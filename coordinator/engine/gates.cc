@@ -198,6 +198,7 @@ void Engine::Core::publish(Client& client) {
       continue;
     }
     if (gate == seat->gate) continue;
+    void_grant(*seat);
     seat->gate = gate;
     seat->granted = Duration{};
     if (gate == Gate::kOpen) seat->opened_at = now_;
@@ -205,10 +206,19 @@ void Engine::Core::publish(Client& client) {
   }
 }
 
+// Of a grant that is taken back, what may still be spent: taking back takes effect as late as giving
+// does, and a gate that opens and closes faster than that has several grants under way.
+void Engine::Core::void_grant(Seat& seat) const {
+  if (seat.gate != Gate::kCredit || options_.control_latency.ns <= 0) return;
+  if (now_ >= seat.voided_until) seat.voided = Duration{};
+  seat.voided += std::max(Duration{}, seat.granted - seat.spent);
+  seat.voided_until = now_ + options_.control_latency;
+}
+
 // The grant that keeps what is in flight within the bound:
 //
-//   granted = spent + (bound - in flight)      so that  spent + next <= granted
-//                                              means    in flight + next <= bound
+//   granted = spent + (bound - in flight - voided)   so that  spent + next <= granted
+//                                                    means    in flight + next <= bound
 //
 // An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
 // only with nothing in flight, and that is how a unit longer than the bound gets through.
@@ -217,7 +227,7 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
   bool stale = false;
   for (const Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
-    long_head |= head.predicted > seat.bound;
+    long_head |= seat.any_length && head.predicted > seat.bound;
     // It was turned away by a grant in which we see room, or has not noticed one for long.
     stale |= head.since >= seat.granted_at + kGrantNoticed ||
              now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;
@@ -227,14 +237,18 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
                      (seat.units == 0 &&
                       (stale || (seat.spent.ns > 0 && (long_head || nearly_full))));
   if (renew) {
+    void_grant(seat);
     seat.spent = Duration{};
     seat.epoch_began = now_;
   }
-  const Duration room = std::max(Duration{}, seat.bound - seat.in_flight);
+  if (now_ >= seat.voided_until) seat.voided = Duration{};
+  const Duration room = std::max(Duration{}, seat.bound - seat.in_flight - seat.voided);
   Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
   // Once something is spent the bit means nothing and stays as it is: no news for its sake alone.
   const bool any_length =
-      seat.spent.ns == 0 ? seat.units == 0 : !renew && (seat.granted.ns & 1) != 0;
+      seat.any_length &&
+      (seat.spent.ns == 0 ? seat.units == 0 && seat.voided.ns == 0
+                          : !renew && (seat.granted.ns & 1) != 0);
   granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
   if (!renew && granted == seat.granted) return;
   seat.gate = Gate::kCredit;
@@ -251,6 +265,9 @@ Instant Engine::Core::next_wake(const Client& client) const {
   for (const auto& seat : client.seats) {
     reported |= seat->every_launch;
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
+    if (seat->gate == Gate::kCredit && seat->voided.ns > 0) {
+      next = std::min(next, seat->voided_until);
+    }
   }
   // Where nobody waits for it, work that is not reported is settled with the next launch.
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {

@@ -102,6 +102,11 @@ void Engine::Core::take(const DeviceUsed& input) {
     dropped_ += 1;
     return;
   }
+  if (client->seats.empty() && !input.model.empty() && !client->task.empty()) {
+    client->model = input.model.substr(0, kMaxTaskKey);
+    tasks_.release(*client->profile, client->id);
+    client->profile = &tasks_.acquire(client->task + "\n" + client->model, client->id);
+  }
   auto seat = std::make_unique<Seat>();
   seat->device = input.device;
   seat->last_launch = policies::kLongAgo;
@@ -119,6 +124,20 @@ void Engine::Core::take(const DeviceUsed& input) {
   on.events.push_back(policies::Joined{client->id, client->job, client->priority, job.arrival});
   watch_device(input.device, on);
   mark(*client);
+}
+
+void Engine::Core::take(const TaskRecalled& input) {
+  Client* client = find(input.client);
+  const auto record = client == nullptr ? std::unexpected(std::string())
+                                        : read_task_record(input.record);
+  if (!record) {
+    dropped_ += 1;
+    return;
+  }
+  for (const TaskRecord::Kernel& kernel : record->kernels) {
+    client->profile->recall(kernel.id, kernel.saved);
+  }
+  client->learned.times().recall(record->undisturbed, record->undisturbed_count);
 }
 
 void Engine::Core::take(const PriorityChanged& input) {
@@ -240,11 +259,18 @@ void Engine::Core::take(const Launched& input) {
       client->heads.erase(head);
     }
   }
-  if (seat->gate == Gate::kCredit && !released &&
+  if (seat->gate == Gate::kCredit && !released && input.charged.ns != 0 &&
       unit.at >= seat->epoch_began + options_.control_latency) {
-    count_spent(*seat, unit.predicted);
+    count_spent(*seat, input.charged.ns > 0 ? input.charged : unit.predicted);
+  } else if (!released && input.charged.ns != 0 && unit.at < seat->voided_until) {
+    const Duration charged = input.charged.ns > 0 ? input.charged : unit.predicted;
+    seat->voided -= std::min(seat->voided, charged);
   }
 
+  if (const auto learned = client->learned.launched(input, unit.at); learned.completed) {
+    const Instant began{unit.at.ns - learned.took.ns};
+    client->learned.iteration(learned.took, had_company(*client, began));
+  }
   client->launches += 1;
   seat->last_launch = unit.at;
   if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
@@ -366,6 +392,13 @@ void Engine::Core::take(const Progressed& input) {
   const size_t slot = input.stream.value;
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
+  if (input.synced != kNever) {
+    for (const auto& seat : client->seats) {
+      device(seat->device)->events.push_back(
+          policies::Synced{client->id, std::min(input.synced, now_)});
+      mark(*client);
+    }
+  }
   if (input.sequence <= stream.completed) return;
   stream.completed = input.sequence;
   // Together, where they are of one device: they were seen complete at one moment.
@@ -432,7 +465,12 @@ void Engine::Core::take(const Timed& input) {
     return;
   }
   const bool first = profile->count() == 0;
-  client->profile->add(*profile, input.duration, input.gap, had_company(*client, input.launched));
+  const bool disturbed = had_company(*client, input.launched);
+  client->profile->add(*profile, input.duration, input.gap, disturbed);
+  if (const LearnedLaunches::Place* place = client->learned.place(input)) {
+    client->learned.timed(*place, input, disturbed);
+    client->profile->add_pair(place->before, place->kernel, input.duration, input.gap, disturbed);
+  }
   const Duration mean = profile->mean();
   use_kernel(*client, input.kernel);
   for (ClientId user : client->profile->users) {

@@ -5,6 +5,59 @@
 
 namespace lull::engine {
 
+namespace {
+
+IterationStatus iteration_of(const Client& client) {
+  const policies::IterationDetector& found = client.learned.detector();
+  const policies::IterationTimes& times = client.learned.times();
+  return {.locked = found.locked(),
+          .in_step = found.in_step(),
+          .period = found.period(),
+          .position = found.position(),
+          .confidence = found.confidence_per_mille(),
+          .completed = found.completed(),
+          .last = found.last_time(),
+          .median = times.now(),
+          .undisturbed = times.undisturbed(),
+          .undisturbed_count = times.undisturbed_count(),
+          .slowdown = found.locked() ? times.slowdown_per_mille() : 0,
+          .lowest_position = found.lowest_memory_position(),
+          .lowest_bytes = found.lowest_memory_bytes()};
+}
+
+}  // namespace
+
+std::optional<TaskRecord> Engine::Core::record(ClientId id) const {
+  const Client* client = find(id);
+  if (client == nullptr || client->seats.empty()) return std::nullopt;
+  TaskRecord record{.task = client->task, .gpu = client->model};
+  record.kernels = client->profile->saved();
+  if (record.kernels.empty()) return std::nullopt;
+  record.undisturbed = client->learned.times().undisturbed();
+  record.undisturbed_count = std::max<uint64_t>(client->learned.times().undisturbed_count(),
+                                                policies::IterationTimes::kTrusted);
+  return record;
+}
+
+bool Engine::Core::in_the_way(const Client& other, const Client& client, DeviceId device) const {
+  const Seat& others = *other.seat(device);
+  const bool more_important = other.priority < client.priority;
+  return holds_by_prediction()
+             ? more_important && (others.units > 0 || !other.heads.empty() ||
+                                  now_ - others.last_launch < policies::kActiveFor)
+             : other.job != client.job && (others.gate == Gate::kOpen || others.units > 0);
+}
+
+std::optional<ClientId> Engine::Core::waits_for(ClientId client, DeviceId device) const {
+  const Client* waiting = find(client);
+  const Seat* seat = waiting == nullptr ? nullptr : waiting->seat(device);
+  if (seat == nullptr) return std::nullopt;
+  for (ClientId member : device_of(*seat).members) {
+    if (member != client && in_the_way(*find(member), *waiting, device)) return member;
+  }
+  return std::nullopt;
+}
+
 EngineStatus Engine::Core::status() const {
   EngineStatus status;
   status.policy = choice_.text;
@@ -26,6 +79,7 @@ EngineStatus Engine::Core::status() const {
     entry.launches = client->launches;
     entry.floor_grants = client->floor_grants;
     entry.kernels = client->profile->size();
+    entry.iteration = iteration_of(*client);
     for (const auto& seat : client->seats) {
       entry.devices.push_back(SeatStatus{
           .device = seat->device,
@@ -50,14 +104,7 @@ EngineStatus Engine::Core::status() const {
       std::string first;
       for (ClientId member : device_of(seat).members) {
         const Client& other = *find(member);
-        const Seat& others = *other.seat(head.device);
-        const bool more_important = other.priority < client->priority;
-        const bool in_the_way =
-            holds_by_prediction()
-                ? more_important && (others.units > 0 || !other.heads.empty() ||
-                                     now_ - others.last_launch < policies::kActiveFor)
-                : other.job != client->job && (others.gate == Gate::kOpen || others.units > 0);
-        if (!in_the_way) continue;
+        if (!in_the_way(other, *client, head.device)) continue;
         if (held.by.empty()) first = name(other);
         held.by.push_back(member);
       }

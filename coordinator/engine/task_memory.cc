@@ -19,6 +19,47 @@ void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Durati
   sum_of_means_ns_ += kernel.mean().ns;
 }
 
+void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& saved) {
+  policies::KernelProfile* known = kernel(id);
+  if (known == nullptr || known->count() > 0 || saved.count == 0) return;
+  *known = policies::KernelProfile::from(saved);
+  known_ += 1;
+  sum_of_means_ns_ += known->mean().ns;
+}
+
+std::vector<TaskRecord::Kernel> TaskProfile::saved() const {
+  std::vector<TaskRecord::Kernel> list;
+  for (const auto& [id, kernel] : kernels_) {
+    if (kernel.count() > 0) list.push_back({id, {}, kernel.saved()});
+  }
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return list;
+}
+
+namespace {
+
+KernelId both(KernelId before, KernelId kernel) {
+  return KernelId{kernel.value ^ (before.value * 0x9e3779b97f4a7c15ULL + 0x7f4a7c15)};
+}
+
+}  // namespace
+
+void TaskProfile::add_pair(KernelId before, KernelId kernel, Duration duration, Duration gap,
+                           bool disturbed) {
+  const KernelId id = both(before, kernel);
+  auto found = pairs_.find(id);
+  if (found == pairs_.end()) {
+    if (pairs_.size() >= kMaxPairsPerTask) return;
+    found = pairs_.emplace(id, policies::KernelProfile()).first;
+  }
+  found->second.add(duration, gap, disturbed);
+}
+
+const policies::KernelProfile* TaskProfile::pair(KernelId before, KernelId kernel) const {
+  const auto found = pairs_.find(both(before, kernel));
+  return found == pairs_.end() ? nullptr : &found->second;
+}
+
 Duration TaskProfile::unknown_kernel() const {
   return known_ == 0 ? kUnknownKernel : Duration{sum_of_means_ns_ / known_};
 }

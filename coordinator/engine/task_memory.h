@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coordinator/engine/task_record.h"
 #include "policies/prediction/kernel_profile.h"
 #include "policies/vocabulary.h"
 
@@ -18,6 +19,7 @@ namespace lull::engine {
 
 inline constexpr size_t kMaxTasks = 1024;
 inline constexpr size_t kMaxKernelsPerTask = 8192;
+inline constexpr size_t kMaxPairsPerTask = 16384;
 inline constexpr Duration kUnknownKernel{50'000};  // before anything of the task is known
 
 // Ids come from the programs: spread, so that nobody can choose a bucket.
@@ -36,6 +38,15 @@ class TaskProfile {
   // Takes a measurement of one of this task's kernels.
   void add(policies::KernelProfile& kernel, Duration duration, Duration gap,
            bool disturbed = false);
+  // Takes up what is known from earlier; nothing where this kernel has been measured since.
+  void recall(KernelId id, const policies::KernelProfile::Saved& saved);
+  // Every measured kernel, by id.
+  std::vector<TaskRecord::Kernel> saved() const;
+
+  // Lengths and gaps by (the launch before, this): bounded, beyond it pairs are not learnt.
+  void add_pair(KernelId before, KernelId kernel, Duration duration, Duration gap, bool disturbed);
+  const policies::KernelProfile* pair(KernelId before, KernelId kernel) const;
+
   // What to expect of a kernel that was never measured: the mean over the known ones.
   Duration unknown_kernel() const;
   size_t size() const { return kernels_.size(); }
@@ -45,6 +56,7 @@ class TaskProfile {
  private:
   friend class TaskMemory;
   std::unordered_map<KernelId, policies::KernelProfile, KernelHash> kernels_;
+  std::unordered_map<KernelId, policies::KernelProfile, KernelHash> pairs_;  // by both, mixed
   int64_t sum_of_means_ns_ = 0;
   int64_t known_ = 0;
   uint64_t last_used_ = 0;

@@ -114,6 +114,7 @@ Member* ClientTable::apply(const Event& event) {
           [&](const Withdrawn& e) {
             return change(e.client, [&](Member& member) { erase_head(member, e.thread); });
           },
+          [&](const Synced& e) -> Member* { return find(e.client); },
           [](const TimerDue&) -> Member* { return nullptr; },
       },
       event);
@@ -161,11 +162,16 @@ void ClientTable::close(Member& member, std::vector<Decision>& out) {
   out.push_back(Close{member.client});
 }
 
-void ClientTable::credit(Member& member, Duration bound, std::vector<Decision>& out) {
-  if (member.told == Member::Told::kCredit && member.told_bound == bound) return;
+void ClientTable::credit(Member& member, Duration bound, std::vector<Decision>& out,
+                         bool any_length) {
+  if (member.told == Member::Told::kCredit && member.told_bound == bound &&
+      member.told_any_length == any_length) {
+    return;
+  }
   member.told = Member::Told::kCredit;
   member.told_bound = bound;
-  out.push_back(Credit{member.client, bound});
+  member.told_any_length = any_length;
+  out.push_back(Credit{member.client, bound, any_length});
 }
 
 }  // namespace lull::policies

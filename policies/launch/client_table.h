@@ -41,6 +41,7 @@ struct Member {
   enum class Told : uint8_t { kOpen, kCredit, kClosed };
   Told told = Told::kOpen;
   Duration told_bound;
+  bool told_any_length = true;
 
   bool has_work() const { return units > 0 || !heads.empty(); }
   bool is_active(Instant now) const { return has_work() || now - last_launch < kActiveFor; }
@@ -65,7 +66,8 @@ class ClientTable {
 
   static void open(Member& member, std::vector<Decision>& out);
   static void close(Member& member, std::vector<Decision>& out);
-  static void credit(Member& member, Duration bound, std::vector<Decision>& out);
+  static void credit(Member& member, Duration bound, std::vector<Decision>& out,
+                     bool any_length = true);
 
  private:
   struct Level {

@@ -25,7 +25,8 @@ class Fikit final : public LaunchPolicy {
       } else if (std::holds_alternative<TimerDue>(event)) {
         wake_ = kNever;
       } else if (!std::holds_alternative<Waiting>(event) &&
-                 !std::holds_alternative<Withdrawn>(event)) {
+                 !std::holds_alternative<Withdrawn>(event) &&
+                 !std::holds_alternative<Synced>(event)) {
         changed = true;
       }
     }

@@ -56,17 +56,23 @@ struct Waiting {  // a thread is held with this launch: a visible head
   Duration predicted;
   Instant since;
 };
+struct Synced {  // the host of the client has waited for all of its work on a stream, until `at`
+  ClientId client;
+  Instant at;
+};
 struct Withdrawn { ClientId client; ThreadSlot thread; };  // the head is gone without a launch
 struct TimerDue {};
 
 using Event =
-    std::variant<Joined, Left, Reprioritised, Submitted, Completed, Waiting, Withdrawn, TimerDue>;
+    std::variant<Joined, Left, Reprioritised, Submitted, Completed, Waiting, Withdrawn, Synced,
+                 TimerDue>;
 
 // ---- decisions ------------------------------------------------------------------------------
 struct Open { ClientId client; };
-// Launches go as long as no more than `bound` of predicted time is in flight; one unit longer than
-// the bound goes when nothing of the client is. The engine tops the credit up on completions.
-struct Credit { ClientId client; Duration bound; };
+// Launches go as long as no more than `bound` of predicted time is in flight. `any_length`: one unit
+// longer than the bound goes when nothing of the client is; without, it waits for a ReleaseHead.
+// The engine tops the credit up on completions.
+struct Credit { ClientId client; Duration bound; bool any_length = true; };
 struct Close { ClientId client; };
 struct ReleaseHead { ClientId client; ThreadSlot thread; Ticket ticket; };
 // Call again at this instant at the latest, with TimerDue; replaces the previous. kNever: none.

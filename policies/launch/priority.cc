@@ -18,7 +18,8 @@ class PriorityPolicy final : public LaunchPolicy {
         changed |= wakes_up(submitted->client, now);
       } else if (const auto* waiting = std::get_if<Waiting>(&event)) {
         changed |= wakes_up(waiting->client, now);
-      } else if (!std::holds_alternative<Completed>(event)) {
+      } else if (!std::holds_alternative<Completed>(event) &&
+                 !std::holds_alternative<Synced>(event)) {
         changed = true;
       }
       if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;

@@ -17,7 +17,7 @@
 
 namespace lull::policies {
 
-inline constexpr size_t kMaxSettings = 4;
+inline constexpr size_t kMaxSettings = 6;
 
 // A whole number that the text may set. An empty key ends a row's list.
 struct Setting {

@@ -1,29 +1,9 @@
 #include "policies/prediction/kernel_profile.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace lull::policies {
 namespace {
-
-// Values below kPerOctave have a bucket each; above, an octave has kPerOctave.
-constexpr uint32_t kShift = 4;
-static_assert(1U << kShift == KernelProfile::kPerOctave);
-
-uint16_t bucket_of(int64_t ns) {
-  const auto value = static_cast<uint64_t>(ns);
-  if (value < KernelProfile::kPerOctave) return static_cast<uint16_t>(value);
-  const uint32_t octave = static_cast<uint32_t>(std::bit_width(value)) - 1;
-  const uint64_t within = (value >> (octave - kShift)) - KernelProfile::kPerOctave;
-  return static_cast<uint16_t>((octave - kShift + 1) * KernelProfile::kPerOctave + within);
-}
-
-int64_t upper_edge(uint16_t index) {
-  if (index < KernelProfile::kPerOctave) return index;
-  const uint32_t octave = index / KernelProfile::kPerOctave - 1;
-  const uint64_t within = index % KernelProfile::kPerOctave;
-  return static_cast<int64_t>(((KernelProfile::kPerOctave + within + 1) << octave) - 1);
-}
 
 void follow(int64_t& mean_x1024, uint64_t count, int64_t sample) {
   const int64_t weight =
@@ -37,39 +17,40 @@ void KernelProfile::add(Duration duration, Duration gap, bool disturbed) {
   const int64_t ns = std::clamp<int64_t>(duration.ns, 0, kLongestNs);
   if (gap.ns >= 0 && !(disturbed && gap_count_ >= kTrusted)) {
     gap_count_ += 1;
-    follow(gap_mean_x1024_, gap_count_, std::min(gap.ns, kLongestNs));
+    last_gap_ = Duration{std::min(gap.ns, kLongestNs)};
+    follow(gap_mean_x1024_, gap_count_, last_gap_.ns);
+    gaps_.add(last_gap_.ns);
   }
   if (disturbed && count_ >= kTrusted && ns >= mean().ns) return;
   count_ += 1;
   last_ = Duration{ns};
   follow(mean_x1024_, count_, ns);
-
-  const uint16_t index = bucket_of(ns);
-  auto bucket = std::lower_bound(histogram_.begin(), histogram_.end(), index,
-                                 [](const Bucket& b, uint16_t i) { return b.index < i; });
-  if (bucket == histogram_.end() || bucket->index != index) {
-    bucket = histogram_.insert(bucket, Bucket{index, 0});
-  }
-  bucket->samples += 1;
-  histogram_samples_ += 1;
-  if (histogram_samples_ < kHistogramFull) return;
-  histogram_samples_ = 0;
-  for (Bucket& b : histogram_) {
-    b.samples /= 2;
-    histogram_samples_ += b.samples;
-  }
-  std::erase_if(histogram_, [](const Bucket& b) { return b.samples == 0; });
+  durations_.add(ns);
 }
 
-Duration KernelProfile::quantile(uint32_t per_mille) const {
-  const uint64_t wanted =
-      (uint64_t{histogram_samples_} * std::min<uint32_t>(per_mille, 1000) + 999) / 1000;
-  uint64_t seen = 0;
-  for (const Bucket& bucket : histogram_) {
-    seen += bucket.samples;
-    if (seen >= std::max<uint64_t>(wanted, 1)) return Duration{upper_edge(bucket.index)};
-  }
-  return Duration{};
+KernelProfile::Saved KernelProfile::saved() const {
+  return {.count = count_,
+          .mean_x1024 = mean_x1024_,
+          .last = last_,
+          .gap_count = gap_count_,
+          .gap_mean_x1024 = gap_mean_x1024_,
+          .last_gap = last_gap_,
+          .durations = durations_.buckets(),
+          .gaps = gaps_.buckets()};
+}
+
+KernelProfile KernelProfile::from(const Saved& saved) {
+  const auto length = [](int64_t ns, int64_t least) { return std::clamp(ns, least, kLongestNs); };
+  KernelProfile profile;
+  profile.count_ = saved.count;
+  profile.mean_x1024_ = std::clamp<int64_t>(saved.mean_x1024, 0, kLongestNs * 1024);
+  profile.last_ = Duration{length(saved.last.ns, 0)};
+  profile.gap_count_ = saved.gap_count;
+  profile.gap_mean_x1024_ = std::clamp<int64_t>(saved.gap_mean_x1024, 0, kLongestNs * 1024);
+  profile.last_gap_ = Duration{length(saved.last_gap.ns, -1)};
+  profile.durations_ = QuantileSketch::from(saved.durations);
+  profile.gaps_ = QuantileSketch::from(saved.gaps);
+  return profile;
 }
 
 }  // namespace lull::policies

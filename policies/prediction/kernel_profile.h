@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/prediction/quantile_sketch.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
@@ -16,9 +17,9 @@ namespace lull::policies {
 class KernelProfile {
  public:
   static constexpr int64_t kMeanWindow = 256;
-  static constexpr uint32_t kPerOctave = 16;
-  static constexpr uint32_t kHistogramFull = 4096;
-  static constexpr int64_t kLongestNs = int64_t{1} << 40;  // longer samples count as this long
+  static constexpr uint32_t kPerOctave = QuantileSketch::kPerOctave;
+  static constexpr uint32_t kHistogramFull = QuantileSketch::kFull;
+  static constexpr int64_t kLongestNs = QuantileSketch::kLongestNs;
 
   // Samples that are trusted as they come; from here on disturbed ones are looked at askance.
   static constexpr uint64_t kTrusted = 8;
@@ -32,24 +33,39 @@ class KernelProfile {
   Duration mean() const { return {mean_x1024_ / 1024}; }
   Duration last() const { return last_; }
   // Upper edge of the bucket below which `per_mille` thousandths of the samples lie; 0 without any.
-  Duration quantile(uint32_t per_mille) const;
+  Duration quantile(uint32_t per_mille) const { return durations_.quantile(per_mille); }
 
   uint64_t gap_count() const { return gap_count_; }
   Duration mean_gap() const { return {gap_count_ == 0 ? -1 : gap_mean_x1024_ / 1024}; }
+  Duration last_gap() const { return last_gap_; }  // < 0: none known
+  // As `quantile`; < 0 without any.
+  Duration gap_quantile(uint32_t per_mille) const {
+    return gap_count_ == 0 ? Duration{-1} : gaps_.quantile(per_mille);
+  }
+
+  // All that is known, to be kept and taken up again; `from` corrects what cannot be.
+  struct Saved {
+    uint64_t count = 0;
+    int64_t mean_x1024 = 0;
+    Duration last;
+    uint64_t gap_count = 0;
+    int64_t gap_mean_x1024 = 0;
+    Duration last_gap{-1};
+    std::vector<QuantileSketch::Bucket> durations;
+    std::vector<QuantileSketch::Bucket> gaps;
+  };
+  Saved saved() const;
+  static KernelProfile from(const Saved& saved);
 
  private:
-  struct Bucket {
-    uint16_t index = 0;
-    uint32_t samples = 0;
-  };
-
   uint64_t count_ = 0;
   int64_t mean_x1024_ = 0;
   Duration last_;
   uint64_t gap_count_ = 0;
   int64_t gap_mean_x1024_ = 0;
-  uint32_t histogram_samples_ = 0;
-  std::vector<Bucket> histogram_;  // by index; only those with samples
+  Duration last_gap_{-1};
+  QuantileSketch durations_;
+  QuantileSketch gaps_;
 };
 
 }  // namespace lull::policies

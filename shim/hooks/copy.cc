@@ -1,5 +1,5 @@
 // Copies, memsets and prefetches: all counted; those over kLargeBytes are units with identity and
-// record. A large one towards the device, inside it, or a memset passes the gate like a launch; a
+// record, the others are recorded for a trace only. A large one towards the device, inside it, or a memset passes the gate like a launch; a
 // read-back never does, however large: the program is waiting for finished work.
 #include "shim/submit.h"
 
@@ -17,12 +17,12 @@ inline CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, 
                          Call call) {
   const Counter counter = direction == Direction::kMemset ? Counter::kMemsets : Counter::kCopies;
   const auto run = [&]() -> CUresult {
-    if (bytes <= kLargeBytes || (direction == Direction::kDeviceToHost && wait == Wait::kBlocking)) {
-      return submit_uncounted_by_gate(counter, stream, call);
-    }
     Unit unit{handle_of(direction), shape_of_copy(bytes), stream};
     unit.counter = counter;
     unit.bytes = bytes;
+    if (bytes <= kLargeBytes || (direction == Direction::kDeviceToHost && wait == Wait::kBlocking)) {
+      return submit_aside(unit, call);
+    }
     const uint64_t guess_ns = bytes * 1000 / kBytesPerUs;
     unit.default_ns = guess_ns > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(guess_ns);
     unit.gated = direction != Direction::kDeviceToHost;

@@ -8,9 +8,9 @@ namespace {
 
 // Before the driver destroys it: everything of ours that lives in it dies with it, and the gate
 // must not wait for work that will never be reported.
-void context_dies(CUcontext context) {
+void context_dies(CUcontext context, ContextEnd end = ContextEnd::kWill) {
   if (context == nullptr || !shim_enabled()) return;
-  timing_context_gone(context);
+  timing_context_gone(context, end);
   markers_context_gone(context);
   streams_of_context_gone(context);
 }
@@ -45,7 +45,7 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
   if (always) {
     context_dies(context);
   } else {
-    timing_context_gone(context);
+    timing_context_gone(context, ContextEnd::kMay);
   }
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS || context == nullptr) return result;
@@ -55,7 +55,7 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
     OwnCall own(thread);
     driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
   }
-  if (!always && active == 0) context_dies(context);
+  if (!always && active == 0) context_dies(context, ContextEnd::kDid);
   if (always || active == 0) memory_of_context_gone(context);
   return result;
 }

@@ -66,7 +66,7 @@ TEST_CASE("each mistake is named with file, key and what would be right") {
       {R"({"socket":{"mode":"7777"}})", "socket.mode is \"7777\": permissions"},
       {R"({"socket":{"group":"no-such-group-here"}})", "socket.group is \"no-such-group-here\""},
       {R"({"policy":"fikt"})",
-       "policy unknown policy 'fikt': one of share, exclusive, time_slice, priority, fikit"},
+       "policy unknown policy 'fikt': one of share, exclusive, time_slice, priority, fikit, guarded"},
       {R"({"policy":7})", "policy is 7: a policy's name and options, as text, is expected"},
       {R"({"priorities":{}})", "priorities is object: a list [...] is expected"},
       {R"({"priorities":[{"highest":2}]})",

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/daemon/fake_client.h"
@@ -77,20 +79,21 @@ TEST_CASE("a client is welcomed with a sealed region of its own") {
 TEST_CASE("a client of another channel version is told so and gets no region") {
   Node node;
   channel::lull_hello hello = FakeClient::hello("old");
-  hello.version = 7;
+  hello.version = channel::kVersion + 1;
   FakeClient client(node.socket, hello);
   CHECK_FALSE(client.join(*node.daemon));
   CHECK(client.welcome().status == channel::kWelcomeVersion);
   CHECK(std::string(client.welcome().message) ==
-        "this lulld speaks channel version 1, the program's liblull.so version 7: install the same "
-        "lull for both");
+        fmt::format("this lulld speaks channel version {}, the program's liblull.so version {}: "
+                    "install the same lull for both",
+                    channel::kVersion, channel::kVersion + 1));
   CHECK_FALSE(client.is_connected());
   CHECK(node.daemon->client_count() == 0);
 }
 
 TEST_CASE("a shorter hello of another version is answered too") {
   Node node;
-  const uint32_t packet[] = {channel::kMagic, 2};
+  const uint32_t packet[] = {channel::kMagic, channel::kVersion + 1};
   FakeClient client(node.socket, packet, sizeof packet);
   CHECK_FALSE(client.join(*node.daemon));
   CHECK(client.welcome().status == channel::kWelcomeVersion);
@@ -379,10 +382,10 @@ TEST_CASE("bad requests get one line that says what would be right") {
   Node node;
   const std::pair<std::string, std::string> cases[] = {
       {"{", "it is not JSON"},
-      {"{}", "op is missing: ping, status, kernels, policy, priority or may is expected"},
+      {"{}", "op is missing: ping, status, kernels, policy, priority, may, trace or profile is expected"},
       {R"({"op":"stats"})", "op is \"stats\""},
       {R"({"op":"policy","policy":"fikt"})",
-       "one of share, exclusive, time_slice, priority, fikit"},
+       "one of share, exclusive, time_slice, priority, fikit, guarded"},
       {R"({"op":"policy","policy":3})", "a policy's name and options as text are expected"},
       {R"({"op":"priority","task":"x"})", "level is missing: 0 to 9 or realtime"},
       {R"({"op":"priority","level":3})", "task is missing"},

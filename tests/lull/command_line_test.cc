@@ -95,6 +95,14 @@ TEST_CASE("unknown commands and options are one line and exit code 2") {
   check_one_line(lull.run({"compare", "--high", "x"}), 2, "--low");
 }
 
+TEST_CASE("the policies are listed without a daemon") {
+  Lull lull;
+  const Result listed = lull.run({"policy", "--list"});
+  CHECK(listed.code == 0);
+  CHECK(listed.out.starts_with("share\n"));
+  CHECK(listed.out.find("\nfikit\n") != std::string::npos);
+}
+
 TEST_CASE("without a daemon, what needs one says so and exits 1") {
   Lull lull;
   check_one_line(lull.run({"status"}), 1, "start lulld");

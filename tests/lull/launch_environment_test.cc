@@ -29,6 +29,8 @@ TEST_CASE("every wish reaches the library's variables") {
   wishes.memory_bytes = uint64_t{20} << 30;
   wishes.socket = "/tmp/s";
   wishes.require_coordinator = true;
+  wishes.timing = "full";
+  wishes.call_sites = true;
   const Environment all = launch_environment({}, wishes, kParts);
   CHECK(all.at("LULL_PRIORITY") == "2");
   CHECK(all.at("LULL_NAME") == "serve");
@@ -36,6 +38,8 @@ TEST_CASE("every wish reaches the library's variables") {
   CHECK(all.at("LULL_MEMORY") == "21474836480");
   CHECK(all.at("LULL_SOCKET") == "/tmp/s");
   CHECK(all.at("LULL_REQUIRE_COORDINATOR") == "1");
+  CHECK(all.at("LULL_TIMING") == "full");
+  CHECK(all.at("LULL_CALL_SITES") == "1");
   CHECK_FALSE(all.contains("LD_LIBRARY_PATH"));
 }
 

@@ -110,6 +110,7 @@ class Layering(unittest.TestCase):
         "policies": {"policies"},
         "coordinator/channel": {"coordinator/channel"},
         "coordinator/engine": {"coordinator/engine", "policies"},
+        "coordinator/trace": {"coordinator/trace", "coordinator/engine", "policies"},
         "coordinator/daemon": {"coordinator", "policies"},
         "shim": {"shim", "coordinator/channel"},
         "tools": {"tools", "coordinator", "policies"},

@@ -63,6 +63,7 @@ void Coordinator::serve() {
     client.region.base = static_cast<char*>(
         mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
     channel::write_birth(client.region, 1, timing_period_, 5, allowance);
+    channel::publish_slow_motion(client.region, slow_motion);
     if (birth_gate != channel::GateState::kOpen) {
       channel::publish_gate(*client.region.control(), 0, channel::pack_gate(birth_gate, 1, 0));
     }

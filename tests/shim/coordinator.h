@@ -30,6 +30,7 @@ class Coordinator {
   uint32_t welcome_version = channel::kVersion;
   // UINT64_MAX: none.
   uint64_t allowance = UINT64_MAX;
+  double slow_motion = 1;
   channel::GateState birth_gate = channel::GateState::kOpen;
 
   // The nth client that has attached; fails the test when it does not come.

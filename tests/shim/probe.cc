@@ -1,8 +1,10 @@
 // The program under the shim: a plain driver-API program that does what its standard input says,
 // one command a line, one answer a line.
+#include <alloca.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,6 +19,9 @@
 
 extern "C" int recorded_calls(const char** out, int room);
 extern "C" void refuse_next_launches(int count);
+extern "C" void shape_graph_kernels(unsigned grid);
+extern "C" void hang(bool on);
+extern "C" int events_alive();
 
 namespace {
 
@@ -24,10 +29,10 @@ CUmodule module_;
 CUstream stream_;
 CUgraphExec graph_exec_;
 
+std::vector<std::pair<std::string, CUfunction>> known;
 CUfunction function(const char* name) {
   static std::mutex lock;
   const std::lock_guard locked(lock);
-  static std::vector<std::pair<std::string, CUfunction>> known;
   for (auto& [key, value] : known) {
     if (key == name) return value;
   }
@@ -54,6 +59,33 @@ int launch(const char* name, unsigned grid, int count, CUstream stream) {
   return result;
 }
 
+// ---- paths to a launch. Not inlined, no tail calls: each call is a frame with an address of its own.
+[[gnu::noinline]] int leaf() {
+  const int result = launch("k", 1, 1, stream_);
+  asm volatile("");
+  return result;
+}
+// The same depth, the same frames below: the paths differ in one return address.
+[[gnu::noinline]] int two_layers() {
+  const int first = leaf();
+  const int second = leaf();
+  return first + second;
+}
+[[gnu::noinline]] int below(int depth) {
+  volatile char frame[256];
+  frame[0] = static_cast<char>(depth);
+  const int result = depth == 0 ? leaf() : below(depth - 1);
+  return result + (frame[0] == static_cast<char>(depth) ? 0 : 1);
+}
+[[gnu::noinline]] int with_frame_of(size_t bytes) {
+  auto* room = static_cast<volatile char*>(alloca(bytes));
+  room[0] = 1;
+  const int result = leaf();
+  return result + room[0] - 1;
+}
+int coroutine_result;
+void coroutine() { coroutine_result = leaf(); }
+
 }  // namespace
 
 int main() {
@@ -76,8 +108,54 @@ int main() {
     } else if (command == "refuse") {
       refuse_next_launches(1);
       printf("ok\n");
+    } else if (command == "load") {  // load TEXT: a module of that image
+      known.clear();
+      printf("%d\n", cuModuleLoadData(&module_, name));
+    } else if (command == "unload") {
+      known.clear();
+      printf("%d\n", cuModuleUnload(module_));
+    } else if (command == "graphgrid") {
+      shape_graph_kernels(static_cast<unsigned>(atoi(name)));
+      printf("ok\n");
+    } else if (command == "layers") {  // layers COUNT
+      int result = 0;
+      for (int n = 0; n < atoi(name); ++n) result += two_layers();
+      printf("%d\n", result);
+    } else if (command == "below") {  // below DEPTH
+      printf("%d\n", below(atoi(name)));
+    } else if (command == "frames") {  // the same code with frames of many sizes
+      int result = 0;
+      for (size_t bytes = 16; bytes < 4096; bytes += 48) result += with_frame_of(bytes);
+      printf("%d\n", result);
+    } else if (command == "smallstack") {
+      pthread_attr_t attributes;
+      pthread_attr_init(&attributes);
+      pthread_attr_setstacksize(&attributes, 40 << 10);
+      pthread_t thread;
+      pthread_create(&thread, &attributes,
+                     [](void*) { return reinterpret_cast<void*>(static_cast<intptr_t>(leaf())); },
+                     nullptr);
+      void* result = nullptr;
+      pthread_join(thread, &result);
+      printf("%d\n", static_cast<int>(reinterpret_cast<intptr_t>(result)));
+    } else if (command == "coroutine") {
+      static char stack[256 << 10];
+      ucontext_t here, there;
+      getcontext(&there);
+      there.uc_stack.ss_sp = stack;
+      there.uc_stack.ss_size = sizeof stack;
+      there.uc_link = &here;
+      makecontext(&there, coroutine, 0);
+      swapcontext(&here, &there);
+      printf("%d\n", coroutine_result);
     } else if (command == "sync") {
       printf("%d\n", cuStreamSynchronize(stream_));
+    } else if (command == "hang") {  // hang ON(0, 1): no event happens
+      hang(atoi(name) != 0);
+      printf("ok\n");
+    } else if (command == "release") {  // and how many events are alive then
+      const int result = cuDevicePrimaryCtxRelease(0);
+      printf("%d %d\n", result, events_alive());
     } else if (command == "calls") {
       const char* calls[4096];
       const int count = recorded_calls(calls, 4096);

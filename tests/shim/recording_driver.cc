@@ -15,6 +15,9 @@ std::atomic<uint64_t> device_now_ns{1000};
 std::atomic<uint64_t> next_address{0x100000000};
 std::atomic<CUstream> capturing;
 std::atomic<int> refuse_launches;
+std::atomic<int> live_events;
+std::atomic<bool> hanging;  // no event happens
+std::atomic<unsigned> graph_grid{4};
 char names[64][64];
 int name_count;
 }  // namespace
@@ -33,7 +36,10 @@ EXPORT int recorded_calls(const char** out, int room) {
   for (int n = 0; n < most; ++n) out[n] = calls[n];
   return most;
 }
+EXPORT void shape_graph_kernels(unsigned grid) { graph_grid = grid; }
 EXPORT void refuse_next_launches(int count) { refuse_launches = count; }
+EXPORT void hang(bool on) { hanging = on; }
+EXPORT int events_alive() { return live_events; }
 
 struct VersionedCall {
   const char* base;
@@ -95,6 +101,13 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
   note_call("cuDevicePrimaryCtxRetain");
   return cuCtxGetCurrent(context);
 }
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+// It is retained elsewhere.
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuModuleLoadData(CUmodule* module, const void*) {
   note_call("cuModuleLoadData");
   *module = reinterpret_cast<CUmodule>(next_address.fetch_add(64));
@@ -142,7 +155,7 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
 EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode, CUDA_KERNEL_NODE_PARAMS* params) {
   memset(params, 0, sizeof *params);
   params->func = reinterpret_cast<CUfunction>(names[0]);
-  params->gridDimX = 4;
+  params->gridDimX = graph_grid;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) {
@@ -184,6 +197,12 @@ EXPORT CUresult cuStreamWriteValue64_v2(CUstream, CUdeviceptr address, cuuint64_
 }
 EXPORT CUresult cuEventCreate(CUevent* event, unsigned) {
   *event = reinterpret_cast<CUevent>(new uint64_t{0});
+  ++live_events;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuEventDestroy_v2(CUevent event) {
+  delete reinterpret_cast<uint64_t*>(event);
+  --live_events;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuEventRecord(CUevent event, CUstream) {
@@ -191,7 +210,9 @@ EXPORT CUresult cuEventRecord(CUevent event, CUstream) {
   *reinterpret_cast<uint64_t*>(event) = device_now_ns;
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuEventQuery(CUevent) { return CUDA_SUCCESS; }
+// Busy for ever, so that what events say is taken as it is.
+EXPORT CUresult cuStreamQuery(CUstream) { return CUDA_ERROR_NOT_READY; }
+EXPORT CUresult cuEventQuery(CUevent) { return hanging ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; }
 EXPORT CUresult cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
   *ms = static_cast<float>(*reinterpret_cast<uint64_t*>(to) - *reinterpret_cast<uint64_t*>(from)) / 1e6F;
   return CUDA_SUCCESS;

@@ -182,6 +182,48 @@ TEST_CASE("work in a capture is neither held nor counted") {
   CHECK(stage.probe.answer() == "0");
 }
 
+TEST_CASE("two modules with one kernel name stay apart, a reloaded image gets its old id") {
+  Stage stage;
+  std::vector<uint64_t> ids;
+  for (const char* step : {"load image-a", "load image-b", "unload", "load image-a"}) {
+    REQUIRE(stage.probe.ask(step) == "0");
+    if (std::string(step) == "unload") continue;
+    REQUIRE(stage.probe.ask("launch same 1 1 1") == "0");
+    const auto records = drain(stage.client, channel::kRecordLaunch);
+    REQUIRE(records.size() == 1);
+    CHECK(kernel_name(stage.client, records[0].kernel) == "same");
+    ids.push_back(channel::kernel_id(stage.client.region, records[0].kernel));
+  }
+  CHECK(ids[0] != ids[1]);
+  CHECK(ids[0] == ids[2]);
+}
+
+TEST_CASE("a graph is known by its nodes: the same ones again are the same, others are not") {
+  Stage stage;
+  stage.probe.ask("launch inner 4 1 1");
+  drain(stage.client);
+  std::vector<uint64_t> ids;
+  for (const char* grid : {"graphgrid 4", "graphgrid 8", "graphgrid 4"}) {
+    stage.probe.ask(grid);
+    REQUIRE(stage.probe.ask("graph") == "0");
+    const auto records = drain(stage.client, channel::kRecordLaunch);
+    REQUIRE(records.size() == 1);
+    ids.push_back(channel::kernel_id(stage.client.region, records[0].kernel));
+    CHECK(stage.client.region.kernel(records[0].kernel)->graph_kernels == 2);
+  }
+  CHECK(ids[0] != ids[1]);
+  CHECK(ids[0] == ids[2]);
+}
+
+TEST_CASE("the wish for timing reaches the coordinator") {
+  CHECK(Stage().client.hello.timing == channel::kTimingUnset);
+  CHECK(Stage(Environment{{"LULL_TIMING", "off"}}).client.hello.timing == channel::kTimingOff);
+  CHECK(Stage(Environment{{"LULL_TIMING", "sampled"}}).client.hello.timing ==
+        channel::kTimingSampled);
+  CHECK(Stage(Environment{{"LULL_TIMING", "full"}}).client.hello.timing == channel::kTimingFull);
+  CHECK(Stage(Environment{{"LULL_TIMING", "often"}}).client.hello.timing == channel::kTimingUnset);
+}
+
 TEST_CASE("a graph is one launch that knows its kernels") {
   Stage stage;
   stage.probe.ask("launch inner 4 1 1");
@@ -232,7 +274,7 @@ TEST_CASE("markers follow launches when the coordinator wants progress") {
                                       "cuStreamWriteValue64_v2 .") != std::string::npos);
   const auto records = drain(stage.client, channel::kRecordLaunch);
   REQUIRE(records.size() == 2);
-  CHECK(records[1].flags == channel::kFlagMarker);
+  CHECK((records[1].flags & channel::kFlagMarker) != 0);
   CHECK(channel::completed_sequence(stage.client.region, records[1].stream) == 2);
   // None of ours in a capture.
   stage.probe.ask("begin");
@@ -241,17 +283,55 @@ TEST_CASE("markers follow launches when the coordinator wants progress") {
   CHECK(stage.probe.ask("calls") == "cuLaunchKernel cuLaunchKernel .");
 }
 
+TEST_CASE("copies that no gate holds are recorded while a trace is written, and only then") {
+  Stage stage;
+  CHECK(stage.probe.ask("copy h2d 100") == "0");
+  CHECK(stage.probe.ask("copy d2h 200") == "0");
+  CHECK(drain(stage.client, channel::kRecordLaunch).empty());
+
+  channel::publish_record_mode(stage.client.region, channel::kRecordEverything);
+  CHECK(stage.probe.ask("copy h2d 100") == "0");
+  CHECK(stage.probe.ask("launch k 1 1 1") == "0");
+  CHECK(stage.probe.ask("copy d2h 200") == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 3);
+  CHECK(kernel_name(stage.client, records[0].kernel) == "copy h2d");
+  CHECK(records[0].flags == channel::kFlagAside);
+  CHECK(records[0].value0 == 100);
+  CHECK((records[1].flags & channel::kFlagAside) == 0);
+  CHECK(kernel_name(stage.client, records[2].kernel) == "copy d2h");
+  CHECK(records[2].flags == channel::kFlagAside);
+  CHECK(records[2].value0 == 200);
+  CHECK(records[0].tsc < records[1].tsc);
+  CHECK(records[1].tsc < records[2].tsc);
+}
+
 TEST_CASE("kernels are timed until warm, then in windows, with the gap to the next") {
-  Stage stage({}, /*timing_period=*/100);
+  Stage stage({}, /*timing_period=*/4);
   stage.probe.ask("launch k 1 200 1");
   stage.probe.ask("sync");
   const auto timed = drain(stage.client, channel::kRecordTiming);
-  REQUIRE(timed.size() >= 16);
-  CHECK(timed.size() <= 8 + 16 + 1);
+  // Warm after 8; then of each 64 launches 16: one in 4.
+  REQUIRE(timed.size() >= 8 + 16);
+  CHECK(timed.size() <= 8 + 3 * 16);
   CHECK(timed[0].value0 == Approx(10000).margin(2));  // the recording driver's launch
   CHECK(timed[0].value1 == 0);                        // back to back
   CHECK(stage.probe.ask("calls").find("cuEventRecord cuLaunchKernel cuEventRecord") !=
         std::string::npos);
+}
+
+TEST_CASE("releasing a primary context that lives on leaves no events of timing in it") {
+  Stage stage({}, /*timing_period=*/1);
+  stage.probe.ask("hang 1");
+  for (int n = 0; n < 3; ++n) {
+    CHECK(stage.probe.ask("launch k 1 50 1") == "0");
+    CHECK(stage.probe.ask("release") == "0 0");
+  }
+  // And what is launched afterwards is timed.
+  stage.probe.ask("hang 0");
+  stage.probe.ask("launch k 1 10 1");
+  stage.probe.ask("sync");
+  CHECK(drain(stage.client, channel::kRecordTiming).size() >= 9);
 }
 
 TEST_CASE("nothing is timed while a capture is open") {

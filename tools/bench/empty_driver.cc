@@ -42,6 +42,7 @@ EXPORT CUresult cuStreamWriteValue64_v2(CUstream, CUdeviceptr address, cuuint64_
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int) { *stream = reinterpret_cast<CUstream>(128); return CUDA_SUCCESS; }
+EXPORT CUresult cuStreamQuery(CUstream) { return CUDA_SUCCESS; }
 EXPORT CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
 EXPORT CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
 EXPORT CUresult cuEventCreate(CUevent* event, unsigned int) { *event = reinterpret_cast<CUevent>(256); return CUDA_SUCCESS; }

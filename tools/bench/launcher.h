@@ -5,8 +5,12 @@
 
 namespace lull::bench {
 
-// `threads` launch at once. Prints {"bare_ns":..,"launch_ns":..}. Returns an exit
-// code.
+// Keeps the calling thread on one processor of those the process may use, counted from the first;
+// the last one is the coordinator's. Where they are too few, it stays free.
+void stay_on(int processor);
+inline constexpr int kLastProcessor = -1;
+
+// `threads` launch at once. Prints {"bare_ns":..,"launch_ns":..}. Returns an exit code.
 int run_launcher(int threads, int batches, int calls_per_batch);
 
 }  // namespace lull::bench

@@ -15,6 +15,7 @@
 #include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/ring.h"
 #include "coordinator/channel/welcome.h"
+#include "tools/bench/launcher.h"
 
 namespace lull::bench {
 
@@ -22,6 +23,7 @@ using namespace lull::channel;
 
 namespace {
 constexpr uint64_t kLookSpacingNs = 2'000;
+constexpr uint32_t kSampledPeriod = 64;  // lulld's own default
 }
 
 StandInCoordinator::StandInCoordinator(std::string socket_path) : path_(std::move(socket_path)) {
@@ -53,6 +55,7 @@ void StandInCoordinator::set_mode(Mode mode) {
   publish_record_mode(region, mode == Mode::kOpenNoRecords ? kRecordNothing
                               : mode == Mode::kOpen        ? kRecordUntimed
                                                            : kRecordTimed);
+  publish_timing_period(region, mode == Mode::kOpenSampled ? kSampledPeriod : 0);
   publish_progress_mode(region, 0, mode == Mode::kOpenMarkers ? kProgressEvery : kProgressNone);
   lull_control& control = *region.control();
   const auto epoch = gate_epoch(load_gate(control, 0)) + 1;
@@ -95,6 +98,7 @@ bool StandInCoordinator::attach(int connection) {
 }
 
 void StandInCoordinator::serve() {
+  stay_on(kLastProcessor);
   while (!stop_) {
     if (connection_ < 0) {
       pollfd waiting{listener_, POLLIN, 0};

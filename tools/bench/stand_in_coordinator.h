@@ -12,7 +12,7 @@
 
 namespace lull::bench {
 
-enum class Mode { kOpen, kOpenNoRecords, kOpenTimed, kCredit, kOpenMarkers };
+enum class Mode { kOpen, kOpenNoRecords, kOpenTimed, kOpenSampled, kCredit, kOpenMarkers };
 
 class StandInCoordinator {
  public:

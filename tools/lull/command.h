@@ -25,10 +25,14 @@ inline constexpr int kNotFound = 127;
 
 int run_main(const Words& words);
 int status_main(const Words& words);
+int top_main(const Words& words);
+int profile_main(const Words& words);
 int policy_main(const Words& words);
 int priority_main(const Words& words);
 int doctor_main(const Words& words);
 int compare_main(const Words& words);
+int simulate_main(const Words& words);
+int trace_main(const Words& words);
 
 // One line on stderr: "lull: " + text.
 void complain(std::string_view text);

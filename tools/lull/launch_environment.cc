@@ -23,6 +23,8 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
   if (!wishes.job.empty()) environment["LULL_JOB"] = wishes.job;
   if (wishes.memory_bytes != 0) environment["LULL_MEMORY"] = fmt::format("{}", wishes.memory_bytes);
   if (!wishes.socket.empty()) environment["LULL_SOCKET"] = wishes.socket;
+  if (!wishes.timing.empty()) environment["LULL_TIMING"] = wishes.timing;
+  if (wishes.call_sites) environment["LULL_CALL_SITES"] = "1";
   if (wishes.require_coordinator) environment["LULL_REQUIRE_COORDINATOR"] = "1";
   if (wishes.simulate) {
     put_in_front(environment, "LD_LIBRARY_PATH", parts.sim_folder);

@@ -20,6 +20,8 @@ struct LaunchWishes {
   uint64_t memory_bytes = 0;  // 0: no limit
   std::string socket;         // empty: the default
   bool require_coordinator = false;
+  std::string timing;  // off, sampled, full; empty: as the daemon is set
+  bool call_sites = false;
   bool simulate = false;
   std::string sharing;  // empty: as the device's profile says
   std::optional<double> slow_motion;

@@ -16,10 +16,14 @@ struct Row {
 constexpr Row kCommands[] = {
     {"run", "run a CUDA program under lull", run_main},
     {"status", "who shares the GPUs now, and who is held by whom", status_main},
+    {"top", "live: who uses the GPUs, how much, and who is slowed down", top_main},
+    {"profile", "what is kept of tasks between runs", profile_main},
     {"policy", "show or change the policy of the running daemon", policy_main},
     {"priority", "change the priority of a running task", priority_main},
     {"doctor", "what here would stop lull from working, and how to mend it", doctor_main},
     {"compare", "measure two programs alone and together, under each policy", compare_main},
+    {"simulate", "the same in a simulator: no GPU, no processes, many times faster", simulate_main},
+    {"trace", "record and show where every kernel's time went", trace_main},
 };
 
 void print_help(std::FILE* to) {

@@ -1,6 +1,7 @@
 // `lull policy`: shows or changes the running daemon's policy. The daemon knows the names.
 #include <nlohmann/json.hpp>
 
+#include "policies/launch/registry.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
@@ -16,7 +17,13 @@ int policy_main(const Words& words) {
       "lull policy");
   app.add_option("policy", parts, "name and options, for example: priority in_flight_us=50");
   app.add_option("--socket", socket, "socket of lulld");
+  bool list = false;
+  app.add_flag("--list", list, "print the names of all policies, one a line; needs no daemon");
   if (const auto code = parse_words(app, words)) return *code;
+  if (list) {
+    for (const policies::PolicyRow& row : policies::policy_rows()) fmt::print("{}\n", row.name);
+    return kDone;
+  }
   std::string wanted;
   for (const std::string& part : parts) wanted += (wanted.empty() ? "" : " ") + part;
   const nlohmann::json question = wanted.empty()

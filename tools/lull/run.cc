@@ -1,8 +1,4 @@
 // `lull run`: checks what can be checked, sets the environment, and becomes the program.
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 
@@ -10,41 +6,11 @@
 #include "coordinator/channel/model_clock.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
-#include "tools/lull/launch_environment.h"
-#include "tools/lull/program_check.h"
+#include "tools/lull/program_start.h"
 #include "tools/lull/values.h"
-
-extern char** environ;
 
 namespace lull::command {
 namespace {
-
-// How many of `words` are lull's own: up to the program's name. Options that take a value are
-// known from `app`, so that `--name x prog --name y` is cut before `prog`. A `--` is dropped.
-size_t own_words(const CLI::App& app, const Words& words, bool& marker) {
-  marker = false;
-  for (size_t n = 0; n < words.size(); ++n) {
-    const std::string& word = words[n];
-    if (word == "--") {
-      marker = true;
-      return n;
-    }
-    if (word.size() < 2 || word[0] != '-') return n;
-    if (word.find('=') != std::string::npos) continue;
-    const CLI::Option* option = app.get_option_no_throw(word);
-    if (option != nullptr && option->get_items_expected_max() > 0) ++n;
-  }
-  return words.size();
-}
-
-Environment current_environment() {
-  Environment all;
-  for (char** entry = environ; entry && *entry; ++entry) {
-    const char* equals = std::strchr(*entry, '=');
-    if (equals) all.emplace(std::string(*entry, static_cast<size_t>(equals - *entry)), equals + 1);
-  }
-  return all;
-}
 
 // A device that exists keeps the parameters it was made with: say so rather than ignore a wish.
 void note_existing_device(const LaunchWishes& wishes) {
@@ -78,6 +44,11 @@ int run_main(const Words& words) {
   app.add_option("--job", wishes.job, "programs with one job name belong together");
   app.add_option("--memory", memory, "device memory it may use, for example 20G");
   app.add_option("--socket", wishes.socket, "socket of lulld");
+  app.add_option("--timing", wishes.timing,
+                 "how much of its work is timed: off, sampled, full (default: as lulld is set)")
+      ->check(CLI::IsMember({"off", "sampled", "full"}));
+  app.add_flag("--call-sites", wishes.call_sites,
+               "tell kernels apart by the host code that launches them (needs libunwind.so.8)");
   app.add_flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
   app.add_option("--slow-motion", slow_motion,
                  "with --sim: stretch the model's time by this factor");
@@ -130,38 +101,12 @@ int run_main(const Words& words) {
     wishes.slow_motion = slow_motion;
   }
 
-  const Environment before = current_environment();
-  const auto path = before.find("PATH");
-  const auto file = find_program(program[0], path == before.end() ? "/usr/bin:/bin" : path->second);
-  if (!file) {
-    const bool missing = file.error() == ENOENT;
-    complain(fmt::format("run: '{}': {}", program[0],
-                         missing
-                             ? "no such program: check the name and PATH"
-                             : "cannot be executed: check that it is a file with x permission"));
-    return missing ? kNotFound : kCannotInvoke;
+  const auto prepared = prepare_program(program, wishes, installed());
+  if (!prepared) {
+    complain("run: " + prepared.error().text);
+    return prepared.error().code;
   }
-
-  const Installed parts = installed();
-  if (access(parts.shim.c_str(), R_OK) != 0) {
-    return fail(
-        fmt::format("{}: {}: build or install lull whole", parts.shim, std::strerror(errno)));
-  }
-  if (parts.shim.find_first_of(" :") != std::string::npos) {
-    return fail(
-        fmt::format("'{}': LD_PRELOAD allows no space or colon in a path: move lull", parts.shim));
-  }
-  if (wishes.simulate) {
-    const std::string driver = parts.sim_folder + "/libcuda.so.1";
-    if (access(driver.c_str(), R_OK) != 0) {
-      return fail(fmt::format("no simulated driver at {}: build target simgpu_cuda", driver));
-    }
-    note_existing_device(wishes);
-  } else if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr) {
-    return fail(
-        "no NVIDIA driver here (libcuda.so.1 is not found): install one, or use --sim for a "
-        "simulated GPU");
-  }
+  if (wishes.simulate) note_existing_device(wishes);
 
   const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;
   if (wishes.priority || wishes.require_coordinator) {
@@ -173,24 +118,9 @@ int run_main(const Words& words) {
     }
     if (!answer && wishes.require_coordinator) return fail(answer.error().text);
   }
-  if (const auto real = real_executable(*file)) {
-    if (const auto facts = read_elf_file(*real)) wishes.has_asan = facts->needs("libasan.so");
-  }
-
-  const Environment after = launch_environment(before, wishes, parts);
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : after) entries.push_back(name + "=" + value);
-  std::vector<char*> envp, argv;
-  for (std::string& entry : entries) envp.push_back(entry.data());
-  envp.push_back(nullptr);
-  for (const std::string& word : program) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  // execvpe, because it runs a script without #! as a shell would.
-  environ = envp.data();
-  execvpe(file->c_str(), argv.data(), envp.data());
-  const int error = errno;
-  complain(fmt::format("run: '{}': {}", *file, std::strerror(error)));
-  return error == ENOENT ? kNotFound : kCannotInvoke;
+  const StartError error = become(*prepared);
+  complain("run: " + error.text);
+  return error.code;
 }
 
 }  // namespace lull::command

@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxKeptEvents = 20'000'000;
+constexpr size_t kMaxDevices = 1024;
+constexpr int64_t kMaxBaseNs = 4'000'000'000'000'000'000;
 constexpr double kMaxTimestampUs = 4e15;  // in ns, and the distance of two, it fits 63 bits
 
 enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync };
@@ -35,7 +37,7 @@ struct Event {
   bool complete = false;  // ph "X"
   bool has_start = false, has_correlation = false;
   double start_us = 0, length_us = 0;
-  int64_t thread = 0, stream = -1, wait_on_stream = -1;
+  int64_t thread = 0, stream = -1, wait_on_stream = -1, device = 0;
   uint64_t correlation = 0, bytes = 0;
   uint32_t shared_bytes = 0;
   std::string name;
@@ -44,7 +46,7 @@ struct Event {
 
 struct KeptEvent {
   double start_us, length_us;
-  int64_t thread, stream, wait_on_stream;
+  int64_t thread, stream, wait_on_stream, device;
   uint64_t correlation, bytes;
   uint32_t name, shared_bytes;
   Extent grid, block;
@@ -57,10 +59,14 @@ uint32_t clamp_u32(double value) {
 
 // SAX handler: keeps what kineto.h names, skips the rest without building it.
 //   { "traceEvents": [ { "ph": .., "args": { "grid": [..] } } ] }   or the bare list
+//   { "deviceProperties": [ { "id": .., "name": .., "totalGlobalMem": .. } ],
+//     "baseTimeNanoseconds": .. }                                     where they are there
 class TraceHandler : public nlohmann::json_sax<Json> {
  public:
   std::vector<KeptEvent> kept;
   std::vector<std::string> names;
+  std::vector<TracedDevice> devices;
+  int64_t base_unix_ns = 0;
   bool found_list = false;
   std::string failure;
 
@@ -82,6 +88,8 @@ class TraceHandler : public nlohmann::json_sax<Json> {
         event_.category = category_of(value);
       else if (key_ == "name")
         event_.name = std::move(value);
+    } else if (at_device() && !devices.empty() && key_ == "name") {
+      devices.back().name = std::move(value);
     }
     return scalar_done();
   }
@@ -89,6 +97,7 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   bool start_object(size_t) override {
     ++depth_;
     if (in_list_ && depth_ == list_depth_ + 1) event_ = Event();
+    if (at_device()) devices.emplace_back();
     if (in_list_ && depth_ == list_depth_ + 2) in_args_ = key_ == "args";
     return true;
   }
@@ -104,11 +113,13 @@ class TraceHandler : public nlohmann::json_sax<Json> {
       in_list_ = found_list = true;
       list_depth_ = depth_;
     }
+    if (!in_list_ && depth_ == 2 && key_ == "deviceProperties") in_devices_ = true;
     index_ = 0;
     return true;
   }
   bool end_array() override {
     if (in_list_ && depth_ == list_depth_) in_list_ = false;
+    if (depth_ == 2) in_devices_ = false;
     --depth_;
     return true;
   }
@@ -132,6 +143,7 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   bool at_event() const { return in_list_ && depth_ == list_depth_ + 1; }
   bool at_args() const { return in_list_ && in_args_ && depth_ == list_depth_ + 2; }
   bool at_args_list() const { return in_list_ && in_args_ && depth_ == list_depth_ + 3; }
+  bool at_device() const { return in_devices_ && depth_ == 3 && devices.size() < kMaxDevices; }
   bool scalar_done() {
     if (at_args_list()) ++index_;
     return true;
@@ -140,6 +152,11 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   bool integer(int64_t value, uint64_t positive) {
     if (at_event()) {
       if (key_ == "tid") event_.thread = value;
+    } else if (at_device() && !devices.empty()) {
+      if (key_ == "id") devices.back().number = value;
+      if (key_ == "totalGlobalMem") devices.back().total_bytes = positive;
+    } else if (depth_ == 1 && !in_list_ && key_ == "baseTimeNanoseconds") {
+      base_unix_ns = value;
     } else if (at_args()) {
       if (arg_key_ == "correlation") {
         event_.correlation = positive;
@@ -148,6 +165,8 @@ class TraceHandler : public nlohmann::json_sax<Json> {
       }
       if (arg_key_ == "stream")
         event_.stream = value;
+      else if (arg_key_ == "device")
+        event_.device = value;
       else if (arg_key_ == "wait_on_stream")
         event_.wait_on_stream = value;
       else if (arg_key_ == "bytes")
@@ -193,6 +212,7 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     KeptEvent k{};
     k.start_us = e.start_us, k.length_us = e.length_us;
     k.thread = e.thread, k.stream = e.stream, k.wait_on_stream = e.wait_on_stream;
+    k.device = e.device;
     k.correlation = e.correlation, k.bytes = e.bytes, k.shared_bytes = e.shared_bytes;
     k.grid = {e.grid[0], e.grid[1], e.grid[2]};
     k.block = {e.block[0], e.block[1], e.block[2]};
@@ -205,7 +225,7 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   }
 
   int depth_ = 0, list_depth_ = 0;
-  bool in_list_ = false, in_args_ = false;
+  bool in_list_ = false, in_args_ = false, in_devices_ = false;
   size_t index_ = 0;
   std::string key_, arg_key_;
   Event event_;
@@ -503,6 +523,12 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
 
   KinetoTrace trace;
   trace.names = std::move(handler.names);
+  trace.devices = std::move(handler.devices);
+  // Without a base of its own the file counts from 1970.
+  if (!handler.kept.empty() && base_us >= 0 && handler.base_unix_ns >= 0 &&
+      handler.base_unix_ns <= kMaxBaseNs) {
+    trace.started_unix_ns = handler.base_unix_ns + std::llround(base_us * 1e3);
+  }
   std::unordered_map<uint64_t, const KeptEvent*> syncs;
   for (const auto& k : handler.kept) {
     const int64_t start_ns = relative_ns(k.start_us);
@@ -520,6 +546,7 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
                 : k.category == Category::Copy ? DeviceWork::Copy
                                                : DeviceWork::Memset;
       op.start_ns = start_ns, op.end_ns = end_ns, op.stream = k.stream;
+      op.device = k.device;
       op.correlation = k.correlation, op.bytes = k.bytes, op.name = k.name;
       op.shared_bytes = k.shared_bytes, op.grid = k.grid, op.block = k.block;
       trace.device.push_back(op);

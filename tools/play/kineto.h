@@ -48,6 +48,7 @@ struct TracedDeviceOp {
   DeviceWork work = DeviceWork::Kernel;
   int64_t start_ns = 0, end_ns = 0;
   int64_t stream = 0;
+  int64_t device = 0;  // as numbered in KinetoTrace::devices
   uint64_t correlation = 0;
   uint64_t bytes = 0;
   uint32_t name = 0;
@@ -55,7 +56,15 @@ struct TracedDeviceOp {
   Extent grid, block;
 };
 
+struct TracedDevice {
+  int64_t number = 0;
+  std::string name;
+  uint64_t total_bytes = 0;
+};
+
 struct KinetoTrace {
+  std::vector<TracedDevice> devices;  // as far as the file says
+  int64_t started_unix_ns = 0;        // wall clock at time 0; 0: not known
   std::vector<std::string> names;
   std::vector<TracedCall> calls;       // by start
   std::vector<TracedDeviceOp> device;  // by start

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace lull::play {
 namespace {
@@ -27,12 +29,23 @@ std::string shown(const Json& value) {
   return text;
 }
 
+// Of a Recorded or a const Recorded.
+auto recorded_fields(auto& recorded) {
+  using Field = std::pair<const char*, decltype(&recorded.gpu)>;
+  return std::array<Field, 6>{{{"gpu", &recorded.gpu},
+                               {"driver", &recorded.driver},
+                               {"model", &recorded.model},
+                               {"batch", &recorded.batch},
+                               {"date", &recorded.date},
+                               {"source", &recorded.source}}};
+}
+
 class Reader {
  public:
   Workload read(const Json& root) {
     object(root, "",
-           {"lull_workload", "name", "kind", "description", "streams", "call_ns", "pause_after_ns",
-            "kernels", "ops"});
+           {"lull_workload", "name", "kind", "description", "recorded", "streams", "call_ns",
+            "pause_after_ns", "kernels", "ops"});
     const uint64_t version = number(root, "", "lull_workload", 0, UINT64_MAX);
     if (version != kWorkloadVersion) {
       throw Bad{"/lull_workload", fmt::format("version {} is not known", version),
@@ -44,6 +57,7 @@ class Reader {
       throw Bad{"/kind", "is " + shown(root["kind"]), "give inference, training, batch or other"};
     }
     if (root.contains("description")) work_.description = text(root, "", "description", 400, true);
+    read_recorded(root);
     work_.streams = static_cast<uint32_t>(number(root, "", "streams", 1, kMaxStreams, 1));
     call_ns_ = number(root, "", "call_ns", 0, kMaxTimeNs, 0);
     work_.pause_after_ns = number(root, "", "pause_after_ns", 0, kMaxTimeNs, 0);
@@ -123,6 +137,14 @@ class Reader {
     return result;
   }
 
+  void read_recorded(const Json& root) {
+    const auto found = root.find("recorded");
+    if (found == root.end()) return;
+    object(*found, "/recorded", {"gpu", "driver", "model", "batch", "date", "source"});
+    for (const auto& [key, value] : recorded_fields(work_.recorded)) {
+      if (found->contains(key)) *value = text(*found, "/recorded", key, 400, true);
+    }
+  }
   void read_kernels(const Json& root) {
     if (!root.contains("kernels")) return;
     const Json& list = root["kernels"];
@@ -393,11 +415,21 @@ std::expected<Workload, std::string> parse_workload(const std::string& text,
   }
 }
 
-std::string write_workload(const Workload& workload) {
+std::string write_workload(const Workload& workload) { return write_workload(workload, {}); }
+
+std::string write_workload(const Workload& workload, const std::vector<Repeat>& repeats) {
   std::string out = fmt::format("{{\n\"lull_workload\": {},\n\"name\": {},\n\"kind\": {},\n",
                                 kWorkloadVersion, quoted(workload.name), quoted(workload.kind));
   if (!workload.description.empty()) {
     out += fmt::format("\"description\": {},\n", quoted(workload.description));
+  }
+  if (workload.recorded != Recorded{}) {
+    std::string fields;
+    for (const auto& [key, value] : recorded_fields(workload.recorded)) {
+      if (value->empty()) continue;
+      fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", key, quoted(*value));
+    }
+    out += fmt::format("\"recorded\": {{{}}},\n", fields);
   }
   out += fmt::format("\"streams\": {},\n\"pause_after_ns\": {},\n\"kernels\": [", workload.streams,
                      workload.pause_after_ns);
@@ -408,8 +440,20 @@ std::string write_workload(const Workload& workload) {
                        extent_text(kernel.block), kernel.shared_bytes);
   }
   out += "\n],\n\"ops\": [";
-  for (size_t i = 0; i < workload.ops.size(); ++i) {
-    out += fmt::format("{}\n  {}", i == 0 ? "" : ",", op_text(workload.ops[i]));
+  auto repeat = repeats.begin();
+  for (size_t i = 0; i < workload.ops.size();) {
+    out += i == 0 ? "" : ",";
+    if (repeat == repeats.end() || repeat->first != i) {
+      out += "\n  " + op_text(workload.ops[i++]);
+      continue;
+    }
+    out += fmt::format("\n  {{\"repeat\": {}, \"ops\": [", repeat->times);
+    for (size_t j = 0; j < repeat->length; ++j) {
+      out += fmt::format("{}\n    {}", j == 0 ? "" : ",", op_text(workload.ops[i + j]));
+    }
+    out += "\n  ]}";
+    i += repeat->length * repeat->times;
+    ++repeat;
   }
   return out + "\n]\n}\n";
 }

@@ -83,10 +83,17 @@ struct Op {
   bool is_sync() const { return kind == OpKind::StreamSync || kind == OpKind::DeviceSync; }
 };
 
+// Where a recorded workload comes from: one line each, empty where not known. For the eye only.
+struct Recorded {
+  std::string gpu, driver, model, batch, date, source;
+  bool operator==(const Recorded&) const = default;
+};
+
 struct Workload {
   std::string name;             // file stem when the file does not say
   std::string kind;             // inference, training, batch or other
   std::string description;      // optional, one line
+  Recorded recorded;            // optional
   uint32_t streams = 1;         // 1 .. kMaxStreams
   uint32_t events = 0;          // highest event index + 1
   uint64_t pause_after_ns = 0;  // host pause between iterations
@@ -113,6 +120,15 @@ void close_iteration(Workload& workload);
 std::expected<Workload, std::string> parse_workload(const std::string& text,
                                                     const std::string& file);
 std::string write_workload(const Workload& workload);  // without repeats; parses back to the same
+
+// ops[first .. first + length * times) are `length` equal operations again and again. In order of
+// `first`, without overlap.
+struct Repeat {
+  size_t first = 0, length = 0;
+  uint64_t times = 1;
+};
+// The same, with the repeats written as such.
+std::string write_workload(const Workload& workload, const std::vector<Repeat>& repeats);
 
 // A workload file or a PyTorch profiler trace (kineto.h), plain or gzip: found out by content.
 // Errors are one line "cannot read FILE: why: what to do".

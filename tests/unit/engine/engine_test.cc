@@ -124,7 +124,7 @@ TEST_CASE("A first policy that is not understood becomes share, with a notice") 
   const auto out = step(engine, 0, {});
   REQUIRE(only<Notice>(out).size() == 1);
   CHECK(only<Notice>(out)[0].text ==
-        "policy share: unknown policy 'prority': one of share, exclusive, time_slice, priority, fikit");
+        "policy share: unknown policy 'prority': one of share, exclusive, time_slice, priority, fikit, guarded");
   CHECK(engine.status().policy == "share");
 }
 
@@ -211,4 +211,41 @@ TEST_CASE("A grant without the long bit lets nothing through that does not fit")
   CHECK(try_spend(odd, spent, 5000));  // the spent word of epoch 3 counts as nothing
   CHECK_FALSE(try_spend(odd, spent, 1));
   CHECK_FALSE(try_spend(pack_gate(GateState::kCredit, 5, 0), spent, 1));
+}
+
+// A gate that opens and closes faster than decisions travel has several grants under way: what is
+// left of those that were taken back counts as in flight while it may still be spent.
+TEST_CASE("Grants taken back count until taking back is in effect") {
+  const auto granted = [](const std::vector<Output>& outputs) {
+    const auto gates = only<SetGate>(outputs);
+    REQUIRE(gates.size() == 1);
+    return gates[0].gate == Gate::kCredit ? gates[0].granted.ns / 1000 : -1;
+  };
+  const auto launch = [](uint32_t id, uint64_t sequence, int64_t us, int64_t charged_us) {
+    return Launched{.client = ClientId{id}, .device = DeviceId{0}, .stream = StreamSlot{0},
+                    .sequence = sequence, .kernel = KernelId{1}, .at = Instant{us * 1000},
+                    .charged = Duration{charged_us * 1000}};
+  };
+  const auto done = [](uint32_t id, uint64_t sequence) {
+    return Progressed{ClientId{id}, StreamSlot{0}, sequence};
+  };
+  for (const bool spent : {false, true}) {
+    EngineOptions options;
+    options.policy = "priority in_flight_us=50 max_hold_ms=0";
+    options.control_latency = Duration{30'000};
+    Engine engine(options);
+    step(engine, 0, {attach(1, 2), uses(1), attach(2, 7), uses(2)});
+    CHECK(granted(step(engine, 100, {launch(1, 1, 100, 0)})) == -1);
+    CHECK(granted(step(engine, 110, {done(1, 1)})) == 50);                   // in effect at 140
+    CHECK(granted(step(engine, 112, {launch(1, 2, 112, 0)})) == -1);         // at 142
+    CHECK(granted(step(engine, 114, {done(1, 2)})) == 0);
+    CHECK(only<SetGate>(step(engine, 116, {})).empty());
+    if (spent) {
+      CHECK(only<SetGate>(step(engine, 141, {launch(2, 1, 141, 50)})).empty());
+      CHECK(only<SetGate>(step(engine, 142, {})).empty());
+      CHECK(granted(step(engine, 150, {done(2, 1)})) == 50);
+    } else {
+      CHECK(granted(step(engine, 142, {})) == 50);
+    }
+  }
 }

@@ -22,9 +22,9 @@ TEST_CASE("A normalised text says the same again") {
 
 TEST_CASE("A text that is not understood is answered with what would be right") {
   CHECK(check_policy("").error() ==
-        "unknown policy '': one of share, exclusive, time_slice, priority, fikit");
+        "unknown policy '': one of share, exclusive, time_slice, priority, fikit, guarded");
   CHECK(check_policy("Priority").error() ==
-        "unknown policy 'Priority': one of share, exclusive, time_slice, priority, fikit");
+        "unknown policy 'Priority': one of share, exclusive, time_slice, priority, fikit, guarded");
   CHECK(check_policy("share x=1").error() == "policy share has no setting 'x': it has none");
   CHECK(check_policy("priority speed=1").error() ==
         "policy priority has no setting 'speed': it has in_flight_us=50, max_hold_ms=100");

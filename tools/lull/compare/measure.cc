@@ -11,8 +11,6 @@
 namespace lull::command {
 namespace {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 std::string show(double value, const char* format) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
 }
@@ -178,6 +176,7 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
     text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
                         heading.control_latency_us);
   }
+  if (!heading.arrivals.empty()) text += "; " + heading.arrivals;
   text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
                       heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
   size_t policy_width = 6, task_width = 4;
@@ -194,6 +193,32 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
   };
   text += line("policy", policy_width, "task", task_width, "role", "done", "JCT ms mean", "p50",
                "p99", "slowdown p50", "slowdown p99", "throughput", "device share", "GPU busy");
+  // Columns that not every comparison has.
+  struct More {
+    double Row::*value;
+    const char* name;
+    const char* format;
+  };
+  constexpr More kMore[] = {{&Row::slowdown_mean, "slowdown mean", "{:.4f}x"},
+                            {&Row::response_ms_mean, "response mean", "{:.3f}"},
+                            {&Row::response_p50_ms, "resp p50", "{:.3f}"},
+                            {&Row::response_p99_ms, "resp p99", "{:.3f}"},
+                            {&Row::oracle_share, "oracle share", "{:.3f}"},
+                            {&Row::oracle0_share, "oracle0 share", "{:.3f}"}};
+  std::vector<More> more;
+  for (const More& one : kMore) {
+    if (std::any_of(rows.begin(), rows.end(),
+                    [&](const Row& row) { return std::isfinite(row.*one.value); })) {
+      more.push_back(one);
+    }
+  }
+  const auto widen = [](std::string cells, const std::string& end) {
+    cells.pop_back();
+    return cells + end + "\n";
+  };
+  std::string head;
+  for (const More& one : more) head += fmt::format("  {:>13}", one.name);
+  text = widen(std::move(text), head);
   std::string last_reason;
   for (const Row& row : rows) {
     std::string cells =
@@ -202,6 +227,9 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
              show(row.p99_ms, "{:.3f}"), show(row.slowdown_p50, "{:.2f}x"),
              show(row.slowdown_p99, "{:.2f}x"), show(row.throughput_ratio, "{:.2f}x"),
              show(100 * row.device_share, "{:.1f} %"), show(100 * row.gpu_busy, "{:.1f} %"));
+    std::string tail;
+    for (const More& one : more) tail += fmt::format("  {:>13}", show(row.*one.value, one.format));
+    cells = widen(std::move(cells), tail);
     if (!row.valid) {
       cells.pop_back();
       cells += fmt::format("  INVALID: {}\n", row.reason == last_reason ? "as above" : row.reason);
@@ -234,6 +262,15 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
                     {"gpu_busy", number(row.gpu_busy)},
                     {"valid", row.valid},
                     {"reason", row.reason}});
+    for (const auto& [name, value] :
+         {std::pair{"slowdown_mean", row.slowdown_mean},
+          {"response_ms_mean", row.response_ms_mean},
+          {"response_p50_ms", row.response_p50_ms},
+          {"response_p99_ms", row.response_p99_ms},
+          {"oracle_share", row.oracle_share},
+          {"oracle0_share", row.oracle0_share}}) {
+      if (std::isfinite(value)) list.back()[name] = value;
+    }
   }
   return {{"device", heading.device},
           {"simulated", heading.simulated},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 namespace lull::command {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // A quantity that only grows, known at some instants and taken as linear between them.
 class Curve {
@@ -79,6 +82,10 @@ struct Row {
       gpu_busy;
   bool valid = true;
   std::string reason;  // why it is not valid
+  // Known to the simulator only; their columns are there where any row has them.
+  double slowdown_mean = kUnknown;
+  double response_ms_mean = kUnknown, response_p50_ms = kUnknown, response_p99_ms = kUnknown;
+  double oracle_share = kUnknown, oracle0_share = kUnknown;
 };
 
 struct Side {
@@ -103,6 +110,7 @@ struct Heading {
   double control_latency_us = 0;
   double player_late_p99_us = 0;
   bool low_greedy = false;
+  std::string arrivals;  // empty: closed loop, or not simulated in one process
 };
 
 std::string show_table(const Heading& heading, const std::vector<Row>& rows);

@@ -158,7 +158,8 @@ std::expected<Seq, Status> Device::submit(StreamId stream, std::span<const Op> o
         auto seq = session.model().submit(stream, ops[done], work.ns, work.sm_demand);
         if (!seq) return seq;
         last = *seq;
-        visible = visible || ops[done].token != 0 || engine_of(ops[done].kind) == Engine::kExternal;
+        visible = visible || (ops[done].token != 0 && !ops[done].unhurried) ||
+                  engine_of(ops[done].kind) == Engine::kExternal;
       }
       session.commit();
       if (visible) tell_service(session, *shared_, stream);

@@ -103,12 +103,16 @@ struct Op {
   // Not 0: `collect` reports the completion of this op. 0: nobody asks. External ops are reported
   // as ReachedWait with their token and never as Completion.
   uint64_t token = 0;
+  // Its completion is reported like any other, but nobody is woken for it: whoever collects next,
+  // or the service thread on its rounds, finds it.
+  bool unhurried = false;
 };
 
 struct Completion {
   uint64_t token = 0;
   OpPoint at;
   OpKind kind = OpKind::kMarker;
+  ModelNs submitted_ns = 0;
   ModelNs started_ns = 0;  // first moment on an engine; for ops without length = completed_ns
   ModelNs completed_ns = 0;
 };

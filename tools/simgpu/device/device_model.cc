@@ -41,6 +41,11 @@ uint32_t first_clear(const uint64_t (&words)[N]) {
 }
 uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 bool takes_time(OpKind kind) { return engine_of(kind) <= Engine::kDownload; }
+// Whether its process wants to wake up for it.
+bool is_visible(const op_record& record) {
+  return engine_of(record.kind) == Engine::kExternal ||
+         (record.token != 0 && record.unhurried == 0);
+}
 
 }  // namespace
 
@@ -239,7 +244,7 @@ void DeviceModel::complete_first(uint32_t context, uint32_t stream, ModelNs at_n
   const uint16_t slot = st.head;
   op_record& record = op(context, slot);
   const Engine engine = engine_of(record.kind);
-  const bool visible = record.token != 0 || engine == Engine::kExternal;
+  const bool visible = is_visible(record);
   record.started_ns = st.started != 0 ? st.started_ns : at_ns;
   step();
   record.completed_ns = at_ns;
@@ -262,6 +267,7 @@ void DeviceModel::complete_first(uint32_t context, uint32_t stream, ModelNs at_n
       step();
     }
     c.done_tail = slot;
+    c.done_visible += visible ? 1 : 0;
   } else {
     free_op(context, slot);
   }
@@ -585,6 +591,8 @@ std::expected<Seq, Status> DeviceModel::submit(StreamId stream, const Op& wanted
   record.work_ns = takes_time(wanted.kind) ? std::clamp<uint64_t>(work_ns, 1, kMaxWorkNs) : 0;
   record.sm_demand = std::clamp<uint32_t>(sm_demand, 1, p_.sm_count);
   record.kind = wanted.kind;
+  record.unhurried = wanted.unhurried ? 1 : 0;
+  record.submitted_ns = s_.head.time_ns;
   record.wait_count = 0;
   record.stream = stream.slot;
   for (uint32_t i = 0; i < std::min(wanted.wait_count, kMaxWaits); ++i) {
@@ -611,7 +619,7 @@ std::expected<Seq, Status> DeviceModel::submit(StreamId stream, const Op& wanted
   }
   st.tail = static_cast<uint16_t>(slot);
   ++st.count;
-  if (wanted.token != 0 || engine_of(wanted.kind) == Engine::kExternal) ++st.visible;
+  if (is_visible(record)) ++st.visible;
   st.submitted_seq = record.seq;
   const Seq seq = record.seq;
   if (first) {
@@ -660,6 +668,7 @@ void DeviceModel::collect(uint32_t process, Collected& out) {
     if (s_.context[slot].done_count == 0 && s_.context[slot].reached_new == 0) return;
     context_state& c = touch_context(slot);
     c.reached_new = 0;
+    c.done_visible = 0;
     while (c.done_count > 0) {
       const uint16_t done = c.done_head;
       const op_record& record = op(slot, done);
@@ -667,6 +676,7 @@ void DeviceModel::collect(uint32_t process, Collected& out) {
                        {record.token,
                         {id_of(slot, record.stream), record.seq},
                         record.kind,
+                        record.submitted_ns,
                         record.started_ns,
                         record.completed_ns}});
       if (--c.done_count > 0) c.done_head = record.done_next;
@@ -805,7 +815,7 @@ ModelNs DeviceModel::bound(uint32_t context, uint32_t stream, Seq until, int dep
   }
   for (uint32_t i = 0; i < kWalkLimit; ++i) {
     const bool external = engine_of(record->kind) == Engine::kExternal;
-    if (until == 0 ? (external || record->token != 0) : record->seq >= until) break;
+    if (until == 0 ? is_visible(*record) : record->seq >= until) break;
     if (external) return kNever;
     if (i + 1 >= st.count) break;
     slot = record->next;
@@ -823,7 +833,7 @@ ModelNs DeviceModel::earliest_completion(OpPoint point) const {
 ModelNs DeviceModel::earliest_visible(StreamId stream) const {
   if (!valid(stream)) return kNever;
   const context_state& c = s_.context[stream.context.slot];
-  if (c.done_count > 0 || c.reached_new != 0) return s_.head.time_ns;
+  if (c.done_visible > 0 || c.reached_new != 0) return s_.head.time_ns;
   return bound(stream.context.slot, stream.slot, 0, 0);
 }
 
@@ -832,7 +842,7 @@ ModelNs DeviceModel::earliest_visible(uint32_t process) const {
   each_bit(s_.head.contexts, [&](uint32_t slot) {
     const context_state& c = s_.context[slot];
     if (c.process != process) return;
-    if (c.done_count > 0 || c.reached_new != 0) earliest = s_.head.time_ns;
+    if (c.done_visible > 0 || c.reached_new != 0) earliest = s_.head.time_ns;
     each_stream(c.pending, [&](uint32_t s) {
       if (earliest > s_.head.time_ns) earliest = std::min(earliest, bound(slot, s, 0, 0));
     });

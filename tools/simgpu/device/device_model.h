@@ -77,21 +77,23 @@ struct op_record {
   uint8_t wait_count;
   uint16_t next;  // in its stream; meaningful while it is not the tail
   op_point wait_for[kMaxWaits];
+  uint64_t submitted_ns;
   // by whoever plays its completion
   uint64_t started_ns;
   uint64_t completed_ns;
   uint64_t done_order;
   uint32_t stream;
   uint16_t done_next;  // in the context's done list; meaningful while it is not the tail
-  uint16_t reserved;
+  uint8_t unhurried;   // by the submitter
+  uint8_t reserved;
 };
-static_assert(sizeof(op_record) == 160);
+static_assert(sizeof(op_record) == 168);
 
 struct stream_state {
   uint32_t generation;
   uint16_t head, tail;  // op slots, while count > 0
   uint16_t count;       // unfinished ops
-  uint16_t visible;     // of these, with a token or external
+  uint16_t visible;     // of these, external or with a token and not unhurried
   uint8_t used;
   uint8_t closing;  // destroyed by its owner, still has ops
   uint8_t started;  // the first op has been on an engine
@@ -124,6 +126,7 @@ struct context_state {
   uint64_t ops[kOpWords];           // op slots in use
   uint16_t op_count;
   uint16_t done_head, done_tail, done_count;  // complete and not collected
+  uint16_t done_visible;                      // of these, not unhurried
 };
 
 struct running_op {

@@ -210,7 +210,19 @@ SIM_API cuInit(unsigned flags) {
   state.visible = visible_devices(**device);
   if (state.visible.empty()) return CUDA_ERROR_NO_DEVICE;
   state.device = *device;
-  state.effects = new Effects(**device);
+  auto log = EventLog::open_from_environment();
+  if (!log) {
+    std::fprintf(stderr, "%s\n", log.error().c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  state.log = log->release();
+  state.effects = new Effects(**device, state.log);
+  if (state.log != nullptr) {
+    // What completed last may not have been collected by anybody.
+    std::atexit([] {
+      if (!is_forked()) State::get().effects->pump();
+    });
+  }
   state.primaries.resize(state.visible.size());
   for (size_t i = 0; i < state.visible.size(); ++i) {
     auto pool = std::make_shared<Pool>();

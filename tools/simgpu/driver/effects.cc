@@ -38,7 +38,9 @@ void Effects::start() {
 }
 
 std::expected<Seq, Status> Effects::submit(StreamId stream, Op op, Action action) {
-  if (action.apply || action.satisfied || action.call) {
+  const bool acts = action.apply || action.satisfied || action.call;
+  if (acts || action.logged) {
+    op.unhurried = op.unhurried || !acts;
     op.token = next_token_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock(table_);
     pending_.emplace(op.token, Pending{stream.context, std::move(action)});
@@ -79,6 +81,7 @@ void Effects::pump_locked() {
         pending = std::move(found->second);
         pending_.erase(found);
       }
+      if (pending.action.logged) log_->add(*pending.action.logged, completion);
       if (pending.action.apply) pending.action.apply(completion);
     }
     host_functions_.clear();
@@ -103,6 +106,7 @@ void Effects::pump_locked() {
       pending_.erase(wait.token);
     }
   }
+  if (log_ != nullptr) log_->flush();
 }
 
 void Effects::pump() {

@@ -13,10 +13,12 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "tools/simgpu/device/device.h"
+#include "tools/simgpu/driver/event_log.h"
 
 namespace simgpu::driver {
 
@@ -27,11 +29,14 @@ struct Action {
   std::function<bool()> satisfied;
   // Host functions.
   std::function<void()> call;
+  // What the event log says of it, where there is one.
+  std::shared_ptr<const LoggedOperation> logged;
 };
 
 class Effects {
  public:
-  explicit Effects(Device& device) : device_(device) {}
+  // `log`: may be null; lives as long as this.
+  Effects(Device& device, EventLog* log) : device_(device), log_(log) {}
   // Starts the service thread; once.
   void start();
   // Keeps the action, submits the op with its token. Waits while the context's ring is full.
@@ -56,6 +61,7 @@ class Effects {
   void pump_locked();
 
   Device& device_;
+  EventLog* const log_;
   std::atomic<uint64_t> next_token_{1};
   std::mutex apply_;
   std::mutex table_;

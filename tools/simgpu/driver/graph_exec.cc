@@ -199,6 +199,7 @@ SIM_API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   }
   std::vector<simgpu::OpPoint> waits = legacy_order(call.state, *stream);
   waits.push_back(exec->last);
+  tell_log_where(call.state, *context, *stream, ++call.state.graph_launches);
   const auto point =
       submit_graph(call.state, *context, *exec->graph, stream->lane, std::move(waits), exec->lanes);
   if (!point) return point.error();

@@ -22,6 +22,7 @@
 
 #include "tools/simgpu/device/device.h"
 #include "tools/simgpu/driver/effects.h"
+#include "tools/simgpu/driver/event_log.h"
 #include "tools/simgpu/driver/export.h"
 #include "tools/simgpu/driver/image.h"
 #include "tools/simgpu/driver/memory_map.h"
@@ -47,6 +48,7 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   Seq last = 0;            // newest op of the lane
+  uint64_t logged = 0;     // operations told to the event log
   Seq seen_by_legacy = 0;  // the newest op of ours that the legacy stream waited for
   Seq legacy_seen = 0;     // the newest op of the legacy stream that we waited for
   CUsynchronizationPolicy sync_policy = CU_SYNC_POLICY_AUTO;
@@ -201,6 +203,8 @@ struct State {
   bool initialised = false;
   Device* device = nullptr;
   Effects* effects = nullptr;
+  EventLog* log = nullptr;  // none: nobody asked for one
+  uint64_t graph_launches = 0;
   bool serving = false;
   std::vector<uint32_t> visible;  // engine's device index of each of the program's devices
   uint64_t next_handle = 0;

@@ -86,6 +86,11 @@ struct Submitter {
     return point;
   }
 
+  std::shared_ptr<const LoggedOperation> logged_bytes(const Op& moved) {
+    if (state.log == nullptr) return nullptr;
+    return state.log->bytes(moved.kind, moved.bytes);
+  }
+
   Result operator()(const EmptyWork&) { return op({.kind = OpKind::kMarker}); }
 
   Result operator()(const KernelWork& kernel) {
@@ -98,24 +103,29 @@ struct Submitter {
     const KernelCost cost = kernel_cost(state.profile(context.device), launch);
     Op launched{
         .kind = OpKind::kKernel, .duration_ns = cost.duration_ns, .sm_demand = cost.sm_demand};
-    return op(launched);
+    Action action;
+    if (state.log != nullptr) action.logged = state.log->kernel(launch, kernel.shared_bytes);
+    return op(launched, std::move(action));
   }
 
   Result operator()(const CopyWork& copy) {
     Op copied{.kind = copy.direction, .bytes = copy.shape.bytes(), .pageable = copy.pageable};
-    return op(copied, {.apply = [shape = copy.shape, staged = copy.staged](const Completion&) {
-                copy_rows(shape,
-                          staged ? staged->data() : reinterpret_cast<const uint8_t*>(shape.source));
-              }});
+    return op(copied, {.apply =
+                           [shape = copy.shape, staged = copy.staged](const Completion&) {
+                             copy_rows(shape,
+                                       staged ? staged->data()
+                                              : reinterpret_cast<const uint8_t*>(shape.source));
+                           },
+                       .logged = logged_bytes(copied)});
   }
 
   Result operator()(const SetWork& set) {
     Op filled{
         .kind = OpKind::kMemset,
         .bytes = set.description.width * set.description.height * set.description.elementSize};
-    return op(filled, {.apply = [description = set.description](const Completion&) {
-                set_rows(description);
-              }});
+    return op(filled, {.apply = [description = set.description](
+                                    const Completion&) { set_rows(description); },
+                       .logged = logged_bytes(filled)});
   }
 
   Result operator()(const HostWork& host) {
@@ -139,7 +149,8 @@ struct Submitter {
         recording->complete.store(true, std::memory_order_release);
       };
     }
-    auto point = op({.kind = OpKind::kEventRecord}, std::move(action));
+    // Whoever wants to know asks, and asking collects.
+    auto point = op({.kind = OpKind::kEventRecord, .unhurried = true}, std::move(action));
     if (!point) return point;
     recording->point = *point;
     record.event->recording = std::move(recording);
@@ -221,6 +232,12 @@ std::expected<OpPoint, CUresult> submit_work(State& state, Context& context, Str
   return std::visit(Submitter{state, context, lane, std::move(waits)}, work);
 }
 
+void tell_log_where(State& state, const Context& context, Stream& stream, uint64_t graph_launch) {
+  if (state.log == nullptr) return;
+  state.log->go_to({state.visible[context.device], context.id, stream.id, graph_launch},
+                   &stream.logged);
+}
+
 std::vector<OpPoint> legacy_order(State& state, Stream& stream) {
   std::vector<OpPoint> waits;
   const auto context = state.context_of(stream);
@@ -243,6 +260,7 @@ std::expected<OpPoint, CUresult> submit_to_stream(State& state, Stream& stream, 
   const auto context = state.context_of(stream);
   if (!context) return std::unexpected(CUDA_ERROR_CONTEXT_IS_DESTROYED);
   for (const OpPoint& point : legacy_order(state, stream)) waits.push_back(point);
+  tell_log_where(state, *context, stream, /*graph_launch=*/0);
   auto point = submit_work(state, *context, stream.lane, work, std::move(waits));
   if (point) stream.last = std::max(stream.last, point->seq);
   return point;

@@ -94,6 +94,8 @@ std::expected<OpPoint, CUresult> submit_work(State& state, Context& context, Str
                                              const Work& work, std::vector<OpPoint> waits);
 // What a stream's next op has to wait for because of the legacy stream's rules; notes that it will.
 std::vector<OpPoint> legacy_order(State& state, Stream& stream);
+// The event log's operations from here on were called for in this stream. 0: not by a graph.
+void tell_log_where(State& state, const Context& context, Stream& stream, uint64_t graph_launch);
 std::expected<OpPoint, CUresult> submit_to_stream(State& state, Stream& stream, const Work& work,
                                                   std::vector<OpPoint> waits = {});
 std::expected<OpPoint, CUresult> submit_op(State& state, StreamId lane, Op op,

@@ -1,0 +1,55 @@
+// What a client's launches teach beyond its kernels: its iteration, what each position of it takes,
+// and its iteration times. Kept by the engine for each client, fed with every launch and every
+// measurement; pure. It decides nothing: status shows it, and policies may be told of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "coordinator/engine/events.h"
+#include "policies/prediction/iteration_detector.h"
+#include "policies/prediction/iteration_times.h"
+#include "policies/prediction/position_profiles.h"
+
+namespace lull::engine {
+
+class LearnedLaunches {
+ public:
+  static constexpr size_t kPlaces = 1024;  // launches whose measurement may still come
+
+  // Where a launch stood, for the measurement that comes later.
+  struct Place {
+    StreamSlot stream;
+    uint64_t sequence = 0;  // 0: none
+    KernelId kernel;
+    KernelId before;        // the client's launch before it; 0: none
+    uint64_t generation = 0;
+    uint32_t position = 0;
+    bool in_step = false;
+  };
+
+  // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
+  policies::IterationDetector::Mark launched(const Launched& launch, Instant at);
+  void iteration(Duration took, bool disturbed);
+  // The launch that was measured; null when it is too long ago or not named.
+  const Place* place(const Timed& timed) const;
+  void timed(const Place& place, const Timed& timed, bool disturbed);
+
+  const policies::IterationDetector& detector() const { return detector_; }
+  const policies::PositionProfiles& positions() const { return positions_; }
+  policies::IterationTimes& times() { return times_; }
+  const policies::IterationTimes& times() const { return times_; }
+
+ private:
+  static size_t index(StreamSlot stream, uint64_t sequence) {
+    return (sequence + uint64_t{stream.value} * 977) % kPlaces;
+  }
+
+  policies::IterationDetector detector_;
+  policies::PositionProfiles positions_;
+  policies::IterationTimes times_;
+  std::vector<Place> places_;
+  KernelId before_;
+};
+
+}  // namespace lull::engine

@@ -1,0 +1,261 @@
+#include "policies/launch/guarded.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "policies/launch/client_table.h"
+#include "policies/launch/task_guard.h"
+
+namespace lull::policies {
+namespace {
+
+constexpr Duration kSmallCredit{50'000};   // where nothing is known, and between looks
+constexpr Duration kLargestCredit{200'000};
+constexpr int64_t kReactionPreset = 15'000;
+constexpr int64_t kReactions = 5;          // credit covers so many, so that the device stays busy
+constexpr Duration kLookAgain{100'000};
+
+class Guarded final : public LaunchPolicy {
+ public:
+  Guarded(GuardLimits limits, int64_t floor_per_mille, Duration switch_cost)
+      : limits_(limits), floor_per_mille_(floor_per_mille), switch_cost_(switch_cost) {}
+
+  void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
+    for (const Event& event : events) take(event, now);
+    const int active = table_.top_active(now);
+    look_again_ = false;
+    for (Member& member : table_.members()) decide(member, active, now, out);
+    Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
+    if (look_again_) wake = std::min(wake, now + kLookAgain);
+    if (wake != kNever && (wake_ <= now || wake < wake_)) {
+      wake_ = wake;
+      out.push_back(WakeAt{wake});
+    }
+  }
+
+ private:
+  struct Extra {  // what is kept of a client beside the table's
+    ClientId client;
+    std::unique_ptr<TaskGuard> guard;  // of one with lower clients
+    Instant released_at = kNever;      // the head let go last, until it has launched
+    int64_t reaction_ns = kReactionPreset;
+    // Floor: device time had, and held since.
+    Instant window_began{0};
+    int64_t had_ns = 0;
+  };
+
+  Extra& extra(ClientId client) {
+    auto at = std::lower_bound(extras_.begin(), extras_.end(), client,
+                               [](const Extra& e, ClientId id) { return e.client < id; });
+    if (at == extras_.end() || at->client != client) {
+      at = extras_.insert(at, Extra{});
+      at->client = client;
+    }
+    return *at;
+  }
+
+  void take(const Event& event, Instant now) {
+    if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
+    Member* member = table_.apply(event);
+    if (const auto* left = std::get_if<Left>(&event)) {
+      std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
+    }
+    if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
+        std::holds_alternative<Reprioritised>(event)) {
+      choose_guarded();
+    }
+    if (member == nullptr) return;
+    Extra& its = extra(member->client);
+    if (const auto* launch = std::get_if<Submitted>(&event)) {
+      if (its.guard) its.guard->submitted(*launch, now, lower_units(*member) > 0);
+      its.had_ns += launch->predicted.ns;
+      if (its.released_at != kNever) {
+        const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
+        its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
+        its.released_at = kNever;
+      }
+      for (Extra& other : extras_) {
+        const Member* high = other.guard ? table_.find(other.client) : nullptr;
+        if (high != nullptr && high->priority < member->priority) other.guard->disturbed();
+      }
+    } else if (const auto* done = std::get_if<Completed>(&event)) {
+      if (its.guard) its.guard->completed(done->units, now, member->units == 0);
+    } else if (const auto* synced = std::get_if<Synced>(&event)) {
+      if (its.guard) its.guard->synced(synced->at);
+    }
+  }
+
+  // A guard for everyone who has lower ones; it keeps what it knows while it has.
+  void choose_guarded() {
+    uint8_t lowest = 0;
+    for (const Member& member : table_.members()) {
+      lowest = std::max(lowest, member.priority.level);
+    }
+    for (const Member& member : table_.members()) {
+      Extra& its = extra(member.client);
+      if (member.priority.level >= lowest) {
+        its.guard.reset();
+      } else if (!its.guard) {
+        its.guard = std::make_unique<TaskGuard>(limits_);
+      }
+    }
+  }
+
+  uint32_t lower_units(const Member& than) const {
+    uint32_t units = 0;
+    for (const Member& member : table_.members()) {
+      if (member.priority > than.priority) units += member.units;
+    }
+    return units;
+  }
+  Duration lower_in_flight(const Member& than) const {
+    Duration sum;
+    for (const Member& member : table_.members()) {
+      if (member.priority > than.priority) sum += member.in_flight;
+    }
+    return sum;
+  }
+
+  // What all who are above `low` leave it: room for work of its level and below.
+  struct Room {
+    Duration room = kMaxCreditBound;
+    bool unknown = false;  // somebody above has no known iteration
+    bool closed = false;
+  };
+  Room room_for(const Member& low, Instant now) {
+    Room all;
+    for (const Member& high : table_.members()) {
+      if (high.priority >= low.priority || !high.is_active(now)) continue;
+      const TaskGuard* guard = extra(high.client).guard.get();
+      const bool known = guard != nullptr && guard->known();
+      if (!known) {
+        all.unknown = true;
+        all.closed |= high.units > 0;
+        if (guard != nullptr && guard->is_learning()) all.closed = true;
+        continue;
+      }
+      if (guard->wants_clean()) {
+        all.closed = true;
+        continue;
+      }
+      const Duration in_flight = lower_in_flight(high);
+      const Duration room = guard->room(now, in_flight.ns > 0) - in_flight;
+      all.room = std::min(all.room, room);
+    }
+    return all;
+  }
+
+  uint32_t sharers(const Member& low, Instant now) const {
+    uint32_t count = 0;
+    for (const Member& member : table_.members()) {
+      if (member.priority == low.priority && member.is_active(now)) ++count;
+    }
+    return std::max(1U, count);
+  }
+
+  void decide(Member& member, int active, Instant now, std::vector<Decision>& out) {
+    if (member.priority.level <= active) {
+      ClientTable::open(member, out);
+      return;
+    }
+    if (below_floor(member, now)) {
+      for (WaitingHead& head : member.heads) release(member, head, now, out);
+    }
+    const Room room = room_for(member, now);
+    if (room.closed) {
+      ClientTable::close(member, out);
+      return;
+    }
+    const int64_t parts = sharers(member, now);
+    if (room.unknown) {
+      ClientTable::credit(member, Duration{kSmallCredit.ns / parts}, out);
+      return;
+    }
+    Extra& its = extra(member.client);
+    const int64_t usable = room.room.ns - its.reaction_ns - switch_cost_.ns;
+    const int64_t most = std::clamp(kReactions * its.reaction_ns, kSmallCredit.ns,
+                                    kLargestCredit.ns);
+    // In steps, so that it is not published anew with every event.
+    int64_t credit = std::min(most, member.in_flight.ns + usable / parts);
+    credit = credit >= most ? most : credit / 8'192 * 8'192;
+    if (credit <= 0) {
+      ClientTable::close(member, out);
+    } else {
+      ClientTable::credit(member, Duration{credit}, out, /*any_length=*/false);
+    }
+    long_heads(member, usable, credit, now, out);
+  }
+
+  // Units that no credit covers: by name, where they fit; saved for, where nothing fits them.
+  void long_heads(Member& member, int64_t usable, int64_t credit, Instant now,
+                  std::vector<Decision>& out) {
+    for (WaitingHead& head : member.heads) {
+      if (head.released) continue;
+      const int64_t length = head.predicted.ns;
+      if (member.in_flight.ns + length <= credit) continue;  // the gate lets it through
+      if (length <= usable) {
+        release(member, head, now, out);
+        usable -= length;
+        continue;
+      }
+      bool afforded = true;
+      for (const Member& high : table_.members()) {
+        if (high.priority >= member.priority || !high.is_active(now)) continue;
+        TaskGuard& guard = *extra(high.client).guard;
+        if (length > guard.best_slack().ns) guard.save_for(head.predicted);
+        afforded &= guard.affords(
+            lower_in_flight(high) + head.predicted + Duration{extra(member.client).reaction_ns},
+            now);
+      }
+      if (!afforded) {
+        look_again_ = true;
+        continue;
+      }
+      for (const Member& high : table_.members()) {
+        if (high.priority >= member.priority || !high.is_active(now)) continue;
+        extra(high.client).guard->spend_tail();
+        extra(high.client).guard->stop_saving();
+      }
+      release(member, head, now, out);
+      usable -= length;
+    }
+  }
+
+  void release(Member& member, WaitingHead& head, Instant now, std::vector<Decision>& out) {
+    if (head.released) return;
+    head.released = true;
+    extra(member.client).released_at = now;
+    out.push_back(ReleaseHead{member.client, head.thread, head.ticket});
+  }
+
+  // Whether a client that waits has had less than its floor of the last seconds.
+  bool below_floor(const Member& member, Instant now) {
+    if (floor_per_mille_ == 0 || member.heads.empty()) return false;
+    Extra& its = extra(member.client);
+    constexpr int64_t kWindowNs = 1'000'000'000;
+    const int64_t length = (now - its.window_began).ns;
+    if (length > kWindowNs) {
+      its.window_began = now - Duration{kWindowNs / 2};
+      its.had_ns /= 2;
+    }
+    return its.had_ns < (now - its.window_began).ns * floor_per_mille_ / 1000;
+  }
+
+  const GuardLimits limits_;
+  const int64_t floor_per_mille_;
+  const Duration switch_cost_;
+  ClientTable table_;
+  std::vector<Extra> extras_;  // by client
+  bool look_again_ = false;
+  Instant wake_ = kNever;
+};
+
+}  // namespace
+
+std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
+  return std::make_unique<Guarded>(GuardLimits{values[0], values[1]}, values[2],
+                                   Duration{values[3] * 1000});
+}
+
+}  // namespace lull::policies

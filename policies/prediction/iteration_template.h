@@ -1,0 +1,50 @@
+// The launches of one iteration in their order, and where each kernel comes in it.
+//
+// Built by IterationDetector when it locks; reading is O(1), `nearest` O(log of how often the kernel
+// comes in the iteration). It does not follow the program: the detector keeps the cursor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+class IterationTemplate {
+ public:
+  explicit IterationTemplate(std::vector<KernelId> launches);
+
+  uint32_t length() const { return static_cast<uint32_t>(launches_.size()); }
+  KernelId at(uint32_t position) const { return launches_[position]; }
+  // How far from its place a launch may come and still be it.
+  uint32_t slack() const { return slack_; }
+  void widen(uint32_t slack) { slack_ = slack; }
+
+  // Signed distance on the circle, of `position` from `from`.
+  int32_t distance(uint32_t position, uint32_t from) const;
+  uint32_t moved(uint32_t position, int32_t by) const;
+  // Where the kernel comes nearest to `position`; nothing for one that does not come.
+  std::optional<uint32_t> nearest(KernelId kernel, uint32_t position) const;
+  // Where it comes, for a kernel that comes once.
+  std::optional<uint32_t> only(KernelId kernel) const;
+  bool knows(KernelId kernel) const { return find(kernel) != nullptr; }
+
+ private:
+  struct Entry {
+    KernelId kernel;
+    uint32_t first = 0;  // in positions_
+    uint32_t count = 0;  // 0: a free slot
+  };
+  const Entry* find(KernelId kernel) const;
+
+  std::vector<KernelId> launches_;
+  std::vector<Entry> table_;         // open addressing, a power of two
+  std::vector<uint32_t> positions_;  // of each kernel together, ascending
+  uint32_t slack_ = 0;
+};
+
+}  // namespace lull::policies

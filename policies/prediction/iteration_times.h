@@ -1,0 +1,39 @@
+// How long a task's iterations take now, and how long they took while it had the device to itself:
+// the two make its slowdown. An iteration is undisturbed when no other client of its devices had
+// work on them from its start to its end. One of it for each client, kept by the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+class IterationTimes {
+ public:
+  static constexpr size_t kLately = 15;       // iterations that count as now
+  static constexpr size_t kUndisturbed = 63;  // the last undisturbed ones
+  static constexpr uint64_t kTrusted = 3;     // as many make a figure
+
+  // `generation` of the detector: another iteration begins anew.
+  void add(uint64_t generation, Duration took, bool disturbed);
+  // What was kept of an earlier run, used until there are enough of this one.
+  void recall(Duration undisturbed, uint64_t count);
+
+  Duration now() const;          // median of the last kLately; 0 with fewer than kTrusted
+  Duration undisturbed() const;  // median; 0: not known
+  uint64_t undisturbed_count() const { return undisturbed_count_; }
+  // now / undisturbed in thousandths; 0: not known.
+  uint32_t slowdown_per_mille() const;
+
+ private:
+  uint64_t generation_ = 0;
+  std::vector<Duration> lately_;  // oldest first
+  std::vector<Duration> alone_;   // oldest first
+  uint64_t undisturbed_count_ = 0;
+  Duration recalled_;
+};
+
+}  // namespace lull::policies

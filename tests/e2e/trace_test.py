@@ -1,0 +1,336 @@
+"""Recording real processes on the simulated GPU: what a trace says is what the GPU's own log says, a
+kill at any moment leaves a readable trace, and `lull trace record` stays out of its program's way."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import time
+import unittest
+
+import lab
+
+WORKLOADS = pathlib.Path(__file__).resolve().parents[2] / "examples/workloads"
+DUMP = lab.BUILD / "tests/trace_dump"
+SCRIBE = lab.BUILD / "tests/trace_scribe"
+# All kills: of the writer itself at full speed, of a daemon that records, of the program recorded.
+SCRIBE_KILLS, DAEMON_KILLS, PROGRAM_KILLS = 120, 50, 30
+
+
+def dump(path):
+    out = subprocess.run([DUMP, path], check=True, capture_output=True, text=True).stdout
+    events = [json.loads(line) for line in out.splitlines()]
+    return events[:-1], events[-1]
+
+
+class Trace:
+    """What a dump says: launches and timings by (client, stream), kernels by index."""
+
+    def __init__(self, path):
+        self.events, self.end = dump(path)
+        self.kernels = {e["index"]: e for e in self.events if e["kind"] == "kernel"}
+        self.launches = [e for e in self.events if e["kind"] == "launch"]
+        self.timings = {(e["client"], e["stream"], e["sequence"]): e for e in self.events if e["kind"] == "timing"}
+        self.lost = sum(e["records"] for e in self.events if e["kind"] == "lost")
+
+    def shape(self, launch):
+        kernel = self.kernels[launch["kernel"]]
+        return (kernel["name"], tuple(kernel["grid"]), tuple(kernel["block"]), kernel["shared_bytes"])
+
+    def is_kernel(self, launch):
+        return self.kernels[launch["kernel"]]["unit"] == 0
+
+    def streams(self):
+        """Of each stream, its kernels in order."""
+        found = {}
+        for launch in self.launches:
+            if self.is_kernel(launch):
+                found.setdefault((launch["client"], launch["stream"]), []).append(launch)
+        return {key: sorted(some, key=lambda l: l["sequence"]) for key, some in found.items()}
+
+
+def device_log(path):
+    """simgpu's own log: of each stream, its kernels in order. A killed program's may end within a line."""
+    streams = {}
+    whole, _, _ = path.read_text().rpartition("\n")
+    for line in whole.splitlines():
+        entry = json.loads(line)
+        if entry["kind"] == "kernel":
+            streams.setdefault((entry["pid"], entry["context"], entry["stream"]), []).append(entry)
+    return {key: sorted(some, key=lambda e: e["order"]) for key, some in streams.items()}
+
+
+def logged_shape(entry):
+    return (entry["name"], tuple(entry["grid"]), tuple(entry["block"]), entry["shared_bytes"])
+
+
+class Recorded(unittest.TestCase):
+    def record(self, here, *command, options=(), **more):
+        path = here.folder / "run.lull"
+        code, out, err = here.lull("trace", "record", "--sim", "-o", path, *options, "--", *command, **more)
+        return path, code, out, err
+
+    def pairs(self, here, workload, iterations, slow_motion="4"):
+        """Each kernel launch of the trace with its entry in the device's own log."""
+        log = here.folder / "device.log"
+        path, code, out, err = self.record(
+            here, lab.BIN / "lull-play", WORKLOADS / workload, "--iterations", iterations,
+            options=("--timing", "full", "--slow-motion", slow_motion), timeout=120,
+            SIMGPU_EVENT_LOG=log, SIMGPU_SLOW_MOTION=slow_motion)
+        self.assertEqual(code, 0, err)
+        trace, logged = Trace(path), device_log(log)
+        self.assertEqual(trace.end["problem"], "")
+        if trace.lost != 0:
+            self.assertIn(f", {trace.lost} lost, ", err)
+            return trace, {}
+        recorded = trace.streams()
+        # The two name streams differently: a stream is known by what was launched on it.
+        unmatched = dict(logged)
+        pairs = {}
+        for key, launches in recorded.items():
+            shapes = [trace.shape(launch) for launch in launches]
+            twin = next((k for k, entries in unmatched.items() if [logged_shape(e) for e in entries] == shapes), None)
+            self.assertIsNotNone(twin, f"stream {key}: {len(launches)} kernels in an order the device does not know")
+            for launch, entry in zip(launches, unmatched.pop(twin)):
+                pairs[(launch["client"], launch["stream"], launch["sequence"])] = entry
+        self.assertFalse(unmatched, "streams that the trace does not know")
+        ended = [e for e in trace.events if e["kind"] == "ended"]
+        copies = [launch for launch in trace.launches if not trace.is_kernel(launch)]
+        self.assertEqual(len(copies), sum(e["copies"] + e["memsets"] for e in ended), "copies and memsets")
+        return trace, pairs
+
+    def check_times(self, trace, pairs, name, one_stream):
+        timed = [key for key in pairs if key in trace.timings]
+        self.assertGreater(len(timed), 0.9 * len(pairs), f"{name}: {len(timed)} of {len(pairs)} kernels timed")
+        durations = {}
+        for key in timed:
+            entry = pairs[key]
+            durations.setdefault(logged_shape(entry), []).append(
+                (trace.timings[key]["duration"], entry["end_ns"] - entry["start_ns"]))
+        got, truth = (statistics.median(side) for side in zip(*[b for some in durations.values() for b in some]))
+        self.assertLessEqual(abs(got - truth), 0.01 * truth, f"{name}: duration p50 {got} ns, really {truth}")
+        # A kernel of a few us behind a copy or a pause: known to what the host took between the
+        # begin event and the launch, which this machine may stretch.
+        for shape, both in durations.items() if one_stream else ():
+            got, truth = (statistics.median(side) for side in zip(*both))
+            self.assertLessEqual(abs(got - truth), max(0.01 * truth, 400), f"{name}: {shape[0]}: {got} ns, really {truth}")
+        # The gap is until the next unit of the same thread; of kernels next to each other.
+        gaps = []
+        launches = {}
+        for launch in trace.launches:
+            launches.setdefault((launch["client"], launch["thread"]), []).append(
+                (launch["client"], launch["stream"], launch["sequence"]))
+        for some in launches.values():
+            for this, following in zip(some, some[1:]):
+                gap = trace.timings.get(this, {}).get("gap", -1)
+                if gap >= 0 and this in pairs and following in pairs:
+                    gaps.append((gap, max(0, pairs[following]["start_ns"] - pairs[this]["end_ns"])))
+        self.assertGreater(len(gaps), 0.3 * len(timed), name)
+        got, truth = (statistics.median(side) for side in zip(*gaps))
+        self.assertLessEqual(abs(got - truth), max(0.05 * truth, 500), f"{name}: gap p50 {got} ns, really {truth}")
+        off = statistics.median(abs(trace.timings[key]["start"] - pairs[key]["start_ns"])
+                                for key in timed if trace.timings[key]["start"] >= 0)
+        print(f"{name}: {len(pairs)} kernels, {len(timed)} timed; gap p50 {got} ns, really {truth}; "
+              f"starts off by {off} ns (p50)")
+
+    def test_a_trace_says_what_the_device_did(self):
+        # Kernels of several streams wait for each other between a stream's event and their own
+        # start, on a GPU as on simgpu: there a single kernel may seem longer than it is.
+        for workload, iterations, one_stream in (("chatty_inference.json", "6", True),
+                                                 ("dense_inference.json", "6", True),
+                                                 ("training_step.json", "2", False)):
+            with self.subTest(workload):
+                # A machine too busy to drain the rings loses records and says so: then slower.
+                for slow_motion in ("4", "16", "64"):
+                    with lab.Lab() as here:
+                        trace, pairs = self.pairs(here, workload, iterations, slow_motion)
+                    if trace.lost == 0:
+                        break
+                self.assertEqual(trace.lost, 0)
+                self.assertGreater(len(pairs), 100)
+                self.check_times(trace, pairs, workload, one_stream)
+
+    def test_exit_codes_output_and_signals_are_the_programs(self):
+        with lab.Lab() as here:
+            path, code, out, err = self.record(here, "sh", "-c", "echo hello; exit 7")
+            self.assertEqual((code, out), (7, "hello\n"))
+            self.assertEqual(err, f"lull: 0 launches recorded on the simulated GPU, 0 lost, {path.stat().st_size if path.exists() else 0} B in {path}\n")
+            path.unlink(missing_ok=True)
+            path, code, out, err = self.record(here, "sh", "-c", "kill -USR1 $$; sleep 30")
+            self.assertEqual(code, -signal.SIGUSR1, err)
+            path.unlink(missing_ok=True)
+            path, code, out, err = self.record(here, here.folder / "absent")
+            self.assertEqual(code, 127)
+            self.assertFalse(path.exists())
+
+    def test_an_existing_file_is_refused_and_replaced_on_demand(self):
+        with lab.Lab() as here:
+            path = here.folder / "run.lull"
+            path.write_text("precious")
+            _, code, _, err = self.record(here, "true")
+            self.assertEqual(code, 125)
+            self.assertEqual(err, f"lull: trace record: {path}: it is there already: name another with -o, "
+                                  "or replace it with --force\n")
+            self.assertEqual(path.read_text(), "precious")
+            _, code, _, err = self.record(here, "true", options=("--force",))
+            self.assertEqual(code, 0, err)
+
+    def test_a_signal_to_the_recorder_reaches_the_program(self):
+        with lab.Lab() as here:
+            path = here.folder / "run.lull"
+            recorder = here.start(lab.BIN / "lull", "trace", "record", "--sim", "-o", path, "--",
+                                  lab.PROGRAMS / "loop_launch", 20_000, 20, 0, 100, shim=False)
+            self.assertEqual(recorder.stdout.readline(), "ready\n")
+            os.kill(recorder.pid, signal.SIGTERM)
+            out, err = recorder.communicate(timeout=lab.DEADLINE_S)
+            self.assertEqual(recorder.returncode, 0, err)
+            launches = int(out.splitlines()[-1].split("launches=")[1].split()[0])
+            trace = Trace(path)
+            self.assertEqual(trace.end["problem"], "")
+            self.assertEqual(len(trace.launches) + trace.lost, launches, err)
+            ended = [e for e in trace.events if e["kind"] == "ended"]
+            self.assertEqual([e["launches"] for e in ended], [launches])
+
+    def test_a_program_outlives_the_daemon_that_records_it(self):
+        with lab.Lab() as here:
+            path = here.folder / "run.lull"
+            recorder = here.start(lab.BIN / "lull", "trace", "record", "--sim", "-o", path, "--",
+                                  lab.PROGRAMS / "loop_launch", 20_000, 20, 0, 100, shim=False)
+            self.assertEqual(recorder.stdout.readline(), "ready\n")
+            daemon = next(pid for pid in children_of(recorder.pid)
+                          if os.readlink(f"/proc/{pid}/exe").endswith("/lulld"))
+            lab.until(lambda: path.stat().st_size > 2000, "a block is written")
+            os.kill(daemon, signal.SIGKILL)
+            self.assertEqual(recorder.stdout.readline().split("=")[0], "running launches")
+            os.kill(recorder.pid, signal.SIGTERM)
+            out, err = recorder.communicate(timeout=lab.DEADLINE_S)
+            self.assertEqual(recorder.returncode, 0, err)
+            self.assertIn("incomplete: its lulld ended before it", err)
+            trace = Trace(path)
+            self.assertGreater(len(trace.launches), 0)
+            self.assertTrue(trace.end["problem"] == "" or trace.end["cut"])
+
+    def test_the_running_daemon_records_until_it_is_asked_to_stop(self):
+        with lab.Lab() as here:
+            here.lulld()
+            program = here.start(lab.PROGRAMS / "loop_launch", 20_000, 20, 0, 100)
+            self.assertEqual(program.stdout.readline(), "ready\n")
+            path = here.folder / "node.lull"
+            recorder = here.start(lab.BIN / "lull", "trace", "record", "-o", path, shim=False)
+            self.assertIn("Ctrl-C ends it", recorder.stderr.readline())
+            lab.until(lambda: here.status()["trace"]["launches"] > 100, "launches are recorded")
+            os.kill(recorder.pid, signal.SIGINT)
+            out, err = recorder.communicate(timeout=lab.DEADLINE_S)
+            self.assertEqual(recorder.returncode, 0, err)
+            trace = Trace(path)
+            self.assertEqual(trace.end["problem"], "")
+            self.assertGreater(len(trace.launches), 100)
+            self.assertIsNone(program.poll())
+
+
+def children_of(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Killed(unittest.TestCase):
+    def setUp(self):
+        self.seed = random.SystemRandom().randrange(1 << 32)
+        self.random = random.Random(self.seed)
+        print("seed", self.seed)
+
+    def test_a_writer_killed_at_any_moment_leaves_all_its_whole_blocks(self):
+        with lab.Lab() as here:
+            cut = some = 0
+            for n in range(SCRIBE_KILLS):
+                path = here.folder / f"{n}.lull"
+                scribe = subprocess.Popen([SCRIBE, path, str(n), "8000"], stdout=subprocess.PIPE, text=True)
+                scribe.stdout.readline()
+                time.sleep(self.random.random() * 0.08)
+                lab.kill(scribe)
+                scribe.stdout.close()
+                check = subprocess.run([DUMP, path, str(n), "8000"], capture_output=True, text=True)
+                self.assertEqual(check.returncode, 0, f"kill {n}: {check.stdout}{check.stderr}")
+                end = json.loads(check.stdout)
+                self.assertTrue(end["problem"] == "" or end["cut"], end)
+                cut += end["cut"]
+                some += 0 < end["events"] < 8000
+            print(f"{SCRIBE_KILLS} kills, {some} in the middle of the recording, {cut} in the middle of a block")
+            self.assertGreater(some, SCRIBE_KILLS // 10)
+
+    def program(self, here, log):
+        return here.start(lab.PROGRAMS / "loop_launch", 1_000, 50, SIMGPU_EVENT_LOG=log)
+
+    def check_prefix(self, path, log, n):
+        """What the trace says of the program's one stream is how its order in the device's log begins."""
+        trace = Trace(path)
+        if not trace.end["opened"]:  # killed before the head
+            self.assertIn("record again", trace.end["problem"])
+            return 0, 0
+        self.assertTrue(trace.end["problem"] == "" or trace.end["cut"], trace.end)
+        streams = list(trace.streams().values())
+        if not streams:
+            return 0, trace.lost
+        self.assertEqual(len(streams), 1, f"kill {n}")
+        sequences = [launch["sequence"] for launch in streams[0]]
+        self.assertEqual(sequences, sorted(set(sequences)), f"kill {n}")
+        entries = list(device_log(log).values())
+        order = [logged_shape(e) for e in max(entries, key=len)] if entries else []
+        for launch in streams[0]:
+            if launch["sequence"] <= len(order):
+                self.assertEqual(trace.shape(launch), order[launch["sequence"] - 1], f"kill {n}")
+        # Holes are only where records were lost, and that was said before what came after them.
+        self.assertLessEqual(sequences[-1] - len(sequences), trace.lost, f"kill {n}")
+        return len(sequences), trace.lost
+
+    def test_a_daemon_killed_at_any_moment_leaves_a_right_beginning(self):
+        recorded = []
+        for n in range(DAEMON_KILLS):
+            with lab.Lab() as here:
+                path, log = here.folder / "run.lull", here.folder / "device.log"
+                here.lulld("--policy", "share", "--trace", path)
+                program = self.program(here, log)
+                program.stdout.readline()
+                time.sleep(self.random.random() * 0.25)
+                lab.kill(here.daemon)
+                program.terminate()
+                out, err = program.communicate(timeout=lab.DEADLINE_S)
+                self.assertEqual(program.returncode, 0, err)
+                launches = int(out.splitlines()[-1].split("launches=")[1].split()[0])
+                count, _ = self.check_prefix(path, log, n)
+                self.assertLessEqual(count, launches)
+                recorded.append(count)
+        print(f"{DAEMON_KILLS} kills of lulld: {sum(c > 0 for c in recorded)} traces with launches, up to {max(recorded)}")
+        self.assertGreater(max(recorded), 0)
+
+    def test_a_program_killed_at_any_moment_leaves_a_right_trace(self):
+        recorded = []
+        for n in range(PROGRAM_KILLS):
+            with lab.Lab() as here:
+                path, log = here.folder / "run.lull", here.folder / "device.log"
+                here.lulld("--policy", "share", "--trace", path)
+                program = self.program(here, log)
+                program.stdout.readline()
+                time.sleep(self.random.random() * 0.1)
+                lab.kill(program)
+                lab.until(lambda: not here.status()["clients"], "lulld knows that it has gone")
+                here.daemon.terminate()
+                here.daemon.wait(lab.DEADLINE_S)
+                count, lost = self.check_prefix(path, log, n)
+                trace = Trace(path)
+                self.assertEqual(trace.end["problem"], "")
+                ended = [e for e in trace.events if e["kind"] == "ended"]
+                self.assertEqual(len(ended), 1)
+                # A launch is recorded before it is counted: the kill may fall between the two. What
+                # was lost may have been timings.
+                self.assertLessEqual(count, ended[0]["launches"] + 1, f"kill {n}")
+                self.assertGreaterEqual(count + lost, ended[0]["launches"], f"kill {n}")
+                recorded.append(count)
+        print(f"{PROGRAM_KILLS} kills of the program: {min(recorded)} to {max(recorded)} launches recorded")
+        self.assertGreater(min(recorded), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,177 @@
+"""tools/gpu-check on the simulated GPU, as CI runs it: whole, cut off and gone on with, and with parts
+that break; and what it does around PyTorch models, with a stand-in for PyTorch."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import lab
+from gpu_check import cost, counting, interception, pairs, tasks
+
+CHECK = lab.ROOT / "tools/gpu-check"
+TIMEOUT_S = 240
+PARTS = {"device", "interception", "cost", "timing", "sharing", "workloads"}
+
+
+def check(*words, build=lab.BUILD):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LULL_", "SIMGPU_", "LD_"))}
+    return subprocess.run([sys.executable, CHECK, *words, "--build", build], env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+class OnTheSimulatedGpu(unittest.TestCase):
+    def setUp(self):
+        self.out = pathlib.Path(tempfile.mkdtemp(prefix="lull-sim-test-"))
+        self.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
+
+    def results(self):
+        return json.loads((self.out / "results.json").read_text())
+
+    def test_all_parts_pass_or_skip_with_a_reason_and_are_not_done_twice(self):
+        done = check("all", "--sim", "--short", "--out", self.out)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        found = self.results()
+        self.assertTrue(found["simulated"])
+        self.assertEqual({name.split("/")[0] for name in found["steps"]}, PARTS)
+        for name, step in found["steps"].items():
+            self.assertIn(step["verdict"], ("pass", "skipped"), (name, step))
+            if step["verdict"] == "skipped":
+                self.assertTrue(step["reason"], name)
+        passed = {name for name, step in found["steps"].items() if step["verdict"] == "pass"}
+        self.assertLessEqual({"device/launches", "device/copies", "device/profile", "device/hardware and simulation",
+                              "interception/doctor", "interception/driver API programs", "cost/lull-bench", "cost/null kernels", "timing/played kernels",
+                              "sharing/lull compare", "sharing/chatty_inference + dense_inference"}, passed)
+        rows = found["steps"]["sharing/chatty_inference + dense_inference"]["data"]["rows"]
+        self.assertEqual({row["how"] for row in rows},
+                         {"alone", "default sharing", "alone under lull", "lull: share", "lull: priority"})
+        self.assertTrue(all(row["count"] > 0 for row in rows if row["role"] == "high"), rows)
+        text = (self.out / "report.md").read_text()
+        self.assertIn("Everything here is simulated", text)
+        for part in PARTS:
+            self.assertIn(f"## {part}: ", text)
+        for line in text.splitlines():  # every table row is whole
+            if line.startswith("|"):
+                self.assertTrue(line.rstrip().endswith("|"), line)
+        profile = json.loads((self.out / "profile.json").read_text())
+        self.assertIn("measured", profile["assumptions"]["launch_ns"])
+
+        again = check("all", "--sim", "--short", "--out", self.out)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(again.stdout.count("as found before"), len(found["steps"]))
+        self.assertEqual(self.results()["steps"], found["steps"])
+
+    def test_killed_at_any_moment_it_goes_on_where_it_was(self):
+        words = [sys.executable, CHECK, "interception", "cost", "--sim", "--short", "--out", self.out, "--build", lab.BUILD]
+        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and child.poll() is None:
+            if (self.out / "results.json").exists() and len(self.results()["steps"]) >= 4:
+                break
+            time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+        child.wait(30)
+        before = self.results()["steps"]
+        self.assertGreaterEqual(len(before), 4)
+        done = check("interception", "cost", "--sim", "--short", "--out", self.out)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        after = self.results()["steps"]
+        self.assertEqual({name: after[name] for name in before}, before)
+        self.assertGreater(len(after), len(before))
+
+    def test_a_child_that_crashes_fails_its_step_and_nothing_else(self):
+        build = self.out / "build"
+        (build / "bin").mkdir(parents=True)
+        for name in ("lib", "check"):
+            (build / name).symlink_to(lab.BUILD / name)
+        for path in (lab.BUILD / "bin").iterdir():
+            if path.name != "lull-device-probe":  # lull finds its library beside the file it really is
+                shutil.copy(path, build / "bin" / path.name)
+        probe = build / "bin/lull-device-probe"
+        probe.write_text(f'#!/bin/sh\n[ "$1" = copies ] && kill -SEGV $$\nexec {lab.BUILD}/bin/lull-device-probe "$@"\n')
+        probe.chmod(0o755)
+        done = check("device", "--sim", "--short", "--out", self.out / "results", "--only", "[!h]*", build=build)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        steps = json.loads((self.out / "results/results.json").read_text())["steps"]
+        self.assertEqual(steps["device/copies"]["verdict"], "fail")
+        self.assertIn("signal 11", steps["device/copies"]["reason"])
+        for name in ("facts", "launches", "wake", "profile"):
+            self.assertEqual(steps[f"device/{name}"]["verdict"], "pass", steps[f"device/{name}"])
+        self.assertIn("signal 11", (self.out / "results/report.md").read_text())
+
+    def test_wrong_usage_is_one_line_and_2(self):
+        for words in (("shearing",), ("cost", "--budget", "0", "--sim"), ("cost", "--short")):
+            done = check(*words, "--out", self.out)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertTrue(done.stderr.startswith("lull: gpu-check: "), done.stderr)
+        done = check("cost", "--sim", "--out", self.out, build=self.out)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cmake --preset release", done.stderr)
+
+
+class AroundModels(unittest.TestCase):
+    """models.py and the runs around it, on the simulated GPU, with tests/gpu/fake_torch for PyTorch."""
+
+    def context(self):
+        stack = lab.context()
+        context = stack.__enter__()
+        self.addCleanup(stack.__exit__, None, None, None)
+        context.torch = lambda needed=True: {"python": sys.executable, "torch": "stand-in", "gpu": True}
+        context.model_now_ns = time.monotonic_ns  # a model's own clock
+        plain = context.env
+        context.env = lambda **more: plain(PYTHONPATH=lab.ROOT / "tests/gpu/fake_torch", **more)
+        return context
+
+    def models(self, context, *words):
+        return [sys.executable, context.root / "tools/gpu_check/models.py", *words]
+
+    def test_every_mode_and_feature_is_counted_to_the_launch(self):
+        context = self.context()
+        with context.daemon() as daemon:
+            for words in (("mlp",), ("mlp", "--mode", "train"), ("mlp", "--feature", "compile"), ("bert", "--mode", "train", "--feature", "workers")):
+                with self.subTest(words):
+                    one = counting.count(context, daemon, self.models(context, *words, "--iterations", "4", "--warmup", "1"))
+                    self.assertEqual(one.differences, [])
+                    self.assertEqual(one.client["launches"], 5 * 5)  # five kernels, four iterations and a warm-up
+
+    def test_where_cupti_cannot_record_the_profiler_stands_in(self):
+        context = self.context()
+        step = interception._torch("mlp", "--iterations", "3", "--warmup", "1")
+        found = step(context)
+        self.assertIn("held against PyTorch's profiler: 20 kernels", found["lines"])
+        self.assertEqual(found["differences"], [])
+
+    def test_a_pair_of_models_has_a_row_for_each_way_of_sharing(self):
+        context = self.context()
+        rows = pairs.measure(context, ("high", tasks.model(context, "mlp")), ("low", tasks.model(context, "bert", "--batch", "4")),
+                             ["share", "priority"], pairs.Timing(0.4, 0.2))
+        self.assertEqual([(r["how"], r["role"]) for r in rows], [
+            ("alone", "high"), ("alone", "low"), ("default sharing", "high"), ("default sharing", "low"), ("alone under lull", "high"),
+            ("lull: share", "high"), ("lull: share", "low"), ("lull: priority", "high"), ("lull: priority", "low")])
+        for row in rows:
+            if row["role"] == "high":
+                self.assertGreater(row["count"], 0, row)
+                self.assertGreater(row["p50"], 0)
+
+    def test_cost_alternates_between_bare_and_lull(self):
+        context = self.context()
+        cost_of = cost._model("mlp", "mlp", window_s=0.2, rounds=2)
+        found = cost_of(context)
+        self.assertEqual(found["p50"]["rounds"], 2)
+        self.assertGreater(found["p50"]["bare_p50"], 0)
+        self.assertGreater(found["iterations"], 10)
+
+    def test_a_model_that_does_not_start_is_said(self):
+        context = self.context()
+        with self.assertRaisesRegex(Exception, "fails without lull too|does not get ready"):
+            with context.daemon() as daemon:
+                counting.count(context, daemon, self.models(context, "no_such_model"))
+
+
+if __name__ == "__main__":
+    unittest.main()

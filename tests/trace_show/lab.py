@@ -1,0 +1,38 @@
+"""What the tests of the trace commands share: where things are, how a command is run."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("LULL_BUILD_DIR", HERE.parents[1] / "build/dev"))
+LULL = BUILD / "bin/lull"
+TRACES = pathlib.Path(os.environ.get("LULL_SHARED_TRACES") or os.environ.get("LULL_TRACES_BESIDE")
+                      or HERE.parents[2] / "shared/traces")
+
+
+def lull(*words, code=0, **more):
+    done = subprocess.run([str(LULL), *map(str, words)], capture_output=True, text=True, **more)
+    assert done.returncode == code, f"lull {words}: exit {done.returncode}, wanted {code}\n{done.stderr}"
+    return done
+
+
+def show(path, *more, code=0):
+    return json.loads(lull("trace", "show", path, "--json", *more, code=code).stdout)
+
+
+def make_trace(path, launches, timed_one_in=1):
+    subprocess.run([BUILD / "tests/lull_make_trace", path, str(launches), str(timed_one_in)], check=True)
+    return path
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="lull-trace-show-")
+
+
+def quantile(values, share):
+    """The sample with rank ceil(share * count), as the tables define it."""
+    values = sorted(values)
+    return values[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]

@@ -1,0 +1,100 @@
+"""Part: what lull adds: to a launch, to a training step, to an inference."""
+
+import json
+import time
+
+from gpu_check import tasks
+from gpu_check.figures import median, quantile, ratio
+from gpu_check.steps import Step
+from gpu_check.verdict import Failed
+
+
+def bench(context):
+    """lull-bench: over a driver whose calls do nothing, so that lull alone is left."""
+    words = [context.program(context.bin, "lull-bench"), "--json"]
+    if context.short:
+        words += ["--batches", "5", "--calls", "2000"]
+    env = context.env()
+    done = context.run(words, 120, env)
+    if not done.good:
+        raise Failed("lull-bench: " + done.why())
+    found = json.loads(done.out)
+    rows = [[r["name"], r["bare_ns"], r["ns"], r["over_bare_ns"], r["dropped"]] for r in found["rows"]]
+    return {"bench": found, "tables": [{"title": "ns a launch over a driver whose calls do nothing",
+                                        "columns": ["state of the gate", "bare", "under lull", "over bare", "dropped"], "rows": rows}]}
+
+
+def alternated(bare, ours):
+    """Of figures taken in turns: medians, the difference of neighbours and its spread."""
+    steps_ = [b - a for a, b in zip(bare, ours)]
+    return {"bare_p50": median(bare), "lull_p50": median(ours), "added_p50": median(steps_), "added_p10": quantile(steps_, 0.1),
+            "added_p90": quantile(steps_, 0.9), "ratio_p50": median([ratio(b, a) for a, b in zip(bare, ours) if a]),
+            "bare_spread": ratio(quantile(bare, 0.9) - quantile(bare, 0.1), median(bare)), "rounds": len(steps_)}
+
+
+def null_launches(context):
+    """The driver's own launch call of a kernel that does nothing; bare and under lull in turns."""
+    probe = context.program(context.bin, "lull-device-probe")
+    wishes = ["launch", "--launches-only", "--calls", "200" if context.short else "500", "--batches", "5" if context.short else "41"]
+    rounds = 2 if context.short else 7
+    bare, ours, bare_done, ours_done = [], [], [], []
+    with context.daemon() as daemon:
+        for _ in range(rounds):
+            answer = context.probe(*wishes)
+            bare.append(answer["launch_host"]["p50"])
+            bare_done.append(answer["launch_until_done"]["p50"])
+            done = context.run(context.lull_run(daemon.socket) + [probe, *wishes], 60)
+            answer = context.probe_answer("launch under lull", done)
+            ours.append(answer["launch_host"]["p50"])
+            ours_done.append(answer["launch_until_done"]["p50"])
+    call, whole = alternated(bare, ours), alternated(bare_done, ours_done)
+    rows = [[what, a["bare_p50"], a["lull_p50"], a["added_p50"], a["added_p10"], a["added_p90"], a["ratio_p50"]]
+            for what, a in (("the call", call), ("until the device is done", whole))]
+    return {"call": call, "until_done": whole, "tables": [{
+        "title": f"ns a launch of a null kernel, {rounds} runs each in turns, gate open",
+        "columns": ["", "bare", "under lull", "added p50", "p10", "p90", "ratio"], "rows": rows}]}
+
+
+def _model(name, *options, window_s=3.0, rounds=6):
+    def run(context):
+        context.torch()
+        lengths = {"bare": [], "lull": []}
+        with context.daemon() as daemon:
+            both = {"bare": tasks.Task(context, name, tasks.model(context, *options)),
+                    "lull": tasks.Task(context, name, tasks.model(context, *options), daemon=daemon)}
+            for task in both.values():
+                task.pause()
+            for task in both.values():
+                task.wait_ready()
+                task.begin()
+            for _ in range(rounds):
+                for who, task in both.items():
+                    task.go_on()
+                    time.sleep(0.3)
+                    start = context.model_now_ns()
+                    time.sleep(context.timeout(window_s))
+                    window = (start, context.model_now_ns())
+                    task.pause()
+                    time.sleep(0.2)
+                    task.must_run()
+                    lengths[who].append([ns / 1e6 for ns in tasks.lengths(task.iterations, window)])
+            for task in both.values():
+                task.finish()
+        if any(len(window) < 3 for windows in lengths.values() for window in windows):
+            raise Failed("too few iterations in a window", {"lengths": {k: [len(w) for w in v] for k, v in lengths.items()}})
+        middle = alternated(*([median(window) for window in lengths[who]] for who in ("bare", "lull")))
+        tail = alternated(*([quantile(window, 0.99) for window in lengths[who]] for who in ("bare", "lull")))
+        rows = [[what, a["bare_p50"], a["lull_p50"], a["added_p50"], a["added_p10"], a["added_p90"], a["ratio_p50"], a["bare_spread"]]
+                for what, a in (("p50", middle), ("p99", tail))]
+        return {"p50": middle, "p99": tail, "iterations": sum(len(w) for v in lengths.values() for w in v), "tables": [{
+            "title": f"{name}: ms an iteration, alone, {rounds} windows of {window_s:g} s each in turns",
+            "columns": ["", "bare", "under lull", "added p50", "p10", "p90", "ratio", "spread of bare"], "rows": rows}]}
+    return run
+
+
+def steps(context):
+    del context
+    return [Step("lull-bench", bench, 30, host_only=True), Step("null kernels", null_launches, 45),
+            Step("inference", _model("resnet50 inference, batch 1", "resnet50", "--batch", "1"), 75),
+            Step("training", _model("resnet50 training, batch 64", "resnet50", "--mode", "train", "--batch", "64"), 80),
+            Step("transformer inference", _model("bert inference, batch 1", "bert", "--batch", "1"), 75)]

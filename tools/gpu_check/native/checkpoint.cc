@@ -1,0 +1,179 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "tools/gpu_check/native/probes.h"
+
+namespace lull::probe {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kPiece = 256 << 20;
+constexpr unsigned kLockWait_ms = 10000;
+
+uint64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t kib = 0;
+    if (word == "VmRSS:" && status >> kib) return kib << 10;
+  }
+  return 0;
+}
+
+double ms_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
+}
+
+void say_and_wait(const json& what) {
+  std::printf("%s\n", what.dump().c_str());
+  std::fflush(stdout);
+  char line[64];
+  if (std::fgets(line, sizeof line, stdin) == nullptr) line[0] = 0;
+}
+
+}  // namespace
+
+json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes) {
+  if (driver.cuCheckpointProcessLock == nullptr) {
+    throw NotHere{"the driver has no cuCheckpointProcessLock (12.8 or newer has)"};
+  }
+  const Device device(driver);
+  // Asked before any memory is taken.
+  CUprocessState state = CU_PROCESS_STATE_RUNNING;
+  LULL_MUST(driver, cuCheckpointProcessGetState, static_cast<int>(getpid()), &state);
+  std::vector<std::pair<CUdeviceptr, size_t>> pieces;
+  for (uint64_t made = 0; made < wishes.bytes;) {
+    const size_t bytes = std::min<uint64_t>(kPiece, wishes.bytes - made);
+    CUdeviceptr memory = 0;
+    LULL_MUST(driver, cuMemAlloc, &memory, bytes);
+    LULL_MUST(driver, cuMemsetD32, memory, static_cast<unsigned>(0xA5000000u + pieces.size()),
+              bytes / 4);
+    pieces.emplace_back(memory, bytes);
+    made += bytes;
+  }
+  if (wishes.managed) {
+    CUdeviceptr memory = 0;
+    LULL_MUST(driver, cuMemAllocManaged, &memory, size_t{2} << 20,
+              static_cast<unsigned>(CU_MEM_ATTACH_GLOBAL));
+  }
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = device.device;
+  CUdeviceptr place = 0;
+  constexpr size_t kMapped = 32 << 20;
+  if (wishes.mapped) {
+    CUmemGenericAllocationHandle handle = 0;
+    LULL_MUST(driver, cuMemAddressReserve, &place, kMapped, size_t{0}, CUdeviceptr{0}, 0ULL);
+    LULL_MUST(driver, cuMemCreate, &handle, kMapped,
+              static_cast<const CUmemAllocationProp*>(&wanted), 0ULL);
+    LULL_MUST(driver, cuMemMap, place, kMapped, size_t{0}, handle, 0ULL);
+    LULL_MUST(driver, cuMemUnmap, place, kMapped);
+    LULL_MUST(driver, cuMemRelease, handle);
+  }
+  LULL_MUST(driver, cuCtxSynchronize);
+
+  // Another thread that calls CUDA all the time: it must stand still and go on, unharmed.
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> launches{0};
+  std::atomic<int> thread_error{0};
+  std::thread caller([&] {
+    CUresult result = driver.cuCtxSetCurrent(device.context);
+    CUstream stream = nullptr;
+    if (result == CUDA_SUCCESS) result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    while (result == CUDA_SUCCESS && !stop.load(std::memory_order_relaxed)) {
+      result =
+          driver.cuLaunchKernel(device.null_kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+      if (result == CUDA_SUCCESS) result = driver.cuStreamSynchronize(stream);
+      launches.fetch_add(1, std::memory_order_relaxed);
+    }
+    thread_error.store(static_cast<int>(result), std::memory_order_relaxed);
+  });
+
+  const int pid = getpid();
+  json answer = {{"bytes", wishes.bytes},
+                 {"managed", wishes.managed},
+                 {"mapped", wishes.mapped},
+                 {"uid", getuid()}};
+  json calls = json::array();
+  // True when it succeeded; each call is written down with its time and what memory was resident.
+  const auto call = [&](const char* name, auto function, auto* arguments) {
+    const auto start = std::chrono::steady_clock::now();
+    const CUresult result =
+        function == nullptr ? CUDA_ERROR_NOT_SUPPORTED : function(pid, arguments);
+    const double ms = ms_since(start);
+    calls.push_back({{"call", name},
+                     {"ms", ms},
+                     {"result", static_cast<int>(result)},
+                     {"resident_bytes", resident_bytes()}});
+    if (result != CUDA_SUCCESS)
+      answer["refused"] = std::string(name) + ": " + driver.name_of(result);
+    return result == CUDA_SUCCESS;
+  };
+  answer["resident_bytes_before"] = resident_bytes();
+  CUcheckpointLockArgs lock{};
+  lock.timeoutMs = kLockWait_ms;
+  bool running = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (call("lock", driver.cuCheckpointProcessLock, &lock)) {
+    running = false;
+    CUcheckpointCheckpointArgs save{};
+    CUcheckpointRestoreArgs restore{};
+    CUcheckpointUnlockArgs unlock{};
+    const uint64_t launches_then = launches.load();
+    if (call("checkpoint", driver.cuCheckpointProcessCheckpoint, &save)) {
+      if (wishes.paused) say_and_wait({{"state", "checkpointed"}, {"pid", pid}});
+      bool restored = call("restore", driver.cuCheckpointProcessRestore, &restore);
+      if (!restored && wishes.paused) {
+        say_and_wait({{"state", "restore failed"}, {"pid", pid}});
+        restored = call("restore", driver.cuCheckpointProcessRestore, &restore);
+      }
+    }
+    answer["launches_while_suspended"] = launches.load() - launches_then;
+    running = call("unlock", driver.cuCheckpointProcessUnlock, &unlock);
+  }
+  answer["calls"] = calls;
+  answer["running_again"] = running;
+  if (!running) {
+    // The other thread may hang in the driver for good: say what is known, and leave.
+    std::printf("%s\n", answer.dump().c_str());
+    std::fflush(stdout);
+    _exit(0);
+  }
+  bool intact = true;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    for (const size_t at : {size_t{0}, pieces[i].second - 4}) {
+      uint32_t back = 0;
+      LULL_MUST(driver, cuMemcpyDtoH, static_cast<void*>(&back), pieces[i].first + at, sizeof back);
+      intact = intact && back == 0xA5000000u + i;
+    }
+  }
+  answer["memory_intact"] = intact;
+  if (wishes.mapped) {
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAccessDesc access{};
+    access.location = wanted.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUresult result = driver.cuMemCreate(&handle, kMapped, &wanted, 0);
+    if (result == CUDA_SUCCESS) result = driver.cuMemMap(place, kMapped, 0, handle, 0);
+    if (result == CUDA_SUCCESS) result = driver.cuMemSetAccess(place, kMapped, &access, 1);
+    if (result == CUDA_SUCCESS) result = driver.cuMemsetD32(place, 7, kMapped / 4);
+    answer["mapped_again_at_the_same_address"] =
+        result == CUDA_SUCCESS ? json(true) : json(driver.name_of(result));
+  }
+  const uint64_t launches_then = launches.load();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  stop.store(true);
+  caller.join();
+  answer["other_thread_goes_on"] = launches.load() > launches_then && thread_error.load() == 0;
+  return answer;
+}
+
+}  // namespace lull::probe

@@ -1,0 +1,185 @@
+"""Part: are lull's times true? Kernel durations and the gaps behind them, as lull measured them,
+against CUPTI's records of the same run, kernel by kernel."""
+
+import json
+
+from gpu_check import counting, trace, witness
+from gpu_check.figures import mean, median, quantile, relative_errors
+from gpu_check.steps import Step
+from gpu_check.verdict import Failed, Skipped
+
+_LEAST = 20  # launches of a kernel before its median says something
+
+
+def errors(pairs):
+    """Of (ours, theirs): relative error p50 and p99, and the mean signed one."""
+    found = relative_errors(pairs)
+    signed = [(ours - theirs) / theirs for ours, theirs in pairs if theirs]
+    return {"kernels": len(found), "p50": quantile(found, 0.5), "p99": quantile(found, 0.99), "signed": mean(signed)}
+
+
+def durations_against(kernels, seen):
+    """Pairs (predicted ns, CUPTI's median ns) for the kernels that ran often enough."""
+    theirs = witness.durations_by_kernel(seen)
+    pairs = []
+    for kernel in kernels:
+        key = (kernel["name"][:witness.NAME_SHOWN], tuple(kernel["grid"]), tuple(kernel["block"]), kernel["shared_bytes"])
+        if kernel["kind"] == "kernel" and kernel["predicted_ns"] and len(theirs.get(key, ())) >= _LEAST:
+            pairs.append((kernel["predicted_ns"], median(theirs[key])))
+    return pairs
+
+
+def recorded_lengths(workload):
+    """{(name, grid, block, shared): ns} of a workload file's kernels that always take the same time."""
+    def padded(shape):
+        return tuple(list(shape) + [1] * (3 - len(shape)))
+
+    varied = set()
+
+    def visit(ops):
+        for op in ops:
+            if "repeat" in op:
+                visit(op["ops"])
+            elif "launch" in op and "duration_ns" in op:
+                varied.add(op["launch"])
+
+    visit(workload["ops"])
+    return {(k["name"], padded(k["grid"]), padded(k["block"]), k.get("shared_bytes", 0)): k["duration_ns"]
+            for i, k in enumerate(workload["kernels"]) if i not in varied}
+
+
+def _table(title, rows):
+    return {"title": title, "columns": ["what", "kernels", "error p50", "error p99", "mean signed error"],
+            "rows": [[what, e["kernels"], e["p50"], e["p99"], e["signed"]] for what, e in rows]}
+
+
+def played(context):
+    """lull's prediction of each kernel against the length that the player asked for, and CUPTI's."""
+    path = context.root / "examples/workloads/dense_inference.json"
+    play = context.program(context.bin, "lull-play")
+    wanted = recorded_lengths(json.loads(path.read_text()))
+    iterations = 10 if context.sim else 30
+    report, start = context.scratch / "timing.report", context.scratch / "timing.start"
+    env = context.env()
+    prefix = context.scratch / "timing-witness"
+    env["LULL_WITNESS_OUT"] = str(prefix)
+    witnessed = counting.cupti_env(context, env)
+    with context.daemon() as daemon:
+        child = context.children.start(
+            context.lull_run(daemon.socket) + [play, path, "--until-signal", "--report", report, "--start-file", start], env, "play")
+        start.touch()
+        enough = child.wait_for(lambda: report.exists() and report.read_text().count('"iteration"') >= iterations,
+                                context.timeout(90))
+        client = daemon.client(child.pid) if enough else None
+        kernels = daemon.kernels(client["id"]) if client else []
+        child.signal(15)
+        child.wait(20)
+        child.end()
+        if not kernels:
+            raise Failed("no kernels to look at: " + child.last_words())
+    # Kernel names go through PTX as identifiers: shapes and order tell them apart.
+    by_shape = {}
+    for (_, grid, block, shared), ns in wanted.items():
+        by_shape.setdefault((grid, block, shared), []).append(ns)
+    pairs = []
+    for kernel in kernels:
+        lengths = by_shape.get((tuple(kernel["grid"]), tuple(kernel["block"]), kernel["shared_bytes"]), [])
+        if kernel["kind"] == "kernel" and kernel["predicted_ns"] and len(lengths) == 1:
+            pairs.append((kernel["predicted_ns"], lengths[0]))
+    if not pairs:
+        raise Failed("lull predicts none of the played kernels", {"kernels": kernels})
+    rows = [("prediction against the length asked for", errors(pairs))]
+    seen = witness.read(prefix, child.pid) if witnessed else None
+    lines = []
+    if seen is not None and seen.usable():
+        rows.append(("prediction against CUPTI's median", errors(durations_against(kernels, seen))))
+    else:
+        lines.append("without CUPTI's records")
+    return {"lines": lines, "errors": dict(rows), "pairs": pairs, "tables": [_table("Durations of played kernels", rows)]}
+
+
+def _predictions(*words):
+    def run(context):
+        torch = context.torch()
+        with context.daemon() as daemon:
+            one = counting.count(context, daemon, [torch["python"], context.root / "tools/gpu_check/models.py", *words], timeout_s=150)
+        if one.seen is None:
+            raise Skipped("no CUPTI records to hold lull's against")
+        pairs = durations_against(one.kernels, one.seen)
+        if not pairs:
+            raise Failed("lull predicts no kernel that ran often enough")
+        found = errors(pairs)
+        return {"errors": found, "pairs": pairs,
+                "tables": [_table(f"{' '.join(words)}: lull's prediction against CUPTI's median", [("durations", found)])]}
+    return run
+
+
+def trace_against(shown, seen):
+    """From `lull trace show --json` and CUPTI: pairs (ours, theirs) in ns of p50, p99 of durations and p50 of
+    gaps, of the kernels that ran often enough; and the lines where the counts differ."""
+    lengths, gaps = witness.durations_by_kernel(seen), witness.gaps_by_kernel(seen)
+    rows, counts = {}, {}
+    for kernel in shown.get("kernels", []):
+        if kernel["kind"] == "kernel":
+            key = (kernel["mangled"][:witness.NAME_SHOWN], tuple(kernel["grid"]), tuple(kernel["block"]), kernel["shared_bytes"])
+            counts[key] = counts.get(key, 0) + kernel["count"]
+            rows.setdefault(key, []).append(kernel)
+    lines = [f"{key[0][:100]} {key[1:]}: in the trace {counts.get(key, 0)}, the driver ran {len(lengths.get(key, ()))}"
+             for key in sorted(set(counts) | set(lengths), key=str) if counts.get(key, 0) != len(lengths.get(key, ()))]
+    found = {"duration p50": [], "duration p99": [], "gap p50": []}
+    for key, same in rows.items():
+        if len(same) != 1 or len(lengths.get(key, ())) < _LEAST:
+            continue  # told apart by call site or image: one of CUPTI's kernels is several of ours
+        for what, field, values, q in (("duration p50", "p50_us", lengths, 0.5), ("duration p99", "p99_us", lengths, 0.99),
+                                       ("gap p50", "gap_p50_us", gaps, 0.5)):
+            if same[0].get(field) is not None and values.get(key):
+                found[what].append((same[0][field] * 1e3, quantile(values[key], q)))
+    return found, lines
+
+
+def _model(*words):
+    return " ".join(words), lambda context: [context.torch()["python"], context.root / "tools/gpu_check/models.py", *words]
+
+
+def _workload(name):
+    return name, lambda context: [context.program(context.bin, "lull-play"), context.root / f"examples/workloads/{name}.json",
+                                  "--iterations", "60"]
+
+
+def _traced(what, words_of):
+    def run(context):
+        context.needs_gpu("CUPTI is held against")
+        trace.needed(context, "record", "show")
+        words = words_of(context)
+        prefix = context.scratch / "traced"
+        env = context.env(LULL_WITNESS_OUT=prefix)
+        if not counting.cupti_env(context, env):
+            raise Skipped("no libcupti on this machine")
+        file, child = trace.record(context, words, env, 150)
+        texts = [p for p in sorted(context.scratch.glob("traced.*"))]
+        witnesses = [witness.parse(p.read_text(errors="replace")) for p in texts]
+        seen = max(witnesses, key=lambda w: len(w.kernels), default=None)
+        if seen is None or not seen.usable() or not seen.kernels:
+            raise Skipped("CUPTI recorded nothing: " + "; ".join(p for w in witnesses for p in w.problems)[:300])
+        shown = trace.show(context, file)
+        pairs, lines = trace_against(shown, seen)
+        rows = [(what, errors(values)) for what, values in pairs.items()]
+        data = {"errors": dict(rows), "lines": [f"{shown['launches']} launches in the trace, {len(seen.kernels)} kernels of CUPTI's"],
+                "tables": [_table(f"{what}: trace against CUPTI, by kernel", rows)]}
+        if not rows[0][1]["kernels"]:
+            raise Failed("no kernel of the trace is among CUPTI's: " + child.last_words(), data)
+        if lines and not shown.get("lost"):
+            raise Failed(f"{len(lines)} kernels differ in number, first: {lines[0]}", data)
+        return data
+    return run
+
+
+def steps(context):
+    del context
+    training = ("resnet50", "--mode", "train", "--batch", "32", "--iterations", "30")
+    return [Step("played kernels", played, 20),
+            Step("predictions, resnet50 training", _predictions(*training), 40),
+            Step("predictions, bert inference", _predictions("bert", "--batch", "1", "--iterations", "60"), 35),
+            Step("trace, played", _traced(*_workload("dense_inference")), 15),
+            Step("trace, resnet50 training", _traced(*_model(*training)), 45),
+            Step("trace, bert inference", _traced(*_model("bert", "--batch", "1", "--iterations", "60")), 40)]

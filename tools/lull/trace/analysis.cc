@@ -1,0 +1,301 @@
+#include "tools/lull/trace/analysis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/lull/trace/kernel_display.h"
+
+namespace lull::trace {
+namespace {
+
+bool is_copy(UnitKind kind) { return kind == UnitKind::kCopy || kind == UnitKind::kMemset; }
+
+}  // namespace
+
+struct Analysis::ClientState {
+  ClientRow row;
+  Iterations iterations;
+};
+
+Analysis::Analysis(FileInfo info) {
+  // What a file says goes to terminals as it is.
+  for (std::string* text :
+       {&info.lull_version, &info.host, &info.source, &info.command, &info.sharing}) {
+    *text = without_controls(std::move(*text));
+  }
+  report_.info = std::move(info);
+  report_.info.created_at = sane_origin(report_.info);
+}
+Analysis::~Analysis() = default;
+
+Instant sane_origin(const FileInfo& info) {
+  return {std::clamp<int64_t>(info.created_at.ns, 0, int64_t{1} << 62)};
+}
+
+const ClientRow* Report::client(ClientId id) const {
+  const auto found = client_places.find(id.value);
+  return found != client_places.end() ? &clients[found->second] : nullptr;
+}
+
+std::string Report::task_name(ClientId id) const {
+  if (id.value == 0) return "nobody in particular";
+  const ClientRow* row = client(id);
+  return fmt::format("{} ({})", row != nullptr ? row->started.task : "?", id.value);
+}
+
+void Analysis::feed(const Event& event) {
+  report_.events += 1;
+  std::visit([this](const auto& one) { on(one); }, event);
+}
+
+void Analysis::saw(Instant at) {
+  if (!any_time_) {
+    report_.first_ns = report_.last_ns = at.ns;
+    any_time_ = true;
+  }
+  report_.first_ns = std::min(report_.first_ns, at.ns);
+  report_.last_ns = std::max(report_.last_ns, at.ns);
+}
+
+void Analysis::on(const DeviceInfo& info) {
+  DeviceInfo& kept = device(info.device).info = info;
+  kept.uuid = without_controls(std::move(kept.uuid));
+  kept.name = without_controls(std::move(kept.name));
+}
+
+void Analysis::on(const ClientStarted& started) {
+  saw(started.at);
+  ClientState& state = client(started.client);
+  state.row.started = started;
+  for (std::string* text :
+       {&state.row.started.task, &state.row.started.job, &state.row.started.program}) {
+    *text = without_controls(std::move(*text));
+  }
+  state.row.priority = started.priority;
+}
+
+void Analysis::on(const ClientEnded& ended) {
+  saw(ended.at);
+  ClientRow& row = client(ended.client).row;
+  row.has_ended = true;
+  row.ended = ended;
+}
+
+void Analysis::on(const PriorityChange& change) {
+  client(change.client).row.priority = change.priority;
+}
+
+void Analysis::on(const PolicyChange& change) {
+  if (report_.policies.size() < kMaxPolicies) {
+    report_.policies.push_back({change.at, without_controls(change.policy)});
+  } else {
+    report_.policies_left_out += 1;
+  }
+}
+
+void Analysis::on(const KernelInfo& kernel) {
+  if (kernel.index != report_.kernel_infos.size()) return;  // the reader has checked it
+  report_.kernel_infos.push_back(kernel);
+  kernels_.emplace_back();
+}
+
+void Analysis::on(const Launch& launch) {
+  report_.launches += 1;
+  saw(launch.at);
+  KernelRow& kernel = kernel_row(launch.kernel, launch.device);
+  kernel.total.count += 1;
+  kernel.bytes += launch.bytes;
+  ClientState& state = client(launch.client);
+  ClientRow& row = state.row;
+  if (row.first_ns < 0) row.first_ns = launch.at.ns;
+  row.last_ns = std::max(row.last_ns, launch.at.ns);
+  static const KernelInfo kUnknown;
+  const KernelInfo& info =
+      launch.kernel < report_.kernel_infos.size() ? report_.kernel_infos[launch.kernel] : kUnknown;
+  const UnitKind kind = info.kind;
+  for (Total* sum : {&stream(launch.client, launch.device, launch.stream).total,
+                     &device(launch.device).total, &row.total}) {
+    sum->count += 1;
+    sum->untimed_copies += is_copy(kind);
+  }
+  ++(kind == UnitKind::kCopy ? row.copies : kind == UnitKind::kMemset ? row.memsets : row.launches);
+  state.iterations.launched(info.id, launch.at, row.last_bytes);
+  if (launch.held.ns <= 0) return;
+  kernel.held += 1;
+  kernel.held_ns = add_ns(kernel.held_ns, launch.held.ns);
+  row.held += 1;
+  row.held_ns = add_ns(row.held_ns, launch.held.ns);
+  const uint64_t pair = uint64_t{launch.client.value} << 32 | launch.held_by.value;
+  auto found = held_index_.find(pair);
+  if (found == held_index_.end() && report_.held.size() < kMaxHeldPairs) {
+    report_.held.push_back({launch.client, launch.held_by, {}});
+    found = held_index_.emplace(pair, report_.held.size() - 1).first;
+  }
+  HeldRow& held = found != held_index_.end() ? report_.held[found->second] : report_.held.back();
+  held.held.add(launch.held.ns);
+}
+
+void Analysis::on(const Timing& timing) {
+  report_.timings += 1;
+  const auto add = [&](Total& total) {
+    total.timed += 1;
+    total.measured_ns = add_ns(total.measured_ns, timing.duration.ns);
+  };
+  KernelRow& kernel = kernel_row(timing.kernel, timing.device);
+  add(kernel.total);
+  kernel.duration.add(timing.duration.ns);
+  if (timing.gap.ns >= 0) kernel.gap.add(timing.gap.ns);
+  const bool copy = timing.kernel < report_.kernel_infos.size() &&
+                    is_copy(report_.kernel_infos[timing.kernel].kind);
+  DeviceRow& on_device = device(timing.device);
+  for (Total* sum : {&stream(timing.client, timing.device, timing.stream).total, &on_device.total,
+                     &client(timing.client).row.total}) {
+    add(*sum);
+    sum->untimed_copies -= copy;
+  }
+  if (timing.start.ns < 0) {
+    on_device.without_start += 1;
+    on_device.without_start_ns = add_ns(on_device.without_start_ns, timing.duration.ns);
+    return;
+  }
+  saw(timing.start);
+  saw(timing.start + timing.duration);
+  on_device.busy.add(timing.start.ns, timing.start.ns + timing.duration.ns);
+}
+
+void Analysis::on(const Synced& synced) {
+  saw(synced.at);
+  if (last_stream_ < report_.streams.size()) {
+    StreamRow& row = report_.streams[last_stream_];
+    if (row.client == synced.client && row.stream == synced.stream) {
+      row.syncs += 1;
+      return;
+    }
+  }
+  // A Synced names no device: the stream's first one will do, a stream lives on one device.
+  const uint64_t key = uint64_t{synced.client.value} << 32 | synced.stream.value;
+  const auto found = stream_index_.find(key);
+  if (found != stream_index_.end()) report_.streams[found->second.front()].syncs += 1;
+}
+
+void Analysis::on(const MemoryUse& use) {
+  saw(use.at);
+  ClientRow& row = client(use.client).row;
+  row.last_bytes = use.used_bytes;
+  row.peak_bytes = std::max(row.peak_bytes, use.used_bytes);
+}
+
+void Analysis::on(const Lost& lost) {
+  saw(lost.at);
+  report_.lost += lost.records;
+  client(lost.client).row.lost += lost.records;
+}
+
+void Analysis::on(const Cancelled& cancelled) {
+  saw(cancelled.at);
+  report_.cancelled += 1;
+}
+
+KernelRow& Analysis::kernel_row(KernelIndex kernel, DeviceId device) {
+  if (kernel >= kernels_.size()) kernels_.resize(size_t{kernel} + 1);
+  std::vector<KernelRow>& rows = kernels_[kernel];
+  for (KernelRow& row : rows) {
+    if (row.device == device) return row;
+  }
+  rows.emplace_back();
+  rows.back().kernel = kernel;
+  rows.back().device = device;
+  return rows.back();
+}
+
+Analysis::ClientState& Analysis::client(ClientId id) {
+  if (last_client_ != nullptr && last_client_->row.started.client == id) return *last_client_;
+  const auto [found, added] = client_index_.try_emplace(id.value, clients_.size());
+  if (added) {
+    clients_.push_back(std::make_unique<ClientState>());
+    clients_.back()->row.started.client = id;
+  }
+  last_client_ = clients_[found->second].get();
+  return *last_client_;
+}
+
+StreamRow& Analysis::stream(ClientId client, DeviceId device, StreamSlot stream) {
+  const auto is_it = [&](const StreamRow& row) {
+    return row.client == client && row.device == device && row.stream == stream;
+  };
+  if (last_stream_ < report_.streams.size() && is_it(report_.streams[last_stream_])) {
+    return report_.streams[last_stream_];
+  }
+  const uint64_t key = uint64_t{client.value} << 32 | stream.value;
+  if (const auto found = stream_index_.find(key); found != stream_index_.end()) {
+    for (const size_t index : found->second) {
+      if (!is_it(report_.streams[index])) continue;
+      last_stream_ = index;
+      return report_.streams[index];
+    }
+  }
+  if (report_.streams.size() >= kMaxStreams) return report_.streams.back();
+  std::vector<size_t>& rows = stream_index_[key];
+  report_.streams.push_back({client, device, stream, {}, 0});
+  last_stream_ = report_.streams.size() - 1;
+  rows.push_back(last_stream_);
+  return report_.streams[last_stream_];
+}
+
+DeviceRow& Analysis::device(DeviceId id) {
+  for (DeviceRow& row : report_.devices) {
+    if (row.info.device == id) return row;
+  }
+  report_.devices.emplace_back();
+  report_.devices.back().info.device = id;
+  return report_.devices.back();
+}
+
+Report Analysis::finish(std::string problem) {
+  report_.problem = std::move(problem);
+  for (auto& rows : kernels_) {
+    for (KernelRow& row : rows) report_.kernels.push_back(std::move(row));
+  }
+  kernels_.clear();
+  // Ties go by index, so that the same file always gives the same table.
+  std::stable_sort(report_.kernels.begin(), report_.kernels.end(),
+                   [](const KernelRow& a, const KernelRow& b) {
+                     return a.total.total_ns() > b.total.total_ns();
+                   });
+  for (auto& state : clients_) {
+    const ClientId id = state->row.started.client;
+    IterationRow row = state->iterations.finish();
+    row.client = id;
+    if (row.launches_each > 0 || row.iterations > 0) report_.iterations.push_back(std::move(row));
+    report_.client_places.emplace(id.value, report_.clients.size());
+    report_.clients.push_back(std::move(state->row));
+  }
+  for (DeviceRow& row : report_.devices) row.busy.finish();
+  std::sort(
+      report_.streams.begin(), report_.streams.end(), [](const StreamRow& a, const StreamRow& b) {
+        return std::tie(a.client, a.device, a.stream) < std::tie(b.client, b.device, b.stream);
+      });
+  std::stable_sort(report_.held.begin(), report_.held.end(), [](const auto& a, const auto& b) {
+    return a.held.total_ns() > b.held.total_ns();
+  });
+  return std::move(report_);
+}
+
+size_t Analysis::kept_bytes() const {
+  size_t bytes = sizeof *this;
+  for (const auto& rows : kernels_) {
+    bytes += sizeof rows + rows.capacity() * sizeof(KernelRow);
+    for (const KernelRow& row : rows) bytes += row.duration.kept_bytes() + row.gap.kept_bytes();
+  }
+  for (const KernelInfo& kernel : report_.kernel_infos) {
+    bytes += sizeof kernel + kernel.name.capacity() + kernel.call_site.capacity();
+  }
+  for (const auto& state : clients_) bytes += sizeof *state + state->iterations.kept_bytes();
+  for (const DeviceRow& row : report_.devices) bytes += sizeof row + row.busy.kept_bytes();
+  for (const HeldRow& row : report_.held) bytes += sizeof row + row.held.kept_bytes();
+  bytes += report_.streams.capacity() * (sizeof(StreamRow) + 64);
+  return bytes;
+}
+
+}  // namespace lull::trace

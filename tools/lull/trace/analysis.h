@@ -1,0 +1,67 @@
+// Reads what a trace says, event by event, into a Report. Called by every `lull trace` subcommand
+// that shows figures; one thread. Memory depends on how many kernels, clients and streams there
+// are, not on how many launches: quantiles are histograms, the union of busy intervals has a
+// window. Knows nothing of files.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tools/lull/trace/iterations.h"
+#include "tools/lull/trace/report.h"
+
+namespace lull::trace {
+
+class Analysis {
+ public:
+  // Streams and pairs of holder and held beyond these are added up in the last row.
+  static constexpr size_t kMaxStreams = 1U << 16;
+  static constexpr size_t kMaxHeldPairs = 1U << 16;
+  static constexpr size_t kMaxPolicies = 1000;
+
+  explicit Analysis(FileInfo info);
+  ~Analysis();
+
+  void feed(const Event& event);
+  // Ends it. `problem`: why reading ended early.
+  Report finish(std::string problem = {});
+
+  size_t kept_bytes() const;
+
+ private:
+  struct ClientState;
+
+  void on(const DeviceInfo& device);
+  void on(const ClientStarted& client);
+  void on(const ClientEnded& client);
+  void on(const PriorityChange& change);
+  void on(const PolicyChange& change);
+  void on(const KernelInfo& kernel);
+  void on(const Launch& launch);
+  void on(const Timing& timing);
+  void on(const Synced& synced);
+  void on(const MemoryUse& use);
+  void on(const Lost& lost);
+  void on(const Cancelled& cancelled);
+
+  void saw(Instant at);
+  KernelRow& kernel_row(KernelIndex kernel, DeviceId device);
+  ClientState& client(ClientId id);
+  StreamRow& stream(ClientId client, DeviceId device, StreamSlot stream);
+  DeviceRow& device(DeviceId id);
+
+  Report report_;
+  bool any_time_ = false;
+  std::vector<std::vector<KernelRow>> kernels_;  // by index; within by device, nearly always one
+  std::vector<std::unique_ptr<ClientState>> clients_;
+  std::unordered_map<uint32_t, size_t> client_index_;
+  ClientState* last_client_ = nullptr;
+  std::unordered_map<uint64_t, std::vector<size_t>> stream_index_;
+  size_t last_stream_ = SIZE_MAX;
+  std::unordered_map<uint64_t, size_t> held_index_;
+};
+
+}  // namespace lull::trace

@@ -1,0 +1,50 @@
+// `lull trace diff A B`: which kernels take more or less time in B than in A.
+#include "tools/lull/trace/commands.h"
+#include "tools/lull/trace/comparison.h"
+#include "tools/lull/trace/trace_source.h"
+
+namespace lull::command {
+
+namespace {
+constexpr size_t kUsualWidth = 140;
+}
+
+int trace_diff_main(const Words& words) {
+  std::string a_file, b_file;
+  bool as_json = false;
+  size_t top = 20, width = trace::terminal_width(kUsualWidth);
+  CLI::App app("Shows what changed from one recorded run to another, kernel by kernel.",
+               "lull trace diff");
+  app.add_option("A", a_file, "a trace")->required();
+  app.add_option("B", b_file, "another")->required();
+  app.add_option("--top", top, "how many kernels (0: all)");
+  app.add_option("--width", width, "columns, instead of the terminal's")
+      ->check(CLI::Range(40, 10000));
+  app.add_flag("--json", as_json, "print everything as JSON");
+  if (const auto code = parse_words(app, words)) return *code;
+  if (top == 0) top = SIZE_MAX;
+  const auto a = trace::analyse(a_file);
+  const auto b = trace::analyse(b_file);
+  for (const auto* report : {&a, &b}) {
+    if (*report) continue;
+    complain("trace diff: " + report->error());
+    return kFailed;
+  }
+  const auto changes = trace::compare(*a, *b);
+  if (as_json) {
+    fmt::print("{}\n", trace::comparison_json(*a, *b, changes)
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    fmt::print("{}", trace::comparison_text(*a, *b, changes, top, width));
+  }
+  std::fflush(stdout);
+  bool whole = true;
+  for (const auto* report : {&*a, &*b}) {
+    if (report->problem.empty()) continue;
+    complain("trace diff: " + report->problem);
+    whole = false;
+  }
+  return whole ? kDone : kFailed;
+}
+
+}  // namespace lull::command

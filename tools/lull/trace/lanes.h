@@ -1,0 +1,91 @@
+// What ran when, for drawing: intervals in lanes (a stream of the device, a gate), never more than
+// a given number. When there are too many, neighbours in one lane that begin within the same
+// stretch of time become one interval with a count; the stretch doubles until they fit. Fed in one
+// pass; used by the timeline and the HTML report; one thread. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "coordinator/trace/events.h"
+
+namespace lull::trace {
+
+// kCalls: when a thread launched, for programs whose units have no recorded start.
+enum class LaneKind : uint8_t { kStream, kCalls, kGate };
+
+struct LaneKey {
+  LaneKind kind = LaneKind::kStream;
+  DeviceId device;
+  ClientId client;
+  StreamSlot stream;  // kStream
+  ThreadSlot thread;  // kCalls
+  auto operator<=>(const LaneKey&) const = default;
+};
+
+struct Span {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t busy_ns = 0;     // the sum of what was merged, at most end - start for one stream
+  int64_t longest_ns = 0;  // of one unit
+  uint32_t count = 1;
+  uint32_t what = 0;  // of the longest: a KernelIndex, or the client that held
+};
+
+class Lanes {
+ public:
+  // What an event has to draw: a unit on its stream, a launch that was held. Launches as such are
+  // drawn only where a client has nothing on the device (see `finish`).
+  template <typename Inside>
+  void feed(const Event& event, Inside&& inside) {
+    if (const auto* timing = std::get_if<Timing>(&event)) {
+      const int64_t start_ns = timing->start.ns, end_ns = start_ns + timing->duration.ns;
+      if (start_ns < 0 || !inside(start_ns, end_ns)) return;
+      add({LaneKind::kStream, timing->device, timing->client, timing->stream, {}}, start_ns, end_ns,
+          timing->kernel);
+    } else if (const auto* launch = std::get_if<Launch>(&event)) {
+      const int64_t went_ns = launch->at.ns + std::max<int64_t>(0, launch->held.ns);
+      if (!inside(launch->at.ns, went_ns)) return;
+      add({LaneKind::kCalls, {}, launch->client, {}, launch->thread}, went_ns, went_ns,
+          launch->kernel);
+      if (launch->held.ns <= 0) return;
+      add({LaneKind::kGate, {}, launch->client, {}, {}}, launch->at.ns, went_ns,
+          launch->held_by.value);
+    }
+  }
+
+  explicit Lanes(size_t max_spans) : max_spans_(max_spans) {}
+
+  void add(const LaneKey& lane, int64_t start_ns, int64_t end_ns, uint32_t what);
+  // Sorts every lane, and leaves out the calls of clients that have units on the device.
+  void finish();
+
+  const std::map<LaneKey, std::vector<Span>>& all() const { return lanes_; }
+  size_t spans() const { return spans_; }
+  // 0: every interval is there as it was; else neighbours closer than this were merged.
+  int64_t stretch_ns() const { return stretch_ns_; }
+  bool empty() const { return lanes_.empty(); }
+  int64_t first_ns() const { return first_ns_; }
+  int64_t last_ns() const { return last_ns_; }
+
+ private:
+  bool merges(const Span& into, const Span& span) const {
+    return stretch_ns_ > 0 && into.start_ns / stretch_ns_ == span.start_ns / stretch_ns_;
+  }
+  void compact();
+  void sort();
+  void drop_calls_of_drawn_clients();
+
+  size_t max_spans_;
+  std::map<LaneKey, std::vector<Span>> lanes_;
+  std::vector<Span>* last_lane_ = nullptr;
+  LaneKey last_key_;
+  std::set<uint32_t> drawn_;  // clients with a stream lane
+  size_t spans_ = 0;
+  int64_t stretch_ns_ = 0, first_ns_ = 0, last_ns_ = 0;
+};
+
+}  // namespace lull::trace

@@ -1,0 +1,256 @@
+#include "tools/lull/trace/report_text.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/text_table.h"
+#include "tools/lull/values.h"
+
+namespace lull::trace {
+namespace {
+
+using Align = TextTable::Align;
+constexpr size_t kLeastNameChars = 24;
+
+std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
+
+// "~" marks an estimate.
+std::string total_text(const Total& total) {
+  return (total.is_estimate() ? "~" : "") + time_text(total.total_ns(), total.is_known());
+}
+std::string quantile_text(const LogHistogram& lengths, double share) {
+  return time_text(lengths.quantile_ns(share), lengths.count() > 0);
+}
+
+std::string devices_text(const Report& report) {
+  std::string out;
+  for (const DeviceRow& row : report.devices) {
+    out += fmt::format("device {}  {}", row.info.device.value,
+                       row.info.name.empty() ? "unknown" : row.info.name);
+    if (!row.info.uuid.empty()) out += "  " + row.info.uuid;
+    if (row.info.total_bytes > 0) out += "  " + command::show_bytes(row.info.total_bytes);
+    if (!row.busy.empty()) {
+      out += fmt::format("\n  busy {}{} of {}", row.is_partial() ? "at least " : "",
+                         percent(row.busy_share()), time_text(static_cast<double>(row.span_ns())));
+      const LogHistogram& idle = row.busy.idle();
+      if (idle.count() > 0) {
+        out += fmt::format(", idle {} times: p50 {}, p90 {}, longest {}", idle.count(),
+                           quantile_text(idle, 0.5), quantile_text(idle, 0.9),
+                           time_text(static_cast<double>(idle.max_ns())));
+      }
+    } else if (row.total.timed > 0) {
+      out +=
+          fmt::format("\n  {} of device work, when it ran is not recorded", total_text(row.total));
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string counts_text(const Report& report) {
+  std::string out = fmt::format("{} launches", report.launches);
+  if (report.launches > 0) {
+    const double part = static_cast<double>(report.timings) / static_cast<double>(report.launches);
+    out += report.timings >= report.launches
+               ? ", all timed"
+               : fmt::format(", {} of them timed{}", percent(part),
+                             report.timings > 0 ? ": totals marked ~ are estimates" : "");
+  }
+  uint64_t dropped = 0;
+  for (const ClientRow& row : report.clients) dropped += row.dropped();
+  if (dropped > 0) {
+    out += fmt::format("; {} records were lost (a full ring, a slow disk): counts are too low",
+                       dropped);
+  }
+  if (report.cancelled > 0) {
+    out += fmt::format("; the driver refused {} of the launches", report.cancelled);
+  }
+  return out + '\n';
+}
+
+std::string kernels_text(const Report& report, const TextOptions& options, CallSites& sites) {
+  double all_ns = 0;
+  for (const KernelRow& row : report.kernels) all_ns += std::max(0.0, row.total.total_ns());
+  const auto rows = sorted_kernels(report, options.by);
+  const size_t shown = std::min(options.top, rows.size());
+  static constexpr const char* kBy[] = {"time", "count", "gap after"};
+  std::string out = fmt::format("\nKERNELS by {}, {} of {}\n", kBy[static_cast<int>(options.by)],
+                                shown, rows.size());
+  const bool many_devices = report.devices.size() > 1;
+  std::vector<TextTable::Column> columns = {{"TOTAL"},   {"SHARE"},   {"COUNT"},
+                                            {"P50"},     {"P90"},     {"P99"},
+                                            {"GAP P50"}, {"GAP P90"}, {"GAP SUM"}};
+  if (many_devices) columns.push_back({"GPU"});
+  columns.push_back({"KERNEL", Align::kLeft});
+  TextTable table(columns);
+  const auto cells = [&](const KernelRow& row, std::string name) {
+    std::vector<std::string> line = {
+        total_text(row.total),
+        row.total.is_known() && all_ns > 0 ? percent(row.total.total_ns() / all_ns) : "-",
+        fmt::format("{}", row.total.count),
+        quantile_text(row.duration, 0.50),
+        quantile_text(row.duration, 0.90),
+        quantile_text(row.duration, 0.99),
+        quantile_text(row.gap, 0.50),
+        quantile_text(row.gap, 0.90),
+        time_text(static_cast<double>(row.gap.total_ns()), row.gap.count() > 0)};
+    if (many_devices) line.push_back(fmt::format("{}", row.device.value));
+    line.push_back(std::move(name));
+    return line;
+  };
+  TextTable measure(columns);
+  for (size_t i = 0; i < shown; ++i) measure.add(cells(*rows[i], ""));
+  const size_t before = measure.width_before_last();
+  const size_t room =
+      std::max(kLeastNameChars, options.width > before ? options.width - before : 0);
+  for (size_t i = 0; i < shown; ++i) {
+    static const KernelInfo kUnknown;
+    const KernelInfo& info = rows[i]->kernel < report.kernel_infos.size()
+                                 ? report.kernel_infos[rows[i]->kernel]
+                                 : kUnknown;
+    std::string shape = shape_text(info);
+    if (!shape.empty()) shape = "  " + shape;
+    const size_t for_name = room > shape.size() + kLeastNameChars ? room - shape.size() : room;
+    std::string name = shorten_name(display_name(info.name), for_name);
+    if (for_name != room) name += shape;
+    if (!info.call_site.empty()) name += "  from " + sites.line(info.call_site, 3);
+    table.add(cells(*rows[i], std::move(name)));
+  }
+  return out + table.text();
+}
+
+std::string tasks_text(const Report& report) {
+  TextTable table({{"ID"},
+                   {"TASK", Align::kLeft},
+                   {"PID"},
+                   {"PRIORITY", Align::kLeft},
+                   {"LAUNCHES"},
+                   {"COPIES"},
+                   {"MEMSETS"},
+                   {"DEVICE TIME"},
+                   {"HELD"},
+                   {"HELD TIME"},
+                   {"PEAK MEMORY"},
+                   {"LOST"}});
+  for (const ClientRow& row : report.clients) {
+    table.add({fmt::format("{}", row.started.client.value), row.started.task,
+               fmt::format("{}", row.started.pid), command::priority_name(row.priority.level),
+               fmt::format("{}", row.exact_launches()),
+               fmt::format("{}", row.has_ended ? row.ended.copies : row.copies),
+               fmt::format("{}", row.has_ended ? row.ended.memsets : row.memsets),
+               total_text(row.total), fmt::format("{}", row.held),
+               time_text(static_cast<double>(row.held_ns)),
+               row.peak_bytes > 0 ? command::show_bytes(row.peak_bytes) : "-",
+               fmt::format("{}", row.dropped())});
+  }
+  return table.empty() ? std::string() : "\nTASKS\n" + table.text();
+}
+
+std::string streams_text(const Report& report) {
+  TextTable table({{"TASK", Align::kLeft},
+                   {"GPU"},
+                   {"STREAM"},
+                   {"LAUNCHES"},
+                   {"DEVICE TIME"},
+                   {"OF SPAN"},
+                   {"WAITS"}});
+  for (const StreamRow& row : report.streams) {
+    double span_ns = 0;
+    for (const DeviceRow& device : report.devices) {
+      if (device.info.device == row.device) span_ns = static_cast<double>(device.span_ns());
+    }
+    table.add({report.task_name(row.client), fmt::format("{}", row.device.value),
+               fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
+               total_text(row.total),
+               row.total.is_known() && span_ns > 0 ? percent(row.total.total_ns() / span_ns) : "-",
+               fmt::format("{}", row.syncs)});
+  }
+  return table.empty() ? std::string() : "\nSTREAMS\n" + table.text();
+}
+
+std::string held_text(const Report& report) {
+  TextTable table({{"TASK", Align::kLeft},
+                   {"HELD BY", Align::kLeft},
+                   {"TIMES"},
+                   {"TOTAL"},
+                   {"P50"},
+                   {"P99"},
+                   {"LONGEST"}});
+  for (const HeldRow& row : report.held) {
+    table.add({report.task_name(row.client), report.task_name(row.by),
+               fmt::format("{}", row.held.count()),
+               time_text(static_cast<double>(row.held.total_ns())), quantile_text(row.held, 0.5),
+               quantile_text(row.held, 0.99), time_text(static_cast<double>(row.held.max_ns()))});
+  }
+  return table.empty() ? std::string() : "\nHELD\n" + table.text();
+}
+
+std::string iterations_text(const Report& report) {
+  TextTable table({{"TASK", Align::kLeft},
+                   {"ITERATIONS"},
+                   {"LAUNCHES EACH"},
+                   {"P50"},
+                   {"P90"},
+                   {"P99"},
+                   {"CONFIDENCE"},
+                   {"LEAST MEMORY", Align::kLeft}});
+  for (const IterationRow& row : report.iterations) {
+    table.add({report.task_name(row.client), fmt::format("{}", row.iterations),
+               fmt::format("{}", row.launches_each), quantile_text(row.length, 0.5),
+               quantile_text(row.length, 0.9), quantile_text(row.length, 0.99),
+               percent(row.confidence),
+               row.lowest_bytes > 0
+                   ? fmt::format("{} at launch {}", command::show_bytes(row.lowest_bytes),
+                                 row.lowest_position)
+                   : "-"});
+  }
+  return table.empty() ? std::string() : "\nITERATIONS\n" + table.text();
+}
+
+}  // namespace
+
+std::string time_text(double ns, bool known) { return known ? command::show_ns(ns) : "-"; }
+
+std::string heading_line(const Report& report) {
+  const FileInfo& info = report.info;
+  std::string out = fmt::format("{}: {}", report.file, info.source.empty() ? "trace" : info.source);
+  if (!info.lull_version.empty()) out += " " + info.lull_version;
+  if (!info.host.empty()) out += " on " + info.host;
+  if (info.created_unix_ns > 0) {
+    const auto seconds = static_cast<std::time_t>(info.created_unix_ns / 1'000'000'000);
+    out += fmt::format(", {:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(seconds));
+  }
+  if (!info.command.empty()) out += ", " + info.command;
+  if (info.simulated) {
+    out +=
+        fmt::format(", simulated GPU (sharing {}, slow motion {})", info.sharing, info.slow_motion);
+  }
+  return out;
+}
+
+std::string report_text(const Report& report, const TextOptions& options, CallSites& sites) {
+  std::string out = heading_line(report) + '\n';
+  out += devices_text(report);
+  out += counts_text(report);
+  if (!report.policies.empty()) {
+    out += "policy: " + report.policies.front().policy;
+    if (report.policies.size() > 1) {
+      out += fmt::format(", changed {} times, last to {}",
+                         report.policies.size() - 1 + report.policies_left_out,
+                         report.policies.back().policy);
+    }
+    out += '\n';
+  }
+  out += kernels_text(report, options, sites);
+  out += tasks_text(report);
+  out += streams_text(report);
+  out += held_text(report);
+  out += iterations_text(report);
+  return out;
+}
+
+}  // namespace lull::trace

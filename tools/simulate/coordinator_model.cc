@@ -1,0 +1,176 @@
+#include "tools/simulate/coordinator_model.h"
+
+#include <algorithm>
+
+namespace lull::simulate {
+namespace {
+
+// As the daemon looks at its clients: closely, then ever more rarely, until the doorbell rings.
+constexpr int64_t kSpacingShare = 100;
+constexpr Duration kLinger{1'000'000};
+constexpr Duration kHeldLinger{20'000'000};
+constexpr Duration kMostSpacing{10'000'000};
+
+engine::EngineOptions engine_options(const CoordinatorOptions& options) {
+  engine::EngineOptions engine;
+  engine.policy = options.policy;
+  engine.control_latency = options.control_latency;
+  engine.policies = options.policies;
+  return engine;
+}
+
+}  // namespace
+
+CoordinatorModel::CoordinatorModel(const CoordinatorOptions& options)
+    : options_(options), engine_(engine_options(options)) {
+  sessions_.resize(1);
+}
+
+void CoordinatorModel::notice(Session& session, Instant now) {
+  session.news = true;
+  const Duration quiet = now - session.last_event;
+  Instant at = now;
+  const bool watched = session.tracked_streams != 0;
+  const Duration linger = session.waiting > 0 ? kHeldLinger : kLinger;
+  if (watched || quiet < linger) {
+    Instant look = session.last_event;
+    const Duration close{options_.poll.ns * kSpacingShare};
+    if (quiet > close) {
+      look = look + close;
+      while (look < now) {
+        const int64_t spacing = (look - session.last_event).ns / kSpacingShare;
+        look = look + Duration{std::min(spacing, kMostSpacing.ns)};
+      }
+      at = look;
+    }
+    // One turn of the daemon looks at all: its looks lie on one grid.
+    at.ns = (at.ns + options_.poll.ns - 1) / options_.poll.ns * options_.poll.ns;
+  }
+  look_at_ = std::min(look_at_, at);
+}
+
+void CoordinatorModel::tell(engine::Input input, Instant at) {
+  inputs_.push_back(std::move(input));
+  cause_ = std::max(cause_, at);
+}
+
+void CoordinatorModel::attach(ClientId client, JobId job, Priority priority,
+                              const std::string& task, DeviceId device, uint32_t streams,
+                              Instant now) {
+  if (sessions_.size() <= client.value) sessions_.resize(client.value + 1);
+  Session& fresh = session(client);
+  fresh = {};
+  fresh.present = true;
+  fresh.last_event = now;
+  fresh.words.resize(streams);
+  tell(engine::ClientAttached{client, job, priority, task}, now);
+  tell(engine::DeviceUsed{client, device, options_.model}, now);
+  look_at_ = now;
+}
+
+void CoordinatorModel::detach(ClientId client, Instant now) {
+  session(client).present = false;
+  tell(engine::ClientDetached{client}, now);
+  look_at_ = now;
+}
+
+void CoordinatorModel::set_policy(const std::string& text, Instant now) {
+  tell(engine::PolicyChanged{text}, now);
+  look_at_ = now;
+}
+
+void CoordinatorModel::launched(const engine::Launched& launch, Instant now) {
+  Session& of = session(launch.client);
+  Word& word = of.words[launch.stream.value];
+  word.launched = launch.sequence;
+  if (launch.tracked) {
+    word.tracked = launch.sequence;
+    of.tracked_streams |= uint64_t{1} << launch.stream.value;
+  }
+  if (launch.ticket.value != 0) of.waiting = 0;
+  tell(launch, now);
+  notice(of, now);
+}
+
+void CoordinatorModel::held(const engine::Held& held, Instant now) {
+  Session& of = session(held.client);
+  of.waiting = 1;
+  tell(held, now);
+  notice(of, now);
+}
+
+void CoordinatorModel::timed(const engine::Timed& timed, Instant now) {
+  tell(timed, now);
+  notice(session(timed.client), now);
+}
+
+void CoordinatorModel::complete(ClientId client, StreamSlot stream, uint64_t sequence,
+                                Instant at, bool synced) {
+  Session& of = session(client);
+  Word& word = of.words[stream.value];
+  const uint64_t known = std::min(sequence, word.launched);
+  if (known < word.completed || (known == word.completed && !synced)) return;
+  word.completed = known;
+  tell(engine::Progressed{client, stream, known, synced ? at : kNever}, at);
+  if (word.completed >= word.tracked) of.tracked_streams &= ~(uint64_t{1} << stream.value);
+}
+
+void CoordinatorModel::synced(ClientId client, StreamSlot stream, uint64_t sequence,
+                              Instant now) {
+  complete(client, stream, sequence, now, /*synced=*/true);
+  notice(session(client), now);
+}
+
+void CoordinatorModel::progressed(ClientId client, StreamSlot stream, uint64_t sequence,
+                                  Instant now) {
+  Session& of = session(client);
+  of.words[stream.value].written = sequence;
+  of.written_streams |= uint64_t{1} << stream.value;
+  notice(of, now);
+}
+
+Instant CoordinatorModel::next() const {
+  return std::min({look_at_, timer_, queue_.next()});
+}
+
+void CoordinatorModel::step(Instant now) {
+  const bool timer_due = timer_ <= now;
+  if (look_at_ > now && !timer_due) return;
+  if (timer_due) {
+    cause_ = std::max(cause_, timer_);
+    timer_ = kNever;
+  }
+  if (look_at_ <= now) {
+    look_at_ = kNever;
+    for (uint32_t id = 1; id < sessions_.size(); ++id) {
+      Session& of = sessions_[id];
+      if (!of.news) continue;
+      of.news = false;
+      of.last_event = now;
+      if (!of.present) continue;
+      for (uint64_t bits = of.written_streams; bits != 0; bits &= bits - 1) {
+        const auto slot = static_cast<uint32_t>(__builtin_ctzll(bits));
+        complete(ClientId{id}, StreamSlot{slot}, of.words[slot].written, now, /*synced=*/false);
+      }
+      of.written_streams = 0;
+    }
+  }
+  outputs_.clear();
+  engine_.step(now, inputs_, outputs_);
+  steps_ += 1;
+  if (watch_) watch_(now, inputs_, outputs_);
+  inputs_.clear();
+  const Instant earliest = cause_ + options_.control_latency;
+  cause_ = Instant{0};
+  for (engine::Output& output : outputs_) {
+    if (const auto* timer = std::get_if<engine::SetTimer>(&output)) {
+      timer_ = timer->at;
+    } else if (auto* text = std::get_if<engine::Notice>(&output)) {
+      notices_.push_back(std::move(text->text));
+    } else {
+      queue_.push(std::max(now, earliest), std::move(output));
+    }
+  }
+}
+
+}  // namespace lull::simulate

@@ -1,0 +1,289 @@
+#include "tools/simulate/experiment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/lull/values.h"
+
+namespace lull::simulate {
+namespace {
+
+using command::PhaseRecord;
+using command::TaskRecord;
+
+// Each runs alone before they meet: at least so many iterations and so long, as in `compare`.
+constexpr uint64_t kLearnIterations = 3;
+constexpr Duration kLearnTime{200'000'000};
+constexpr uint64_t kAloneWarmup = 12;
+constexpr uint64_t kAloneLow = 3;
+constexpr Duration kHeadStart{5'000'000};
+constexpr uint64_t kFewIterations = 5;
+
+double ns(Instant at) { return static_cast<double>(at.ns); }
+
+ProgramPlan plan_of(const TaskSpec& spec, uint64_t seed) {
+  ProgramPlan plan;
+  plan.script = &spec.script;
+  plan.task = spec.task;
+  plan.priority = spec.priority;
+  plan.device = spec.device;
+  plan.greedy = spec.greedy;
+  plan.seed = seed;
+  return plan;
+}
+
+// What a program has done, as known at some instants.
+class Watcher {
+ public:
+  explicit Watcher(const Program& program) : program_(program) {}
+  void sample(const Node& node) {
+    record_.work.add(ns(node.now()), program_.completed_kernel_ns());
+    record_.device_time.add(ns(node.now()), node.device_time_ns(program_));
+  }
+  TaskRecord record() const {
+    TaskRecord record = record_;
+    for (const Service& service : program_.services()) {
+      record.iterations.push_back({ns(service.began), ns(service.ended)});
+    }
+    return record;
+  }
+  const Program& program() const { return program_; }
+
+ private:
+  const Program& program_;
+  TaskRecord record_;
+};
+
+struct Phase {
+  std::vector<PhaseRecord> by_low;  // one a low; alone: one
+  std::vector<Service> services;
+  std::vector<double> low_work;
+};
+
+class Experiment {
+ public:
+  explicit Experiment(const ExperimentPlan& plan) : plan_(plan) {}
+
+  std::expected<ExperimentResult, std::string> run() {
+    ExperimentResult result;
+    heading(result.heading);
+    if (auto done = alone(result); !done) return std::unexpected(done.error());
+    for (const std::string& policy : plan_.policies) {
+      auto one = together(policy, result);
+      if (!one) return std::unexpected(one.error());
+      result.rows.insert(result.rows.end(), one->rows.begin(), one->rows.end());
+      result.policies.push_back(std::move(*one));
+    }
+    return result;
+  }
+
+ private:
+  NodeOptions options(const std::string& policy) const {
+    NodeOptions node = plan_.node;
+    node.coordinator.policy = policy;
+    return node;
+  }
+
+  void heading(command::Heading& heading) const {
+    heading.device = plan_.node.profile.name;
+    heading.simulated = true;
+    heading.sharing = command::sharing_name(static_cast<uint32_t>(plan_.node.sharing));
+    heading.control_latency_us =
+        static_cast<double>(plan_.node.coordinator.control_latency.ns) / 1e3;
+  }
+
+  std::string rest(const std::string& what) const {
+    return what + ": the programs came to rest without it: this is an error of the simulator";
+  }
+
+  // Runs `program` until it has done its iterations, sampling at the end of each.
+  bool watch(Node& node, Program& program, uint64_t iterations, std::vector<Watcher*> watchers,
+             Duration longest, TaskRecord& busy_holder) {
+    const Instant until = node.now() + longest;
+    size_t seen = program.services().size();
+    const auto sample = [&] {
+      for (Watcher* watcher : watchers) watcher->sample(node);
+      busy_holder.device_time.add(ns(node.now()), node.device_busy_ns(program.plan().device));
+    };
+    sample();
+    while (program.services().size() < iterations) {
+      const bool going = node.run([&] { return program.services().size() > seen; }, until);
+      if (program.services().size() > seen) {
+        seen = program.services().size();
+        sample();
+      }
+      if (!going) return !node.at_rest();
+    }
+    return true;
+  }
+
+  std::expected<void, std::string> alone(ExperimentResult& result) {
+    for (size_t who = 0; who <= plan_.lows.size(); ++who) {
+      const bool is_high = who == 0;
+      const TaskSpec& spec = is_high ? plan_.high : plan_.lows[who - 1];
+      double interval = 0;
+      for (const bool poisson : {false, true}) {
+        if (poisson && (!is_high || plan_.load <= 0)) continue;
+        Node node(options("share"));
+        ProgramPlan plan = plan_of(spec, plan_.seed);
+        if (poisson) plan.arrival_interval_ns = interval;
+        Program& program = node.start(plan);
+        Watcher watcher(program);
+        const uint64_t count =
+            is_high ? std::min<uint64_t>(plan_.iterations + kAloneWarmup, kCountForP99 + kAloneWarmup)
+                    : kAloneLow + 1;
+        TaskRecord busy;
+        if (!watch(node, program, count, {&watcher}, plan_.longest, busy)) {
+          return std::unexpected(rest(spec.task + " alone"));
+        }
+        PhaseRecord record;
+        (is_high ? record.high : record.low) = watcher.record();
+        record.device_busy = busy.device_time;
+        if (is_high) {
+          high_side_ = {spec.task, std::min<size_t>(kAloneWarmup, count / 2), 1};
+          alone_high_ = record;
+          alone_services_ = program.services();
+          alone_services_.erase(alone_services_.begin(),
+                                alone_services_.begin() + static_cast<long>(high_side_.warmup));
+          interval = command::spread(lengths(alone_services_, false)).mean / std::max(plan_.load, 1e-9);
+          interval_ = poisson ? interval_ : (plan_.load > 0 ? interval : 0);
+        } else {
+          alone_low_.push_back(record);
+        }
+        result.kernel_events += node.kernel_events();
+      }
+    }
+    auto rows = command::make_rows("alone", alone_high_, high_side_, high_side_, alone_high_,
+                                   alone_high_);
+    response_of(rows.front(), alone_services_);
+    result.rows.push_back(rows.front());
+    for (size_t i = 0; i < plan_.lows.size(); ++i) {
+      for (auto& row : command::make_rows("alone", alone_low_[i], high_side_, low_side(i),
+                                          alone_high_, alone_low_[i])) {
+        result.rows.push_back(std::move(row));
+      }
+    }
+    return {};
+  }
+
+  command::Side low_side(size_t i) const { return {plan_.lows[i].task, 1, 1}; }
+
+  static std::vector<double> lengths(const std::vector<Service>& services, bool response) {
+    std::vector<double> all;
+    for (const Service& s : services) {
+      all.push_back(static_cast<double>((s.ended - (response ? s.arrived : s.began)).ns));
+    }
+    return all;
+  }
+
+  void response_of(command::Row& row, const std::vector<Service>& services) const {
+    if (plan_.load <= 0) return;
+    const command::Spread response = command::spread(lengths(services, true));
+    row.response_ms_mean = response.mean / 1e6;
+    row.response_p50_ms = response.p50 / 1e6;
+    row.response_p99_ms = response.p99 / 1e6;
+  }
+
+  // Every task alone for a little while, so that its kernels are known.
+  bool learn(Node& node) {
+    for (size_t who = 0; who <= plan_.lows.size(); ++who) {
+      ProgramPlan plan = plan_of(who == 0 ? plan_.high : plan_.lows[who - 1], plan_.seed + 77);
+      Program& program = node.start(plan);
+      const Instant until = node.now() + kLearnTime;
+      const auto enough = [&] {
+        return program.services().size() >= kLearnIterations && node.now() >= until;
+      };
+      if (!node.run(enough)) return false;
+      node.stop(program);
+    }
+    return true;
+  }
+
+  std::expected<PolicyResult, std::string> together(const std::string& policy,
+                                                    ExperimentResult& result) {
+    Node node(options("share"));
+    if (!learn(node)) return std::unexpected(rest("learning"));
+    const uint64_t learnt_events = node.kernel_events();
+    node.coordinator().set_policy(policy, node.now());
+    if (plan_.watch) node.coordinator().watch(plan_.watch);
+    std::vector<Watcher> watchers;
+    watchers.reserve(plan_.lows.size() + 1);
+    std::vector<Watcher*> all;
+    for (size_t i = 0; i < plan_.lows.size(); ++i) {
+      watchers.emplace_back(node.start(plan_of(plan_.lows[i], plan_.seed + 1 + i)));
+    }
+    const Instant meet = node.now() + kHeadStart;
+    node.run([] { return false; }, meet);
+    ProgramPlan plan = plan_of(plan_.high, plan_.seed);
+    plan.arrival_interval_ns = interval_;
+    if (plan_.drift_after != UINT64_MAX) {
+      plan.drift_from = plan_.warmup + plan_.drift_after;
+      plan.drift = plan_.drift;
+    }
+    Program& high = node.start(plan);
+    watchers.emplace_back(high);
+    for (Watcher& watcher : watchers) all.push_back(&watcher);
+    TaskRecord busy;
+    if (!watch(node, high, plan_.warmup, all, plan_.longest, busy) ||
+        !watch(node, high, plan_.warmup + plan_.iterations, all, plan_.longest, busy)) {
+      return std::unexpected(rest("both under " + policy));
+    }
+    PolicyResult one;
+    one.policy = policy;
+    one.steps = node.coordinator().steps();
+    one.notices = node.coordinator().notices();
+    const TaskRecord high_record = watchers.back().record();
+    command::Side high_side = high_side_;
+    high_side.warmup = std::min<size_t>(plan_.warmup, high_record.iterations.size());
+    high_side.iterations_min = std::min<uint64_t>(kFewIterations, plan_.iterations);
+    one.services.assign(high.services().begin() + static_cast<long>(high_side.warmup),
+                        high.services().end());
+    const command::Window window = command::measured_window(high_record, high_side.warmup);
+    for (size_t i = 0; i < plan_.lows.size(); ++i) {
+      PhaseRecord record;
+      record.high = high_record;
+      record.low = watchers[i].record();
+      record.device_busy = busy.device_time;
+      auto rows = command::make_rows(policy, record, high_side, low_side(i), alone_high_,
+                                     alone_low_[i]);
+      if (i == 0) {
+        response_of(rows.front(), one.services);
+        one.rows.push_back(rows.front());
+      }
+      one.rows.push_back(rows.back());
+      one.low_work.push_back(command::work_rate(*record.low, window, *record.low));
+    }
+    figures(one);
+    result.kernel_events += node.kernel_events() - learnt_events;
+    return one;
+  }
+
+  void figures(PolicyResult& one) const {
+    HighFigures& high = one.high;
+    high.count = one.services.size();
+    high.alone = command::spread(lengths(alone_services_, false));
+    high.service = command::spread(lengths(one.services, false));
+    high.response = command::spread(lengths(one.services, true));
+    high.response_alone = command::spread(lengths(alone_services_, true));
+    high.slowdown_mean = high.service.mean / high.alone.mean;
+    high.slowdown_p99 = high.service.p99 / high.alone.p99;
+    high.p99_counts = high.count >= kCountForP99;
+    if (!one.rows.empty()) one.rows.front().slowdown_mean = high.slowdown_mean;
+  }
+
+  const ExperimentPlan& plan_;
+  command::Side high_side_;
+  PhaseRecord alone_high_;
+  std::vector<PhaseRecord> alone_low_;
+  std::vector<Service> alone_services_;
+  double interval_ = 0;
+};
+
+}  // namespace
+
+std::expected<ExperimentResult, std::string> run_experiment(const ExperimentPlan& plan) {
+  return Experiment(plan).run();
+}
+
+}  // namespace lull::simulate

@@ -1,0 +1,70 @@
+// One comparison in the simulator: the high task and the low ones each alone, then together under
+// each policy, as `lull compare` does with real processes. Called by `lull simulate`, the matrix
+// and tests. Each policy gets a node of its own, on which every task has run alone for a little
+// while first, so that what is known of the kernels does not depend on the order of the policies.
+#pragma once
+
+#include <expected>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/lull/compare/measure.h"
+#include "tools/simulate/node.h"
+
+namespace lull::simulate {
+
+struct TaskSpec {
+  Script script;
+  std::string task;
+  uint32_t device = 0;
+  Priority priority;
+  bool greedy = false;
+};
+
+struct ExperimentPlan {
+  TaskSpec high;
+  std::vector<TaskSpec> lows;
+  NodeOptions node;                   // its policy is set from `policies`
+  std::vector<std::string> policies;  // whole texts
+  double load = 0;                    // Poisson arrivals at this share of the capacity; 0: closed
+  uint64_t iterations = 300;          // of the high task, measured
+  uint64_t warmup = 50;
+  Duration longest{60'000'000'000};   // measuring ends here at the latest
+  uint64_t seed = 1;
+  uint64_t drift_after = UINT64_MAX;  // measured iterations after which the high kernels change ...
+  double drift = 1;                   // ... by this factor
+  CoordinatorModel::Watch watch;      // of the joint phases
+};
+
+// How the high task did, in ns of service time (and response time, for arrivals).
+struct HighFigures {
+  uint64_t count = 0;
+  command::Spread alone, service, response, response_alone;
+  double slowdown_mean = 0;  // of the mean
+  double slowdown_p99 = 0;   // p99 against p99 alone
+  bool p99_counts = false;   // at least kCountForP99 requests
+};
+inline constexpr uint64_t kCountForP99 = 1000;
+
+struct PolicyResult {
+  std::string policy;
+  std::vector<command::Row> rows;     // high, then each low
+  HighFigures high;
+  std::vector<double> low_work;       // of each low: kernel ns per ns while the high task ran
+  std::vector<Service> services;      // of the high task, measured
+  std::vector<std::string> notices;
+  uint64_t steps = 0;
+};
+
+struct ExperimentResult {
+  command::Heading heading;
+  std::vector<command::Row> rows;     // alone first
+  std::vector<PolicyResult> policies;
+  uint64_t kernel_events = 0;
+};
+
+// The error is one line.
+std::expected<ExperimentResult, std::string> run_experiment(const ExperimentPlan& plan);
+
+}  // namespace lull::simulate
