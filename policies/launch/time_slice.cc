@@ -50,13 +50,12 @@ class TimeSlice final : public LaunchPolicy {
   }
 
   void apply_work(const Event& event) {
-    const ClientId client = std::visit(
-        [](const auto& e) {
-          if constexpr (requires { e.client; }) return e.client;
-          else return ClientId{};
+    Member* member = std::visit(
+        [this](const auto& e) -> Member* {
+          if constexpr (requires { e.client; }) return table_.find(e.client);
+          else return nullptr;  // a timer is about nobody
         },
         event);
-    Member* member = table_.find(client);
     if (member == nullptr) return;
     Job& job = jobs_[member->arrival];
     job.units -= member->units;

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/daemon/fake_client.h"
+#include "tests/seed.h"
 
 namespace lull::daemon {
 namespace {
@@ -169,7 +170,7 @@ TEST_CASE("a request nested without end is refused") {
 }
 
 TEST_CASE("random regions never harm the daemon") {
-  const unsigned seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   TempDir dir;

@@ -7,6 +7,7 @@
 
 #include "coordinator/trace/block_file.h"
 #include "coordinator/trace/event_codec.h"
+#include "tests/seed.h"
 #include "tests/trace/random_trace.h"
 
 namespace lull::trace {
@@ -116,7 +117,7 @@ TEST_CASE("a flipped bit ends the reading before its block, and is not taken for
   write_trace(path, events, 200);
   const std::string bytes = read_bytes(path);
   const std::vector<size_t> starts = block_starts(path);
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   for (int n = 0; n < 500; ++n) {
@@ -204,7 +205,7 @@ TEST_CASE("a block that unpacks to more than it says, or to a mountain, is refus
 // the sanitizers this is what shows that nothing is read beyond a bound.
 TEST_CASE("the reader survives thousands of mutated files") {
   TempFolder folder;
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   const auto mutate = [&](auto& bytes, size_t from) {

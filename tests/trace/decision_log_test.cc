@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "tests/seed.h"
 #include "tests/trace/random_trace.h"
 
 namespace lull::trace {
@@ -104,7 +105,7 @@ std::vector<std::vector<uint8_t>> record(const std::string& path, uint64_t seed,
 
 TEST_CASE("a decision log replays to the same outputs, step by step") {
   TempFolder folder;
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   const std::string path = folder.file("log");
   const auto expected = record(path, seed, 6000, 700);
@@ -189,7 +190,7 @@ TEST_CASE("a cut decision log is read up to its last whole block, a trace is non
 // Whole blocks with right checksums and wrong content.
 TEST_CASE("the decision log's reader survives thousands of mutated files") {
   TempFolder folder;
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   const std::string path = folder.file("log");

@@ -7,6 +7,7 @@
 
 #include "coordinator/trace/block_file.h"
 #include "coordinator/trace/byte_stream.h"
+#include "tests/seed.h"
 #include "tests/trace/random_trace.h"
 
 namespace lull::trace {
@@ -36,7 +37,7 @@ TEST_CASE("numbers come back as they went") {
 
 TEST_CASE("every kind of event comes back in order, whole, however the blocks are cut") {
   TempFolder folder;
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   const auto events = random_events(seed, 20'000);
   const auto expected = describe(events);

@@ -53,3 +53,16 @@ TEST_CASE("The watchdog's time comes with the policies that hold by prediction")
     CHECK(row.make(parse_policy(row.name)->values) != nullptr);
   }
 }
+
+TEST_CASE("A timer is about nobody, not about client 0") {
+  for (const PolicyRow& row : policy_rows()) {
+    const auto policy = row.make(parse_policy(row.name)->values);
+    std::vector<Decision> decisions;
+    const Event joined = Joined{ClientId{0}, JobId{1}, Priority{5}};
+    const Event timer = TimerDue{};
+    policy->step(Instant{1000}, {&joined, 1}, decisions);
+    decisions.clear();
+    policy->step(Instant{2000}, {&timer, 1}, decisions);
+    CHECK(decisions.size() <= 1);
+  }
+}
