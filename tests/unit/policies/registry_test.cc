@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+using namespace lull;
 using namespace lull::policies;
 
 TEST_CASE("A policy text is normalised to name every setting") {
