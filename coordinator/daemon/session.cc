@@ -77,6 +77,10 @@ void Session::map_kernels() {
   }
 }
 
+bool Session::is_copy(uint32_t slot) const {
+  return slot < channel::kMaxKernels && region_.kernel(slot)->kind == channel::kKindCopy;
+}
+
 std::optional<KernelId> Session::kernel_of(uint32_t slot) {
   if (slot >= kernel_ids_.size()) map_kernels();
   if (slot < kernel_ids_.size()) return kernel_ids_[slot];
@@ -202,7 +206,8 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
                                            .thread = thread,
                                            .charged = charged,
                                            .memory_bytes =
-                                               channel::memory_used(region_, record.device)});
+                                               channel::memory_used(region_, record.device),
+                                           .copy = is_copy(record.kernel)});
   // A held thread launches nothing but what it was held with.
   if (threads_[thread.value].held_ticket != 0) forget_held(thread);
   stream.launched = std::max(stream.launched, record.sequence);
@@ -280,7 +285,8 @@ void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
                                                 .at = now,
                                                 .tracked = false,
                                                 .ticket = {mine.held_ticket},
-                                                .thread = thread});
+                                                .thread = thread,
+                                                .copy = is_copy(mine.held.kernel)});
     }
     forget_held(thread);
   }

@@ -159,6 +159,7 @@ class Session {
 
   void map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
   std::optional<KernelId> kernel_of(uint32_t slot);
+  bool is_copy(uint32_t slot) const;
   void take(const channel::lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
             std::vector<StampedInput>& inputs);
   void take_launch(const channel::lull_record& record, ThreadSlot thread, Instant at,

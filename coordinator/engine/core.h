@@ -74,8 +74,9 @@ class Engine::Core {
   const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
   KernelUse& use_kernel(Client& client, KernelId kernel);
   void count_spent(Seat& seat, Duration predicted) const;
-  void done(Client& client, Seat& seat, uint32_t units, Duration predicted, Instant first_launch,
-            Instant at);
+  void done(Client& client, Seat& seat, StreamSlot stream, uint32_t units, Duration predicted,
+            Instant first_launch, Instant at);
+  void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
   void drop_head(Client& client, size_t index, bool tell_policy);
   void set_job_priority(Job& job);

@@ -44,6 +44,7 @@ struct Launched {
   // holds, and released launches spend none.
   Duration charged{-1};
   uint64_t memory_bytes = 0;  // that the client then held on the device
+  bool copy = false;          // it occupies a copy engine, no multiprocessor
 };
 // A thread waits at the gate with this launch: a visible head.
 struct Held {

@@ -4,6 +4,12 @@
 #include "coordinator/engine/core.h"
 
 namespace lull::engine {
+namespace {
+
+// Streams beyond the last that is told apart count as that one.
+StreamSlot slot_id(size_t slot) { return {static_cast<uint32_t>(slot)}; }
+
+}  // namespace
 
 namespace {
 
@@ -267,7 +273,8 @@ void Engine::Core::take(const Launched& input) {
     seat->voided -= std::min(seat->voided, charged);
   }
 
-  if (const auto learned = client->learned.launched(input, unit.at); learned.completed) {
+  const auto learned = client->learned.launched(input, unit.at);
+  if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
     client->learned.iteration(learned.took, had_company(*client, began));
   }
@@ -278,14 +285,20 @@ void Engine::Core::take(const Launched& input) {
   seat->in_flight += unit.predicted;
   Device& on = *device(input.device);
   const Duration gap = use.profile == nullptr ? Duration{-1} : use.profile->mean_gap();
+  const policies::IterationDetector& detector = client->learned.detector();
+  const policies::IterationPlace place{.in_step = learned.in_step,
+                                       .started = learned.started,
+                                       .position = learned.position,
+                                       .length = detector.template_length(),
+                                       .generation = detector.generation()};
   on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, unit.predicted,
-                                          gap, unit.at});
+                                          gap, unit.at, place, slot_id(slot), input.copy});
   mark(*client);
 
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
   if (tracked && input.sequence <= stream.completed) {  // its completion was read before its record
-    done(*client, *seat, 1, unit.predicted, unit.at, now_);
+    done(*client, *seat, slot_id(slot), 1, unit.predicted, unit.at, now_);
     return;
   }
   if (!tracked) {
@@ -350,7 +363,7 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
 
 // `units` units of the seat are through at `at`. Device time is settled by the union of busy
 // intervals: no more than has passed since the last settlement or the first of these launches.
-void Engine::Core::done(Client& client, Seat& seat, uint32_t units, Duration predicted,
+void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, uint32_t units, Duration predicted,
                         Instant first_launch, Instant at) {
   const Instant busy_from = std::max(seat.settled_until, first_launch);
   const Duration elapsed = std::max(Duration{}, at - busy_from);
@@ -361,7 +374,7 @@ void Engine::Core::done(Client& client, Seat& seat, uint32_t units, Duration pre
   if (seat.units == 0) seat.in_flight = Duration{};
   seat.last_progress = std::max(seat.last_progress, at);
   Device& on = *device(seat.device);
-  on.events.push_back(policies::Completed{client.id, units, predicted});
+  on.events.push_back(policies::Completed{client.id, units, predicted, stream});
   if (seat.stuck) {
     seat.stuck = false;
     recount_stuck(on);
@@ -377,7 +390,8 @@ void Engine::Core::retire_due(Client& client) {
     while (!units.empty() && !units.front().tracked && units.front().due <= now_) {
       const Unit unit = units.front();
       units.pop();
-      done(client, *client.seat(unit.device), unit.count, unit.predicted, unit.at, unit.due);
+      done(client, *client.seat(unit.device), slot_id(slot), unit.count, unit.predicted, unit.at,
+           unit.due);
     }
     if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
   }
@@ -392,29 +406,35 @@ void Engine::Core::take(const Progressed& input) {
   const size_t slot = input.stream.value;
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
-  if (input.synced != kNever) {
-    for (const auto& seat : client->seats) {
-      device(seat->device)->events.push_back(
-          policies::Synced{client->id, std::min(input.synced, now_)});
-      mark(*client);
-    }
+  complete(*client, slot, input.sequence);
+  if (stream.units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
+  if (input.synced == kNever) return;
+  client->learned.waited();
+  for (const auto& seat : client->seats) {
+    device(seat->device)->events.push_back(
+        policies::Synced{client->id, std::min(input.synced, now_), slot_id(slot)});
+    mark(*client);
   }
-  if (input.sequence <= stream.completed) return;
-  stream.completed = input.sequence;
+}
+
+// Everything of the stream up to `sequence` is complete.
+void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
+  Stream& stream = client.streams[slot];
+  if (sequence <= stream.completed) return;
+  stream.completed = sequence;
   // Together, where they are of one device: they were seen complete at one moment.
-  while (!stream.units.empty() && stream.units.front().sequence <= input.sequence) {
+  while (!stream.units.empty() && stream.units.front().sequence <= sequence) {
     const Unit first = stream.units.front();
     uint32_t count = 0;
     Duration predicted;
-    while (!stream.units.empty() && stream.units.front().sequence <= input.sequence &&
+    while (!stream.units.empty() && stream.units.front().sequence <= sequence &&
            stream.units.front().device == first.device) {
       count += stream.units.front().count;
       predicted += stream.units.front().predicted;
       stream.units.pop();
     }
-    done(*client, *client->seat(first.device), count, predicted, first.at, now_);
+    done(client, *client.seat(first.device), slot_id(slot), count, predicted, first.at, now_);
   }
-  if (stream.units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
 }
 
 void Engine::Core::take(const Cancelled& input) {
@@ -439,7 +459,7 @@ void Engine::Core::take(const Cancelled& input) {
     if (units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
   }
   // Nothing has run: settled over an empty interval.
-  done(*client, seat, 1, predicted, now_, seat.settled_until);
+  done(*client, seat, slot_id(slot), 1, predicted, now_, seat.settled_until);
 }
 
 bool Engine::Core::had_company(const Client& client, Instant since) const {

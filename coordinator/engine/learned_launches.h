@@ -30,6 +30,8 @@ class LearnedLaunches {
 
   // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
   policies::IterationDetector::Mark launched(const Launched& launch, Instant at);
+  // The host has waited for the device since the last launch.
+  void waited() { detector_.waited(); }
   void iteration(Duration took, bool disturbed);
   // The launch that was measured; null when it is too long ago or not named.
   const Place* place(const Timed& timed) const;

@@ -39,7 +39,7 @@ template <typename Codec>
 void fields(Codec& c, Launched& e) {
   c.id(e.client), c.id(e.device), c.id(e.stream), c.number(e.sequence), c.id(e.kernel),
       c.time(e.at), c.number(e.tracked), c.id(e.ticket), c.id(e.thread),
-      c.length(e.charged), c.number(e.memory_bytes);
+      c.length(e.charged), c.number(e.memory_bytes), c.number(e.copy);
 }
 template <typename Codec>
 void fields(Codec& c, Held& e) {

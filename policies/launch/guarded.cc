@@ -1,6 +1,7 @@
 #include "policies/launch/guarded.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -10,11 +11,67 @@
 namespace lull::policies {
 namespace {
 
-constexpr Duration kSmallCredit{50'000};   // where nothing is known, and between looks
-constexpr Duration kLargestCredit{200'000};
+// Credit: at least the first, so many of the low client's usual units, at most the second.
+constexpr Duration kSmallCredit{50'000};
+constexpr Duration kLargestCredit{1'000'000};
+constexpr int64_t kUnits = 3;
+constexpr int64_t kCreditStep = 4'096;
 constexpr int64_t kReactionPreset = 15'000;
 constexpr int64_t kReactions = 5;          // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
+
+// What is on the device, in the order in which it came there; copies have engines of their own.
+class DeviceQueue {
+ public:
+  void submitted(const Submitted& launch) {
+    if (computing_ == 0) moved_at_ = launch.at;
+    if (!launch.copy) computing_ += 1;
+    units_.push_back({launch.client, launch.stream, launch.copy, launch.predicted});
+  }
+  // Whether any of it was more than copies.
+  bool completed(const Completed& done, Instant now) {
+    const uint32_t before = computing_;
+    uint32_t left = done.units;
+    for (auto unit = units_.begin(); unit != units_.end() && left > 0;) {
+      if (unit->client != done.client || unit->stream != done.stream) {
+        ++unit;
+        continue;
+      }
+      computing_ -= unit->copy ? 0 : 1;
+      unit = units_.erase(unit);
+      left -= 1;
+    }
+    if (computing_ == before) return false;
+    moved_at_ = now;
+    return true;
+  }
+  void left(ClientId client) {
+    std::erase_if(units_, [&](const Unit& unit) {
+      if (unit.client == client && !unit.copy) computing_ -= 1;
+      return unit.client == client;
+    });
+  }
+  // Since when the unit that is running may have been: the last completion, or its launch.
+  Instant moved_at() const { return moved_at_; }
+  // How much of the unit that is running has run.
+  Duration progress(Instant now) const {
+    for (const Unit& unit : units_) {
+      if (!unit.copy) return std::clamp(now - moved_at_, Duration{}, unit.predicted);
+    }
+    return {};
+  }
+
+ private:
+  struct Unit {
+    ClientId client;
+    StreamSlot stream;
+    bool copy = false;
+    Duration predicted;
+  };
+  std::deque<Unit> units_;
+  uint32_t computing_ = 0;  // of them not copies
+  Instant moved_at_{0};
+};
 
 class Guarded final : public LaunchPolicy {
  public:
@@ -23,6 +80,9 @@ class Guarded final : public LaunchPolicy {
 
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
     for (const Event& event : events) take(event, now);
+    for (const Member& member : table_.members()) {
+      if (TaskGuard* guard = extra(member.client).guard.get()) guard->settle(lower_units(member) > 0);
+    }
     const int active = table_.top_active(now);
     look_again_ = false;
     for (Member& member : table_.members()) decide(member, active, now, out);
@@ -40,6 +100,7 @@ class Guarded final : public LaunchPolicy {
     std::unique_ptr<TaskGuard> guard;  // of one with lower clients
     Instant released_at = kNever;      // the head let go last, until it has launched
     int64_t reaction_ns = kReactionPreset;
+    int64_t unit_ns = 0;               // usual length of its launches
     // Floor: device time had, and held since.
     Instant window_began{0};
     int64_t had_ns = 0;
@@ -60,6 +121,7 @@ class Guarded final : public LaunchPolicy {
     Member* member = table_.apply(event);
     if (const auto* left = std::get_if<Left>(&event)) {
       std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
+      queue_.left(left->client);
     }
     if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
         std::holds_alternative<Reprioritised>(event)) {
@@ -68,8 +130,10 @@ class Guarded final : public LaunchPolicy {
     if (member == nullptr) return;
     Extra& its = extra(member->client);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
-      if (its.guard) its.guard->submitted(*launch, now, lower_units(*member) > 0);
+      queue_.submitted(*launch);
+      if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
       its.had_ns += launch->predicted.ns;
+      its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
@@ -77,12 +141,23 @@ class Guarded final : public LaunchPolicy {
       }
       for (Extra& other : extras_) {
         const Member* high = other.guard ? table_.find(other.client) : nullptr;
-        if (high != nullptr && high->priority < member->priority) other.guard->disturbed();
+        if (high != nullptr && high->priority < member->priority) {
+          other.guard->disturbed();
+        }
       }
     } else if (const auto* done = std::get_if<Completed>(&event)) {
-      if (its.guard) its.guard->completed(done->units, now, member->units == 0);
+      const Instant ran_from = queue_.moved_at();
+      if (queue_.completed(*done, now)) {
+        for (Extra& other : extras_) {
+          const Member* high = other.guard ? table_.find(other.client) : nullptr;
+          if (high != nullptr && high->priority < member->priority) {
+            other.guard->lower_ran(ran_from, now);
+          }
+        }
+      }
+      if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
     } else if (const auto* synced = std::get_if<Synced>(&event)) {
-      if (its.guard) its.guard->synced(synced->at);
+      if (its.guard) its.guard->synced(*synced);
     }
   }
 
@@ -118,32 +193,16 @@ class Guarded final : public LaunchPolicy {
   }
 
   // What all who are above `low` leave it: room for work of its level and below.
-  struct Room {
+  Duration room_for(const Member& low, Instant now) {
     Duration room = kMaxCreditBound;
-    bool unknown = false;  // somebody above has no known iteration
-    bool closed = false;
-  };
-  Room room_for(const Member& low, Instant now) {
-    Room all;
     for (const Member& high : table_.members()) {
       if (high.priority >= low.priority || !high.is_active(now)) continue;
-      const TaskGuard* guard = extra(high.client).guard.get();
-      const bool known = guard != nullptr && guard->known();
-      if (!known) {
-        all.unknown = true;
-        all.closed |= high.units > 0;
-        if (guard != nullptr && guard->is_learning()) all.closed = true;
-        continue;
-      }
-      if (guard->wants_clean()) {
-        all.closed = true;
-        continue;
-      }
+      const TaskGuard& guard = *extra(high.client).guard;
+      if (guard.wants_clean()) return {};
       const Duration in_flight = lower_in_flight(high);
-      const Duration room = guard->room(now, in_flight.ns > 0) - in_flight;
-      all.room = std::min(all.room, room);
+      room = std::min(room, guard.room(now) - in_flight + queue_.progress(now));
     }
-    return all;
+    return room;
   }
 
   uint32_t sharers(const Member& low, Instant now) const {
@@ -162,23 +221,13 @@ class Guarded final : public LaunchPolicy {
     if (below_floor(member, now)) {
       for (WaitingHead& head : member.heads) release(member, head, now, out);
     }
-    const Room room = room_for(member, now);
-    if (room.closed) {
-      ClientTable::close(member, out);
-      return;
-    }
-    const int64_t parts = sharers(member, now);
-    if (room.unknown) {
-      ClientTable::credit(member, Duration{kSmallCredit.ns / parts}, out);
-      return;
-    }
     Extra& its = extra(member.client);
-    const int64_t usable = room.room.ns - its.reaction_ns - switch_cost_.ns;
-    const int64_t most = std::clamp(kReactions * its.reaction_ns, kSmallCredit.ns,
-                                    kLargestCredit.ns);
+    const int64_t usable = room_for(member, now).ns - its.reaction_ns - switch_cost_.ns;
+    const int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
+                                    kSmallCredit.ns, kLargestCredit.ns);
     // In steps, so that it is not published anew with every event.
-    int64_t credit = std::min(most, member.in_flight.ns + usable / parts);
-    credit = credit >= most ? most : credit / 8'192 * 8'192;
+    int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
+    credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
     if (credit <= 0) {
       ClientTable::close(member, out);
     } else {
@@ -187,39 +236,44 @@ class Guarded final : public LaunchPolicy {
     long_heads(member, usable, credit, now, out);
   }
 
-  // Units that no credit covers: by name, where they fit; saved for, where nothing fits them.
+  // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
   void long_heads(Member& member, int64_t usable, int64_t credit, Instant now,
                   std::vector<Decision>& out) {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
       const int64_t length = head.predicted.ns;
       if (member.in_flight.ns + length <= credit) continue;  // the gate lets it through
-      if (length <= usable) {
-        release(member, head, now, out);
-        usable -= length;
-        continue;
-      }
-      bool afforded = true;
-      for (const Member& high : table_.members()) {
-        if (high.priority >= member.priority || !high.is_active(now)) continue;
-        TaskGuard& guard = *extra(high.client).guard;
-        if (length > guard.best_slack().ns) guard.save_for(head.predicted);
-        afforded &= guard.affords(
-            lower_in_flight(high) + head.predicted + Duration{extra(member.client).reaction_ns},
-            now);
-      }
-      if (!afforded) {
+      if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
+        for (Member& high : table_.members()) {
+          if (high.priority < member.priority) extra(high.client).guard->refused();
+        }
         continue;
       }
-      for (const Member& high : table_.members()) {
-        if (high.priority >= member.priority || !high.is_active(now)) continue;
-        extra(high.client).guard->spend_tail();
-        extra(high.client).guard->stop_saving();
+      if (length > usable) {
+        for (Member& high : table_.members()) {
+          if (high.priority < member.priority) extra(high.client).guard->spent();
+        }
       }
       release(member, head, now, out);
       usable -= length;
     }
+  }
+
+  // Whether everyone above can bear this unit now, which is longer than the room they leave.
+  bool afforded(const Member& low, const WaitingHead& head, Instant now) {
+    const int64_t needed = head.predicted.ns + extra(low.client).reaction_ns + switch_cost_.ns;
+    for (const Member& high : table_.members()) {
+      if (high.priority >= low.priority || !high.is_active(now)) continue;
+      const TaskGuard& guard = *extra(high.client).guard;
+      if (guard.wants_clean()) return false;
+      const Duration in_flight = lower_in_flight(high);
+      const Duration excess{needed + in_flight.ns - queue_.progress(now).ns - guard.room(now).ns};
+      if (excess.ns <= 0) continue;
+      if (!guard.affords(excess)) return false;
+      if (guard.has_better_moment(now)) return false;
+    }
+    return true;
   }
 
   void release(Member& member, WaitingHead& head, Instant now, std::vector<Decision>& out) {
@@ -246,6 +300,7 @@ class Guarded final : public LaunchPolicy {
   const int64_t floor_per_mille_;
   const Duration switch_cost_;
   ClientTable table_;
+  DeviceQueue queue_;
   std::vector<Extra> extras_;  // by client
   bool look_again_ = false;
   Instant wake_ = kNever;

@@ -35,6 +35,14 @@ struct Joined {  // a client may launch on this device from now on; its gate is 
 };
 struct Left { ClientId client; };
 struct Reprioritised { ClientId client; Priority priority; };
+// Where a launch stands in its client's own repetition (prediction/iteration_detector.h).
+struct IterationPlace {
+  bool in_step = false;     // the iteration is known, and the launch is where it should be
+  bool started = false;     // an iteration begins with it
+  uint32_t position = 0;    // 0 .. length - 1, in step only
+  uint32_t length = 0;      // launches of an iteration; 0: not known
+  uint64_t generation = 0;  // changes when positions get another meaning
+};
 struct Submitted {  // a unit went to the driver; a head waiting on `thread` is that unit
   ClientId client;
   ThreadSlot thread;
@@ -42,11 +50,15 @@ struct Submitted {  // a unit went to the driver; a head waiting on `thread` is 
   Duration predicted;
   Duration gap{-1};  // mean pause of this client's task after this kernel; < 0: not known
   Instant at;
+  IterationPlace place = {};
+  StreamSlot stream = {};
+  bool copy = false;  // it occupies a copy engine, no multiprocessor
 };
 struct Completed {  // `units` units of a client are done, or were cancelled
   ClientId client;
   uint32_t units = 0;
   Duration predicted;  // the sum of what was predicted for them at launch
+  StreamSlot stream = {};  // that they were launched to
 };
 struct Waiting {  // a thread is held with this launch: a visible head
   ClientId client;
@@ -59,6 +71,7 @@ struct Waiting {  // a thread is held with this launch: a visible head
 struct Synced {  // the host of the client has waited for all of its work on a stream, until `at`
   ClientId client;
   Instant at;
+  StreamSlot stream = {};
 };
 struct Withdrawn { ClientId client; ThreadSlot thread; };  // the head is gone without a launch
 struct TimerDue {};

@@ -6,99 +6,117 @@
 namespace lull::policies {
 namespace {
 
-constexpr int64_t kWindow = 16;      // clean iterations that the means go back
-constexpr int64_t kOddShare = 16;    // further off than one in so many: something has changed
-constexpr uint32_t kOddEnough = 2;   // so often in a row: learn anew
-
-void follow(int64_t& mean, int64_t sample, int64_t weight) { mean += (sample - mean) / weight; }
+constexpr Duration kAnyLength{INT64_MAX / 4};
+constexpr uint32_t kWindow = 16;      // iterations that the means go back
+constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
+constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 
 }  // namespace
+
+void OwnTimeline::Estimate::add(int64_t sample_ns) {
+  count = std::min(count + 1, kWindow);
+  const int64_t off = sample_ns - mean_ns;
+  mean_ns += off / count;
+  if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
+}
 
 void OwnTimeline::restart(uint32_t length) {
   *this = OwnTimeline();
   places_.resize(length);
-  seen_.resize(length);
   work_after_.assign(length + 1, 0);
   next_wait_.assign(length + 1, length == 0 ? 0 : length - 1);
 }
 
-void OwnTimeline::begin(Instant at) {
-  std::fill(seen_.begin(), seen_.end(), Seen{});
-  started_ = at;
-  next_ = 0;
-  last_ = 0;
-  any_ = false;
-  end_ns_ = 0;
-  host_late_ns_ = 0;
-}
-
-void OwnTimeline::launched(uint32_t position, Instant at, Duration predicted) {
-  if (position >= seen_.size() || started_ == kNever) return;
-  Seen& seen = seen_[position];
-  seen.launch_ns = (at - started_).ns;
-  seen.work_ns += predicted.ns;
-  last_ = position;
-  next_ = position + 1;
-  any_ = true;
-  if (known()) host_late_ns_ = std::max<int64_t>(0, seen.launch_ns - places_[position].launch_ns);
-}
-
-void OwnTimeline::synced(Instant at) {
-  if (!any_) return;
-  seen_[last_].sync_ns = (at - started_).ns;
-  end_ns_ = std::max(end_ns_, seen_[last_].sync_ns);
-}
-
-void OwnTimeline::idle(Instant at) {
-  if (any_) end_ns_ = std::max(end_ns_, (at - started_).ns);
-}
-
-Duration OwnTimeline::end(bool clean) {
-  if (!any_ || started_ == kNever || next_ < places_.size() / 2) return {};
-  const int64_t service = end_ns_;
-  if (clean && service > 0) {
-    const bool odd = clean_ > 0 && std::abs(service - service_ns_) > service_ns_ / kOddShare;
-    odd_ = odd ? odd_ + 1 : 0;
-    if (odd_ >= kOddEnough) {
-      clean_ = 0;
-      odd_ = 0;
-    }
-    clean_ += 1;
-    const int64_t weight = static_cast<int64_t>(std::min<uint64_t>(clean_, kWindow));
-    follow(service_ns_, service, weight);
-    for (size_t p = 0; p < places_.size(); ++p) {
-      Place& place = places_[p];
-      const Seen& seen = seen_[p];
-      if (seen.launch_ns < 0) continue;
-      follow(place.launch_ns, seen.launch_ns, weight);
-      follow(place.work_ns, seen.work_ns, weight);
-      if (seen.sync_ns < 0) {
-        if (weight == 1) place.sync_ns = -1;
-      } else if (place.sync_ns < 0) {
-        place.sync_ns = seen.sync_ns;
-      } else {
-        follow(place.sync_ns, seen.sync_ns, weight);
-      }
-    }
+void OwnTimeline::begin() {
+  if (in_iteration_ > places_.size() / 2) {
+    whole_ = std::min(whole_ + 1, kEnough);
     derive();
   }
-  return {service};
+  in_iteration_ = 0;
+  next_ = 0;
+}
+
+void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
+  if (position >= places_.size()) return;
+  const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
+  if (stretch_.size() < kMostLaunches) stretch_.push_back({position, at, pause, backlog.ns});
+  host_at_ = at;
+  waiting_is_over_ = false;
+  next_ = position + 1;
+  in_iteration_ += 1;
+}
+
+void OwnTimeline::worked(uint32_t position, Duration took, bool seen) {
+  if (position >= places_.size()) return;
+  Place& place = places_[position];
+  if (!seen) {
+    if (place.work_seen == 0) place.work_ns = took.ns;
+    return;
+  }
+  place.work_seen = std::min(place.work_seen + 1, kWorkWindow);
+  place.work_ns += (took.ns - place.work_ns) / place.work_seen;
+}
+
+Duration OwnTimeline::lateness(Instant at, Duration precision) const {
+  if (stretch_.empty()) return kAnyLength;
+  const Estimate& usual = places_[stretch_.back().position].until_end;
+  if (usual.count < kEnough || kDeviations * usual.deviation_ns > precision.ns) return kAnyLength;
+  return {std::max<int64_t>(0, (at - stretch_.back().at).ns - usual.low())};
+}
+
+void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
+  host_at_ = at;
+  waiting_is_over_ = true;
+  if (stretch_.empty()) return;
+  const Instant own_end = at + Duration{-delay.ns};
+  for (const Launch& launch : stretch_) {
+    Place& place = places_[launch.position];
+    if (launch.pause_ns >= 0) place.pause.add(launch.pause_ns);
+    if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
+    if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
+    const bool last = &launch == &stretch_.back();
+    place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
+    if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
+  }
+  stretch_.clear();
 }
 
 void OwnTimeline::derive() {
   const auto length = static_cast<uint32_t>(places_.size());
-  // The iteration ends with a wait, by whatever means.
-  if (places_.back().sync_ns < 0) places_.back().sync_ns = service_ns_;
   for (uint32_t p = length; p-- > 0;) {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
-    next_wait_[p] = places_[p].sync_ns >= 0 ? p : next_wait_[p + 1];
+    next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
+  }
+  best_slack_ns_ = 0;
+  for (uint32_t p = 0; p < length; ++p) {
+    best_slack_ns_ = 
+        std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns - work(p).ns);
   }
 }
 
-OwnTimeline::Stretch OwnTimeline::stretch(uint32_t position) const {
-  if (position >= places_.size()) return {Duration{}, Duration{service_ns_}};
-  const uint32_t wait = next_wait_[position];
-  return {Duration{work_after_[position] - work_after_[wait + 1]}, Duration{places_[wait].sync_ns}};
+Instant OwnTimeline::due(Instant now) const {
+  const Place& next = places_[next_position()];
+  if (waiting_is_over_) {
+    // The next stretch may begin as soon as its first launch may come.
+    const Instant begins = host_at_ == kNever ? now : host_at_ + Duration{std::max<int64_t>(0, next.pause.low())};
+    return std::max(now, begins) + Duration{next.until_end.low()};
+  }
+  const Place& last = places_[stretch_.empty() ? next_position() : stretch_.back().position];
+  const Instant from_last = host_at_ + Duration{last.until_end.low()};
+  // The launches that have not come yet cannot come before now.
+  const bool wait_is_next = next_ >= places_.size() || next_wait_[next_ - 1] == next_ - 1;
+  if (wait_is_next) return from_last;
+  return std::max(from_last, now + Duration{next.until_end.low()});
+}
+
+Duration OwnTimeline::seen_work(uint32_t position) const {
+  if (position >= places_.size() || places_[position].work_seen == 0) return {-1};
+  return {places_[position].work_ns};
+}
+
+Duration OwnTimeline::work(uint32_t position) const {
+  if (position >= places_.size()) return {};
+  return {work_after_[position] - work_after_[next_wait_[position] + 1]};
 }
 
 }  // namespace lull::policies

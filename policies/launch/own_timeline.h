@@ -1,11 +1,14 @@
-// How an iteration of one task goes when nobody is in its way: when each launch is made, when the
-// device is through with it, where the host waits, and so how much the device may be delayed at any
-// place before the host notices: its slack.
+// How an iteration of one task goes when nobody is in its way: when the host makes each launch,
+// what it is for the device, where the host waits; and so how much the device may be kept from it
+// before the host notices: its slack.
 //
-// Kept by `guarded` for each task that it protects. Learnt from clean iterations, those in which no
-// lower work was on the device; a position is a launch's place in the detected iteration. Pure.
+// Kept by TaskGuard for each task that it protects, and fed with every stretch (the launches up to
+// a wait of the host), with the time by which others delayed its end taken off: so it goes on
+// learning while others run. A position is a launch's place in the detected iteration. Pure.
 //
-//   slack(p) = own time from now until the host's next wait ends - device work until there
+//   slack = the wait's own end - now - device work until there
+//   own end: from the last launch on, the mean of what it took so far less kDeviations times the
+//   mean deviation, so that a host of varying pace has less slack, and one of random pauses none.
 #pragma once
 
 #include <cstdint>
@@ -17,63 +20,73 @@ namespace lull::policies {
 
 class OwnTimeline {
  public:
-  // ---- recording the iteration in progress ----
   void restart(uint32_t length);  // a new template: forget everything
-  void begin(Instant at);
-  void launched(uint32_t position, Instant at, Duration predicted);
-  // The host has waited for everything launched so far.
-  void synced(Instant at);
-  // The device is idle since `at`: the end where the program waits by other means.
-  void idle(Instant at);
-  // The iteration has ended; returns its service time, 0 if nothing of it was seen. `clean`: it
-  // counts.
-  Duration end(bool clean);
+
+  // ---- the iteration in progress ----
+  void begin();  // the next launch is the first of an iteration
+  // `backlog`: own work before it that the device would not have done yet with nobody else there.
+  void launched(uint32_t position, Instant at, Duration backlog);
+  // What the launch at `position` took the device, seen or else predicted.
+  void worked(uint32_t position, Duration took, bool seen);
+  // A wait has ended at `at`: by how much that may at most be later than it ends by itself. Without
+  // bound where that varies by more than `precision`.
+  Duration lateness(Instant at, Duration precision) const;
+  // ... `delay` of it for others; `plain`: nobody was in its way.
+  void waited(Instant at, Duration delay, bool plain);
 
   // ---- what is known ----
   uint32_t length() const { return static_cast<uint32_t>(places_.size()); }
-  uint64_t clean_iterations() const { return clean_; }
-  bool known() const { return clean_ >= kEnough; }
-  Duration service() const { return {service_ns_}; }
-  Instant started() const { return started_; }
-  // How late the host made its last launch, against its own time.
-  Duration host_late() const { return {host_late_ns_}; }
-  uint32_t next_position() const { return next_; }
-  // Over the launches from `position` to the host's next wait: their work on the device, and when
-  // after the start the wait ends.
-  struct Stretch {
-    Duration work;
-    Duration due;
-  };
-  Stretch stretch(uint32_t position) const;
+  bool known() const { return whole_ >= kEnough; }
+  // When the next wait ends by itself, as far as can be said at `now`.
+  Instant due(Instant now) const;
+  // What the launch at `position` takes, where that was seen; < 0 else.
+  Duration seen_work(uint32_t position) const;
+  // Own work of the launches from `position` to the next wait behind it.
+  Duration work(uint32_t position) const;
+  // The launch that comes next; after the last one, the first.
+  uint32_t next_position() const { return next_ >= places_.size() ? 0 : next_; }
+  // Every launch of the iteration has been made.
+  bool all_launched() const { return next_ >= places_.size(); }
+  // The most slack that any moment of an iteration has, at its launches or before its first.
+  Duration best_slack() const { return {best_slack_ns_}; }
 
-  static constexpr uint64_t kEnough = 4;
+  static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
+  static constexpr int64_t kDeviations = 2;
 
  private:
-  struct Place {
-    int64_t launch_ns = 0;  // after the start
-    int64_t work_ns = 0;
-    int64_t sync_ns = -1;   // the wait after this launch ends; < 0: none
+  struct Estimate {
+    int64_t mean_ns = 0;
+    int64_t deviation_ns = 0;
+    uint32_t count = 0;
+    void add(int64_t sample_ns);
+    int64_t low() const { return mean_ns - kDeviations * deviation_ns; }
   };
-  struct Seen {
-    int64_t launch_ns = -1;
+  struct Place {
+    Estimate pause;      // of the host, between what it did before and this launch
+    Estimate until_end;  // from this launch to the own end of the next wait
     int64_t work_ns = 0;
-    int64_t sync_ns = -1;
+    uint32_t work_seen = 0;
+    int64_t backlog_ns = 0;
+    uint32_t waits_per_1024 = 0;
+  };
+  struct Launch {
+    uint32_t position = 0;
+    Instant at;
+    int64_t pause_ns = -1;  // < 0: not known
+    int64_t backlog_ns = 0;
   };
   void derive();
 
   std::vector<Place> places_;
-  std::vector<int64_t> work_after_;    // of the launches from here on to the end
-  std::vector<uint32_t> next_wait_;    // the first position from here on with a wait
-  std::vector<Seen> seen_;
-  Instant started_ = kNever;
+  std::vector<int64_t> work_after_;  // of the launches from here on to the end
+  std::vector<uint32_t> next_wait_;  // the first position from here on with a wait
+  std::vector<Launch> stretch_;      // launches since the last wait
+  Instant host_at_ = kNever;         // its last launch, or the own end of its last wait
+  bool waiting_is_over_ = true;      // nothing launched since the last wait
   uint32_t next_ = 0;
-  uint32_t last_ = 0;
-  bool any_ = false;
-  int64_t end_ns_ = 0;
-  int64_t host_late_ns_ = 0;
-  int64_t service_ns_ = 0;
-  uint64_t clean_ = 0;
-  uint32_t odd_ = 0;  // clean iterations in a row that were far from what is known
+  uint32_t in_iteration_ = 0;
+  uint32_t whole_ = 0;
+  int64_t best_slack_ns_ = 0;
 };
 
 }  // namespace lull::policies

@@ -1,123 +1,290 @@
 #include "policies/launch/task_guard.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lull::policies {
 namespace {
 
-constexpr uint64_t kCleanEvery = 64;
 // Of what is allowed, so much is aimed at: what cannot be foreseen takes the rest.
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kTailAimPerMille = 850;
-// Iterations over the tail bound: one in a hundred is allowed.
-constexpr int64_t kTailEarned_x1000 = 9;
+// Services over the tail bound: one in a hundred is allowed.
+constexpr int64_t kTailEarned_x1000 = 8;
 constexpr int64_t kTailMost_x1000 = 2'000;
-// The mean account holds at most so many iterations' worth, or what the longest unit costs.
-constexpr int64_t kAccountIterations = 32;
+// The mean account holds at most so many services' worth, and owes at most so many.
+constexpr int64_t kAccountServices = 112;
+constexpr int64_t kDebtServices = 64;
+// Clean stretches before anything else, and again one in so many, to see whether all is as it was.
+constexpr uint32_t kCleanFirst = 2;
+constexpr uint32_t kCleanEvery = 512;
+// The host was not waiting for the device if it returned so much later than that was through.
+constexpr Duration kHostCame{100'000};
+// A look at how long the client's own work really takes, and how long looks are remembered.
+constexpr Duration kCalibrates{500'000};
+constexpr Duration kRemembered{100'000'000};
+constexpr int64_t kNoiseForgotten = 64;  // clean stretches
+// The correction of the slack: grows by one part in so many of a service, while the account holds
+// so many services' allowance.
+constexpr int64_t kCorrection = 128;
+constexpr int64_t kPlenty = 8;
+// However the device is shared, who has work that can run gets a turn after so long, or after the
+// unit that is running.
+constexpr Duration kLongestTurn{2'500'000};
+constexpr uint32_t kOutOfStep = UINT32_MAX;
 
 }  // namespace
 
-bool TaskGuard::between_iterations() const {
-  return in_flight_.empty() && timeline_.next_position() >= timeline_.length();
+void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
+  settle(lower_in_flight);
+  const IterationPlace& place = launch.place;
+  if (place.length != 0 &&
+      (generation_ != place.generation || timeline_.length() != place.length)) {
+    generation_ = place.generation;
+    timeline_.restart(place.length);
+    end_service();
+  }
+  const bool was_in_step = in_step_;
+  in_step_ = place.in_step;
+  if (began_ == kNever) {
+    began_ = launch.at;
+    if (in_flight_.empty()) clean_ = !lower_in_flight;
+    if (!in_step_) end_service();
+  }
+  if (place.started || was_in_step != in_step_) end_service();
+  if (place.started) timeline_.begin();
+  if (service_began_ == kNever) service_began_ = launch.at;
+
+  Duration work = scaled(launch.predicted);
+  Stream& its = stream(launch.stream);
+  const Instant free = std::max(own_free_, launch.at);
+  if (in_step_) {
+    timeline_.launched(place.position, launch.at, free - launch.at);
+    const Duration seen = timeline_.seen_work(place.position);
+    if (seen.ns >= 0) {
+      work = seen;
+    } else {
+      timeline_.worked(place.position, launch.copy ? Duration{} : work, /*seen=*/false);
+    }
+  }
+  if (launch.copy) {  // beside the rest
+    its.own_free = std::max(its.own_free, launch.at) + launch.predicted;
+  } else {
+    own_free_ = free + work;
+    its.own_free = std::max(free, its.own_free) + work;
+    if (computing_ == 0) {
+      moved_at_ = busy_since_ = launch.at;
+      blocked_ns_ = 0;  // the device had caught up
+      lower_turn_ns_ = 0;
+      run_ = lower_in_flight ? Run{} : Run{.from = launch.at};
+    }
+    computing_ += 1;
+  }
+  in_flight_.push_back({launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
+                        launch.predicted, its.own_free});
 }
 
-void TaskGuard::submitted(const Submitted& launch, Instant now, bool lower_in_flight) {
-  const IterationDetector::Mark mark = detector_.launch(launch.kernel, launch.at);
-  if (detector_.locked() && (generation_ != detector_.generation() ||
-                             timeline_.length() != detector_.template_length())) {
-    generation_ = detector_.generation();
-    timeline_.restart(detector_.template_length());
-    began_ = false;
-    clean_wanted_ = true;
-  }
-  if (mark.started) {
-    if (began_) finish_iteration(now);
-    timeline_.begin(launch.at);
-    began_ = true;
-    clean_ = !lower_in_flight;
-  }
-  if (in_flight_.empty()) moved_at_ = launch.at;
-  in_flight_.push_back({mark.position, mark.in_step && began_, launch.predicted});
-  if (mark.in_step && began_) timeline_.launched(mark.position, launch.at, launch.predicted);
+TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
+  if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
+  return streams_[slot.value];
 }
 
-void TaskGuard::completed(uint32_t units, Instant now, bool idle) {
-  for (; units > 0 && !in_flight_.empty(); --units) in_flight_.pop_front();
-  if (idle) in_flight_.clear();
+void TaskGuard::disturbed() {
+  clean_ = false;
+  run_ = {};
+}
+
+void TaskGuard::lower_ran(Instant from, Instant until) {
+  if (computing_ == 0) return;
+  // Work that could have run would have had its turn by now.
+  if (lower_turn_ns_ >= kLongestTurn.ns) return;
+  const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
+  lower_turn_ns_ += ran;
+  blocked_ns_ += ran;
+}
+
+void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in_flight) {
+  uint32_t left = completed.units;
+  done_.clear();
+  Stream& its = stream(completed.stream);
+  its.end = now;
+  for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
+    if (launch->stream != completed.stream) {
+      ++launch;
+      continue;
+    }
+    its.own_end = launch->own_end;
+    if (!launch->copy) done_.push_back(*launch);
+    launch = in_flight_.erase(launch);
+    left -= 1;
+  }
+  if (done_.empty()) return;
+  computing_ -= static_cast<uint32_t>(done_.size());
+  lower_turn_ns_ = 0;
+  if (run_.from != kNever) see_work(now - moved_at_);
+  for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
-  if (idle && began_) timeline_.idle(now);
-}
-
-void TaskGuard::synced(Instant at) {
-  if (began_) timeline_.synced(at);
-}
-
-void TaskGuard::finish_iteration(Instant) {
-  const bool was_known = timeline_.known();
-  const Duration own = timeline_.service();
-  const Duration took = timeline_.end(clean_);
-  if (took.ns == 0) return;
-  iterations_ += 1;
-  since_clean_ = clean_ ? 0 : since_clean_ + 1;
-  if (was_known) {
-    const int64_t delay = took.ns - own.ns;
-    const int64_t earned = own.ns * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
-    // What a clean iteration took too long is no debt of the others.
-    account_ns_ += earned - (clean_ ? 0 : delay);
-    const int64_t most = std::max(kAccountIterations * earned, longest_waiting_.ns * 5 / 4);
-    account_ns_ = std::clamp(account_ns_, -64 * earned, most);
-    tail_x1000_ += kTailEarned_x1000;
-    if (!clean_ && delay > own.ns * limits_.tail_per_mille / 1000) tail_x1000_ -= 1000;
-    tail_x1000_ = std::min(tail_x1000_, kTailMost_x1000);
-    over_ = delay > earned ? over_ + 1 : 0;
+  if (lower_in_flight) {
+    run_ = {};
+  } else if (run_.from == kNever) {
+    run_ = {.from = now};
+  } else if (now - run_.from >= kCalibrates) {
+    calibrate(now);
   }
-  tail_open_ = false;
-  clean_wanted_ = !timeline_.known() || since_clean_ >= kCleanEvery || account_ns_ < 0;
 }
 
-int64_t TaskGuard::slack_ns(Instant now, bool lower_in_flight) const {
-  if (between_iterations()) {
-    // The next one may begin at any moment.
-    const OwnTimeline::Stretch first = timeline_.stretch(0);
-    return first.due.ns - first.work.ns;
+void TaskGuard::synced(const Synced& wait) {
+  const Stream& its = stream(wait.stream);
+  if (wait_.at == kNever) wait_ = {.at = wait.at};
+  wait_.at = std::max(wait_.at, wait.at);
+  wait_.end = std::max(wait_.end, its.end);
+  wait_.own_end = std::max(wait_.own_end, its.own_end);
+}
+
+void TaskGuard::settle(bool lower_in_flight) {
+  const Wait wait = std::exchange(wait_, Wait{});
+  if (wait.at == kNever || began_ == kNever) return;
+  const Instant at = wait.at;
+  const Instant through = std::min(wait.end, at);
+  const bool waited = at - through <= kHostCame;
+  int64_t delay = 0;
+  if (clean_) {
+    const int64_t off = waited ? std::abs((through - wait.own_end).ns) : 0;
+    noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
+    clean_stretches_ += 1;
+    since_clean_ = 0;
+  } else {
+    // Others cost no more than they stood in its way. Where it is known well how long its own work
+    // takes, less: what a later pause of the host made up for.
+    const int64_t most = std::min(blocked_ns_, timeline_.lateness(at, Duration{blocked_ns_ / 4}).ns);
+    if (waited) {
+      delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
+    }
+    since_clean_ += 1;
   }
+  // From here on the shadow goes on beside the real device.
+  const Duration shift = in_flight_.empty() ? std::min(at, own_free_) - own_free_ : through - wait.own_end;
+  if (waited || in_flight_.empty()) shift_shadow(shift);
+  timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0);
+  service_delay_ns_ += delay;
+  account_ns_ -= delay;
+  const Instant served_from = std::max(began_, service_began_);
+  const int64_t served = (at - (in_step_ ? std::max(waited_until_, service_began_) : served_from)).ns - delay;
+  const int64_t earned =
+      std::max<int64_t>(0, served) * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
+  service_earned_ns_ += earned;
+  const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
+  account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
+                           kAccountServices * std::max(usual, earned));
+  waited_until_ = at;
+  began_ = kNever;
+  // Work that was not waited for may be late yet.
+  blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
+  clean_ = !lower_in_flight && blocked_ns_ == 0;
+  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < 0;
+}
+
+void TaskGuard::shift_shadow(Duration by) {
+  own_free_ = own_free_ + by;
+  for (Stream& its : streams_) {
+    its.own_end = its.own_end + by;
+    its.own_free = its.own_free + by;
+  }
+  for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
+}
+
+// What is done took the device so long together, with nobody else there.
+void TaskGuard::see_work(Duration took) {
+  int64_t predicted = 0;
+  for (const InFlight& launch : done_) predicted += launch.predicted.ns;
+  const auto units = static_cast<int64_t>(done_.size());
+  for (const InFlight& launch : done_) {
+    const int64_t share = predicted == 0 ? took.ns / units
+                                         : took.ns / 64 * launch.predicted.ns / predicted * 64;
+    timeline_.worked(launch.position, Duration{share}, /*seen=*/true);
+  }
+}
+
+// The device has done nothing but own work for a while: how long that really took.
+void TaskGuard::calibrate(Instant now) {
+  real_ns_ += (now - run_.from).ns;
+  predicted_ns_ += run_.predicted.ns;
+  run_ = {.from = now};
+  if (predicted_ns_ > 0) {
+    scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
+  }
+  // What is long ago counts less and less: half after the longer of a service and kRemembered.
+  if (real_ns_ > 2 * std::max(own_service_ns_, kRemembered.ns)) {
+    real_ns_ /= 2;
+    predicted_ns_ /= 2;
+  }
+}
+
+void TaskGuard::end_service() {
+  if (service_began_ != kNever && waited_until_ > service_began_) {
+    const int64_t own = (waited_until_ - service_began_).ns - service_delay_ns_;
+    own_service_ns_ += (own - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
+    const int64_t tail = own_service_ns_ * limits_.tail_per_mille / 1000;
+    const bool over = service_delay_ns_ > tail + noise_ns_;
+    tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0), -kTailMost_x1000,
+                             kTailMost_x1000);
+    if (!spent_) correct(over ? service_delay_ns_ - tail : 0);
+    spent_ = false;
+  }
+  refused_ = false;
+  service_began_ = kNever;
+  service_delay_ns_ = 0;
+  service_earned_ns_ = 0;
+}
+
+// What is known of the slack is wrong where services lose more than they may, or where the account
+// stays full though lower work is turned away: then slack is taken to be less, or a little more.
+void TaskGuard::correct(int64_t excess_ns) {
+  const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
+  if (excess_ns > 0) {
+    correction_ns_ -= 2 * excess_ns;
+  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1000)) {
+    correction_ns_ += own_service_ns_ / kCorrection;
+  }
+  correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
+}
+
+int64_t TaskGuard::slack_ns(Instant now) const {
+  const bool known = timeline_.known() && in_step_ &&
+                     (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
+  if (!known) return correction_ns_;  // as if whatever comes in its way cost it
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  const OwnTimeline::Stretch rest = timeline_.stretch(position);
-  int64_t work = rest.work.ns;
-  if (!in_flight_.empty() && !lower_in_flight) {
-    work -= std::min((now - moved_at_).ns, in_flight_.front().predicted.ns);
-  }
-  const int64_t due = (timeline_.started() - now).ns + rest.due.ns + timeline_.host_late().ns;
-  return due - work;
+  return (timeline_.due(now) - now).ns - timeline_.work(position).ns + correction_ns_;
 }
 
-int64_t TaskGuard::allowed_delay_ns() const {
-  const int64_t own = timeline_.service().ns;
-  const int64_t tail = own * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
-  const int64_t late = timeline_.host_late().ns;  // spent already
-  if (tail_open_) return std::max<int64_t>(0, account_ns_ - late);
-  // Saving for a long unit: nothing is spent on others.
-  if (longest_waiting_.ns > 0) return 0;
-  return std::max<int64_t>(0, std::min(tail, account_ns_) - late);
+int64_t TaskGuard::tail_limit_ns() const {
+  return own_service_ns_ * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
 }
 
-Duration TaskGuard::room(Instant now, bool lower_in_flight) const {
-  return {slack_ns(now, lower_in_flight) + allowed_delay_ns()};
+int64_t TaskGuard::allowed_ns() const {
+  if (account_ns_ <= 0) return 0;
+  // A service that is over the tail bound anyway may cost what the mean allows.
+  const bool over = service_delay_ns_ > own_service_ns_ * limits_.tail_per_mille / 1000;
+  if (over && !closing()) return account_ns_;
+  return std::min(account_ns_, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
-Duration TaskGuard::best_slack() const {
-  const OwnTimeline::Stretch first = timeline_.stretch(0);
-  return {std::max<int64_t>(0, first.due.ns - first.work.ns)};
+Duration TaskGuard::room(Instant now) const {
+  return {slack_ns(now) + allowed_ns()};
 }
 
-bool TaskGuard::affords(Duration length, Instant now) const {
-  const int64_t own = timeline_.service().ns;
-  const int64_t cost = std::max<int64_t>(0, length.ns - slack_ns(now, true)) +
-                       timeline_.host_late().ns;
-  if (cost > account_ns_) return false;
-  const int64_t tail = own * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
-  return cost <= tail || tail_open_ || tail_x1000_ >= 1000;
+// What comes now delays the next service, not this one.
+bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.all_launched(); }
+
+bool TaskGuard::affords(Duration excess) const {
+  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= account_ns_;
+}
+
+bool TaskGuard::has_better_moment(Instant now) const {
+  if (!timeline_.known() || !in_step_ || spent_) return false;
+  const int64_t best = timeline_.best_slack().ns;
+  return slack_ns(now) < best - best / 8;
 }
 
 }  // namespace lull::policies

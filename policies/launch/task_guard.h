@@ -1,13 +1,25 @@
-// The guard of one important client: what it lost so far, and how much lower work may be on the
-// device now. guarded.h says how it decides; GuardedPolicy feeds it. Pure.
+// The guard of one important client: what others have cost it so far, and how much lower work may
+// be on the device now. guarded.h says how it decides; Guarded feeds it. Pure.
+//
+// Beside the real device it keeps a shadow of the client's own: when each of its launches would have
+// been complete with nobody else there (launched when it was, after what it launched before, for
+// as long as predicted). Where the host waits for the device, the difference is what others cost:
+//
+//   delay of a wait = its end - the shadow's end of what was waited for; 0 where the device was
+//                     through long before the host asked
+//
+// Stretches in which no lower work ran cost nobody anything; they calibrate the shadow instead.
+// Delays go to accounts: `mean` earns the allowed share of all service time and may never be
+// overdrawn by what can be foreseen; `tail` says how many services may yet exceed the p99 bound.
+// A service is an iteration where one is detected, else a stretch (the launches up to a wait).
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "policies/launch/launch_policy.h"
 #include "policies/launch/own_timeline.h"
-#include "policies/prediction/iteration_detector.h"
 
 namespace lull::policies {
 
@@ -21,59 +33,112 @@ class TaskGuard {
   explicit TaskGuard(GuardLimits limits) : limits_(limits) {}
 
   // ---- the protected client's life ----
-  void submitted(const Submitted& launch, Instant now, bool lower_in_flight);
-  void completed(uint32_t units, Instant now, bool idle);
-  void synced(Instant at);
-  // Lower work is on the device: this iteration is not clean.
-  void disturbed() { clean_ = false; }
+  void submitted(const Submitted& launch, bool lower_in_flight);
+  void completed(const Completed& done, Instant now, bool lower_in_flight);
+  // Of one or several streams; `settle` when all that happened at that time has been told.
+  void synced(const Synced& wait);
+  void settle(bool lower_in_flight);
+  // A lower unit has come to the device; one has run on it.
+  void disturbed();
+  void lower_ran(Instant from, Instant until);
+  // Lower work is turned away for this client's sake.
+  void refused() { refused_ = true; }
 
   // ---- answers ----
-  bool known() const { return timeline_.known() && detector_.in_step(); }
-  // It needs clean iterations to know how one goes.
-  bool is_learning() const { return detector_.in_step() && !timeline_.known(); }
-  // The lower clients must stay off the device now.
+  // The lower clients must stay off the device until the accounts have recovered, or until it is
+  // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_; }
-  // Lower work that may be in flight at `now`, before the time to react is taken off.
-  // `lower_in_flight` matters only for how far the device has got.
-  Duration room(Instant now, bool lower_in_flight) const;
-  // Room as it would be at the best moment of an iteration, without spending.
-  Duration best_slack() const;
-  // A unit of this length is waiting that fits no room: save for it.
-  void save_for(Duration length) { longest_waiting_ = std::max(longest_waiting_, length); }
-  void stop_saving() { longest_waiting_ = Duration{}; }
-  // Whether the accounts hold what this unit costs now. It is spent by going.
-  bool affords(Duration length, Instant now) const;
-  void spend_tail() { tail_open_ = true; }
+  // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
+  // client's own work in flight counts as if none of it had run.
+  Duration room(Instant now) const;
+  // What one more unit of lower work costs beyond the allowance of the moment is spent from the
+  // accounts, if they hold it: `excess` is by how much it exceeds the room.
+  bool affords(Duration excess) const;
+  // Such a unit has been let go.
+  void spent() { spent_ = true; }
+  // Whether there is a better moment than now for a unit that exceeds the room of now.
+  bool has_better_moment(Instant now) const;
+
   Duration mean_account() const { return {account_ns_}; }
+  bool in_step() const { return in_step_; }
 
  private:
   struct InFlight {
-    uint32_t position = 0;
-    bool in_step = false;
+    StreamSlot stream;
+    bool copy = false;
+    uint32_t position = 0;  // in its iteration, where that is known
     Duration predicted;
+    Instant own_end;  // in the shadow
   };
-  void finish_iteration(Instant now);
-  int64_t allowed_delay_ns() const;
-  // Until the host's next wait would end later than its own time if nothing lower ran from now on.
-  int64_t slack_ns(Instant now, bool lower_in_flight) const;
-  bool between_iterations() const;
+  struct Stream {
+    Instant own_free{0};       // in the shadow: through with everything launched
+    Instant own_end{0};        // ... with what is known complete
+    Instant end{0};            // when that was seen
+  };
+  struct Wait {
+    Instant at = kNever;       // until then the host waited
+    Instant end{0};            // the last of what it waited for was seen complete
+    Instant own_end{0};        // ... in the shadow
+  };
+  Wait wait_;
+  Stream& stream(StreamSlot slot);
+  void see_work(Duration took);
+  void calibrate(Instant now);
+  void shift_shadow(Duration by);
+  void end_service();
+  void correct(int64_t excess_ns);
+  Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
+  int64_t slack_ns(Instant now) const;
+  int64_t allowed_ns() const;
+  int64_t tail_limit_ns() const;
+  bool closing() const;
 
   GuardLimits limits_;
-  IterationDetector detector_;
   OwnTimeline timeline_;
   uint64_t generation_ = 0;
+  bool in_step_ = false;
   std::deque<InFlight> in_flight_;
+  uint32_t computing_ = 0;       // of them not copies
+  std::vector<InFlight> done_;  // scratch
   Instant moved_at_{0};  // the device's last known progress of this client
-  bool began_ = false;
-  bool clean_ = true;
+
+  // ---- the shadow ----
+  Instant own_free_{0};        // when it is through with everything launched
+  std::vector<Stream> streams_;
+  struct Run {                 // of own work on the device, with nobody else there
+    Instant from = kNever;     // a completion, or a launch to an idle device
+    Duration predicted;        // of what has completed since
+  };
+  Run run_;
+  int64_t real_ns_ = 0;        // of such runs lately
+  int64_t predicted_ns_ = 0;
+  int64_t scale_x1024_ = 1024; // the one over the other
+
+  // ---- the stretch ----
+  Instant began_ = kNever;     // its first launch
+  bool clean_ = true;          // no lower work on the device since then
+  Instant busy_since_{0};      // it has had work in flight
+  int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
+  int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
+  Instant waited_until_{0};
+  uint32_t clean_stretches_ = 0;
+  uint32_t since_clean_ = 0;
   bool clean_wanted_ = true;
-  bool tail_open_ = false;
-  uint64_t iterations_ = 0;
-  uint64_t since_clean_ = 0;
+
+  // ---- the service ----
+  Instant service_began_ = kNever;
+  int64_t service_delay_ns_ = 0;
+  int64_t service_earned_ns_ = 0;
+  int64_t own_service_ns_ = 0;  // mean of what services take by themselves
+
+  bool refused_ = false;
+  bool spent_ = false;
+  int64_t noise_ns_ = 0;        // the shadow's largest error in clean stretches lately
+  int64_t correction_ns_ = 0;   // of the slack
+
+  // ---- accounts ----
   int64_t account_ns_ = 0;
-  int64_t tail_x1000_ = 0;  // iterations over the tail bound that are free, times 1000
-  uint32_t over_ = 0;       // iterations in a row over the bound without a reason
-  Duration longest_waiting_;
+  int64_t tail_x1000_ = 1000;   // services over the tail bound that are free, times 1000
 };
 
 }  // namespace lull::policies

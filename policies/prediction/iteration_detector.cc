@@ -44,7 +44,8 @@ IterationDetector::Mark IterationDetector::launch(KernelId kernel, Instant at,
                                                   uint64_t memory_bytes) {
   at = last_at_ = std::max(at, last_at_);
   launches_ += 1;
-  if (!resting_) history_.push(kernel, at);
+  if (!resting_) history_.push(kernel, at, waited_);
+  waited_ = false;
   Mark mark;
   if (locked()) {
     mark = follow(kernel, at, memory_bytes);

@@ -14,8 +14,8 @@
 // What counts as the iteration, of all the loops of a program:
 //  - The outermost loop that repeats: layers are part of the pass, micro-batches part of the step
 //    whose optimizer they feed, as long as the loop around them has launches of its own. A short
-//    loop (kLayerLaunches at most) in which the host never pauses may be a layer: it is the
-//    iteration only when it has repeated kMostInner times without a break.
+//    loop (kLayerLaunches at most) in which the host neither pauses nor waits for the device may be
+//    a layer: it is the iteration only when it has repeated kMostInner times without a break.
 //  - Not the loop around validation: what interrupts a loop whose unit is a program's iteration
 //    (more than kLayerLaunches launches, or a pause of the host in each) and is neither much
 //    smaller (an optimizer) nor much larger (another loop) than that unit is an excursion. While it
@@ -37,7 +37,8 @@
 //    in one seed of five, and given up after three rounds that are not its own.
 //
 // The period is the usual number of launches between two starts. An iteration begins where the
-// host's longest regular pause is, else where the repetition began when it was first seen.
+// host's longest regular pause is, else after its longest regular wait for the device, else where
+// the repetition began when it was first seen.
 #pragma once
 
 #include <cstddef>
@@ -67,6 +68,8 @@ class IterationDetector {
 
   // `at` never goes back; an earlier one counts as the last. `memory_bytes` as held at that time.
   Mark launch(KernelId kernel, Instant at, uint64_t memory_bytes = 0);
+  // The host has waited for the device since the last launch.
+  void waited() { waited_ = true; }
 
   bool locked() const { return current_ >= 0; }
   bool in_step() const { return locked() && !lost_; }
@@ -109,6 +112,7 @@ class IterationDetector {
   uint64_t left_at_ = 0;      // launches before the last lock was given up; 0: none was
   uint64_t locked_at_ = 0;    // launches before the lock
   bool resting_ = false;      // the history is not kept
+  bool waited_ = false;       // since the last launch
   KernelId last_kernel_;
   uint32_t same_run_ = 0;
   std::vector<IterationTemplate> templates_;

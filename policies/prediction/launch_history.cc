@@ -82,16 +82,17 @@ void LaunchHistory::clear() {
   previous_.clear();
   previous_context_.clear();
   gaps_ns_.clear();
+  waited_.clear();
 }
 
-void LaunchHistory::push(KernelId kernel, Instant at) {
+void LaunchHistory::push(KernelId kernel, Instant at, bool waited) {
   const int64_t gap = last_at_.ns == INT64_MIN ? 0 : at.ns - last_at_.ns;
   last_at_ = at;
   if (symbols_.size() >= kMost) drop_half();
-  append(kernel, static_cast<uint32_t>(std::clamp<int64_t>(gap, 0, UINT32_MAX)));
+  append(kernel, static_cast<uint32_t>(std::clamp<int64_t>(gap, 0, UINT32_MAX)), waited);
 }
 
-void LaunchHistory::append(KernelId kernel, uint32_t gap_ns) {
+void LaunchHistory::append(KernelId kernel, uint32_t gap_ns, bool waited) {
   const auto index = static_cast<int32_t>(symbols_.size());
   int32_t& id = ids_[kernel.value];
   if (id == kNone) {
@@ -104,6 +105,7 @@ void LaunchHistory::append(KernelId kernel, uint32_t gap_ns) {
   last_[symbol] = index;
   symbols_.push_back(symbol);
   gaps_ns_.push_back(gap_ns);
+  waited_.push_back(waited);
   if (index < 2) {
     previous_context_.push_back(kNone);
     return;
@@ -120,10 +122,11 @@ void LaunchHistory::append(KernelId kernel, uint32_t gap_ns) {
 void LaunchHistory::drop_half() {
   std::vector<KernelId> kernels;
   for (uint32_t i = size() / 2; i < size(); ++i) kernels.push_back(kernel(i));
-  const std::vector<uint32_t> gaps(gaps_ns_.end() - static_cast<ptrdiff_t>(kernels.size()),
-                                   gaps_ns_.end());
+  const auto kept = static_cast<ptrdiff_t>(kernels.size());
+  const std::vector<uint32_t> gaps(gaps_ns_.end() - kept, gaps_ns_.end());
+  const std::vector<bool> waited(waited_.end() - kept, waited_.end());
   clear();
-  for (size_t i = 0; i < kernels.size(); ++i) append(kernels[i], gaps[i]);
+  for (size_t i = 0; i < kernels.size(); ++i) append(kernels[i], gaps[i], waited[i]);
 }
 
 Instant LaunchHistory::at(uint32_t index) const {
@@ -378,8 +381,20 @@ bool LaunchHistory::pauses(uint32_t period, uint32_t inner) const {
   return true;
 }
 
+// The host waits for the device in each of the last periods, at the same place.
+bool LaunchHistory::waits(uint32_t period) const {
+  const uint32_t n = size();
+  if (n < kPeriods * period) return false;
+  for (uint32_t i = n - period; i < n; ++i) {
+    bool always = true;
+    for (uint32_t back = 0; back < kPeriods; ++back) always = always && waited_[i - back * period];
+    if (always) return true;
+  }
+  return false;
+}
+
 bool LaunchHistory::is_layer_like(uint32_t period) const {
-  return period <= kLayerLaunches && !pauses(period);
+  return period <= kLayerLaunches && !pauses(period) && !waits(period);
 }
 
 // Whether the outer period is the iteration that the inner one is a part of.
@@ -467,7 +482,16 @@ uint32_t LaunchHistory::start_of(const Valid& found) const {
     }
   }
   if (longest < n && pause * 20 >= sum && pause * period >= 4 * sum) return longest;
-  // No pause: where it began to repeat.
+  // No pause: after a wait for the device, the longest.
+  longest = n;
+  pause = 0;
+  for (uint32_t i = n - period; i < n; ++i) {
+    if (!waited_[i] || !waited_[i - period] || (longest < n && gaps_ns_[i] <= pause)) continue;
+    longest = i;
+    pause = gaps_ns_[i];
+  }
+  if (longest < n) return longest;
+  // No wait: where it began to repeat.
   uint32_t first = n - period;
   uint32_t misses = 0;
   for (uint32_t i = n - 1; i >= period + found.score.slack; --i) {
@@ -506,7 +530,7 @@ std::optional<LaunchHistory::Repetition> LaunchHistory::repetition(const Inner& 
     if (encloses(found, other)) found = other;
   }
   if (found.period == inside.period) return std::nullopt;
-  // A short loop in which the host does not pause is the iteration when it goes on for longer than
+  // A short loop in which the host neither pauses nor waits is the iteration when it goes on for longer than
   // any program has layers.
   if (is_layer_like(found.period) && !score(found.period, kMostInner).established()) {
     return std::nullopt;

@@ -34,7 +34,8 @@ class LaunchHistory {
     uint32_t start = 0;        // index in the history of the launch that an iteration begins with
     uint32_t slack = 0;        // how far launches stray from their place
   };
-  void push(KernelId kernel, Instant at);
+  // `waited`: since the launch before, the host has waited for the device.
+  void push(KernelId kernel, Instant at, bool waited);
   void clear();
   uint32_t size() const { return static_cast<uint32_t>(symbols_.size()); }
   KernelId kernel(uint32_t index) const { return kernels_[symbols_[index]]; }
@@ -78,7 +79,7 @@ class LaunchHistory {
     Score score;
   };
 
-  void append(KernelId kernel, uint32_t gap_ns);
+  void append(KernelId kernel, uint32_t gap_ns, bool waited);
   void drop_half();
   std::vector<uint32_t> candidates() const;
   void add_candidates(uint32_t from, std::vector<uint32_t>& periods) const;
@@ -89,6 +90,7 @@ class LaunchHistory {
   int32_t back(uint32_t index, uint32_t period, uint32_t slack, bool by_context,
                uint32_t& often) const;
   bool pauses(uint32_t period, uint32_t inner = 0) const;
+  bool waits(uint32_t period) const;
   bool is_layer_like(uint32_t period) const;
   bool encloses(const Valid& inner, const Valid& outer) const;
   bool one_unit() const;
@@ -102,6 +104,7 @@ class LaunchHistory {
   std::vector<int32_t> previous_;      // where the same kernel was before
   std::vector<int32_t> previous_context_;
   std::vector<uint32_t> gaps_ns_;      // host time since the launch before
+  std::vector<bool> waited_;           // the host waited for the device in it
   Instant last_at_{INT64_MIN};
 };
 

@@ -287,7 +287,9 @@ void Program::submit_work(const Call& call, Instant now) {
                            .ticket = Ticket{ticket_},
                            .thread = kThread,
                            .charged = unit.credit,
-                           .memory_bytes = script_.memory_bytes},
+                           .memory_bytes = script_.memory_bytes,
+                           .copy = call.op == simgpu::OpKind::kCopyH2D ||
+                                   call.op == simgpu::OpKind::kCopyD2H},
                           now);
     ticket_ = 0;
     charged_ = 0;
