@@ -114,3 +114,16 @@ TEST_CASE("kernels that change their length mid-run do so after as many iteratio
   CHECK((services[19].ended - services[19].began).ns < 400'000);
   CHECK((services[20].ended - services[20].began).ns > 600'000);
 }
+
+TEST_CASE("a measurement shorter than the warm-up is made of what there is, of nothing it is an error") {
+  ExperimentPlan plan = pair_plan();
+  plan.iterations = 300;
+  plan.longest = Duration{1'500'000};  // four iterations alone, and each phase of the others
+  const auto result = run_experiment(plan);
+  REQUIRE(result.has_value());
+  CHECK(result->rows[0].jct_ms_mean == Approx(0.33));
+  plan.longest = Duration{200'000};
+  const auto nothing = run_experiment(plan);
+  REQUIRE_FALSE(nothing.has_value());
+  CHECK(nothing.error().find("high finished nothing alone in 0.0002 s") == 0);
+}

@@ -141,7 +141,12 @@ class Experiment {
         (is_high ? record.high : record.low) = watcher.record();
         record.device_busy = busy.device_time;
         if (is_high) {
-          high_side_ = {spec.task, std::min<size_t>(kAloneWarmup, count / 2), 1};
+          const size_t served = program.services().size();
+          if (served == 0) {
+            return std::unexpected(fmt::format("{} finished nothing alone in {:g} s: measure longer",
+                                               spec.task, ns(Instant{plan_.longest.ns}) / 1e9));
+          }
+          high_side_ = {spec.task, std::min<size_t>(kAloneWarmup, served / 2), 1};
           alone_high_ = record;
           alone_services_ = program.services();
           alone_services_.erase(alone_services_.begin(),
