@@ -183,7 +183,8 @@ class Pages(unittest.TestCase):
 
     def test_failing_cases_are_named_and_what_did_not_run_is_too(self):
         text = page.render(self.data())
-        for wanted in ("a beside b, serial | mean 1.0700x", "broke", "**missed**", "1 have none", "**1.070 / 1.010** / 0.200"):
+        for wanted in ("a beside b, serial | mean 1.0700x", "broke", "**missed**", "1 have none", "**1.070 / 1.010** / 0.200",
+                       "| mps | closed loop | 1 | 0 | 2.33 | 0 | - | 0.200 | - | - |"):
             self.assertIn(wanted, text)
 
     def test_the_json_is_whole_and_has_a_case_a_line(self):
@@ -240,8 +241,9 @@ class Options(unittest.TestCase):
         with self.assertRaises(Unusable):
             matrix.wanted_bars("bound,speed")
 
-    def test_the_names_are_those_of_the_bars(self):
-        self.assertEqual(list(matrix.BARS), [bar.name for bar in bars.judge({})])
+    def test_the_names_are_those_of_the_bars_with_a_case_and_without(self):
+        for found in (bars.judge({}), bars.judge({"1": ("serial", {"guarded": one(oracle=1.0)})})):
+            self.assertEqual(list(matrix.BARS), [bar.name for bar in found])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ OF_PRIORITY = 0.97
 OF_FIKIT = 0.995        # half a percent is how the two programs' phases happen to meet
 ORACLE_MEDIAN, ORACLE_WORST = 0.9, 0.7
 GUARDED = "guarded"
+VALUES = {"bound": "keep the bound", "excess": "worst loss, in bounds", "priority": "reach priority", "fikit": "reach fikit",
+          "something": "least low", "oracle_median": "oracle share, median", "oracle_worst": "oracle share, worst"}
 
 
 @dataclasses.dataclass
@@ -26,6 +28,7 @@ class Bar:
     found: str
     met: bool | None  # None: nothing to judge by
     failing: list = dataclasses.field(default_factory=list)  # (name of the case, what it is)
+    value: float | None = None  # what `found` says, as one number; VALUES says what it is
 
 
 def figures(result):
@@ -85,7 +88,7 @@ def _bound(cases):
     if not ours:
         return Bar("bound", wanted, "no case", None)
     share = 1 - len(failing) / len(ours)
-    return Bar("bound", wanted, f"{_percent(share)} of {len(ours)}", share >= KEPT_SHARE, failing)
+    return Bar("bound", wanted, f"{_percent(share)} of {len(ours)}", share >= KEPT_SHARE, failing, share)
 
 
 def _excess(cases):
@@ -97,7 +100,8 @@ def _excess(cases):
     known = {name: one for name, one in ours.items() if lost(one) is not None}
     failing = unknown + [(name, losses(one)) for name, one in known.items() if lost(one) > WORST_EXCESS]
     worst = max(known, key=lambda name: lost(known[name]), default=None)
-    return Bar("excess", wanted, f"worst: {losses(known[worst])} ({worst})" if worst else "no valid figure", not failing, failing)
+    return Bar("excess", wanted, f"worst: {losses(known[worst])} ({worst})" if worst else "no valid figure", not failing, failing,
+               lost(known[worst]) if worst else None)
 
 
 def _at_least(cases, other, share):
@@ -116,8 +120,8 @@ def _at_least(cases, other, share):
     if not found:
         return Bar(other, wanted, "no case", None)
     worst = min(found, key=found.get)
-    return Bar(other, wanted, f"in {_percent(1 - len(failing) / len(found))} of {len(found)}; worst {found[worst]:.3f} ({worst})",
-               not failing, failing)
+    reached = 1 - len(failing) / len(found)
+    return Bar(other, wanted, f"in {_percent(reached)} of {len(found)}; worst {found[worst]:.3f} ({worst})", not failing, failing, reached)
 
 
 def _something(cases):
@@ -127,7 +131,7 @@ def _something(cases):
         return Bar("something", wanted, "no case", None)
     least = min(lows, key=lows.get)
     failing = [(name, "nothing") for name, low in lows.items() if low <= 0]
-    return Bar("something", wanted, f"least {lows[least]:.4f} of alone ({least})", not failing, failing)
+    return Bar("something", wanted, f"least {lows[least]:.4f} of alone ({least})", not failing, failing, lows[least])
 
 
 def _oracle(cases):
@@ -138,6 +142,6 @@ def _oracle(cases):
     if not shares:
         return [Bar(name, text, "no oracle in these results", None) for name, text in zip(("oracle_median", "oracle_worst"), wanted)]
     middle, worst = median(shares.values()), min(shares, key=shares.get)
-    return [Bar("oracle_median", wanted[0], f"{middle:.3f} of {len(shares)} cases", middle >= ORACLE_MEDIAN),
+    return [Bar("oracle_median", wanted[0], f"{middle:.3f} of {len(shares)} cases", middle >= ORACLE_MEDIAN, value=middle),
             Bar("oracle_worst", wanted[1], f"{shares[worst]:.3f} ({worst})", shares[worst] >= ORACLE_WORST,
-                [(name, f"{share:.3f}") for name, share in shares.items() if share < ORACLE_WORST])]
+                [(name, f"{share:.3f}") for name, share in shares.items() if share < ORACLE_WORST], shares[worst])]

@@ -15,7 +15,7 @@ from evaluation.cases import Unusable
 from gpu_check.results import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-BARS = ("bound", "excess", "priority", "fikit", "something", "oracle_median", "oracle_worst")
+BARS = tuple(bars.VALUES)
 OTHERS = (("ablations.md", "what each part of `guarded` adds"),)
 
 
@@ -180,8 +180,7 @@ def main(words):
             return 0
         problems = run_missing(chosen, folder, arguments, say)
         data = collect(chosen, folder, problems, all_workloads)
-        write(folder.path, {"matrix.json": one_case_a_line(data)})
-        target = pathlib.Path(arguments.write) if arguments.write else folder.path
+        target = pathlib.Path(arguments.write or folder.path)
         others = [(link, what) for link, what in OTHERS if (target / link).exists()]
         write(target, {"README.md": page.render(data, others), "matrix.json": one_case_a_line(data)})
     except Unusable as why:
@@ -194,7 +193,7 @@ def main(words):
 
 
 def report(data, problems, checked, target):
-    judged = bars.judge({name: (one["sharing"], one["policies"]) for name, one in data["cases"].items()})
+    judged = bars.judge(page.of_cases(data))
     print(f"\nsimulated, {len(data['cases'])} cases, {data['cpu_s']:.0f} s of processor time: {target}/README.md")
     for bar in judged:
         word = {None: "-", True: "met", False: "MISSED"}[bar.met]
