@@ -42,6 +42,11 @@ class Rows(unittest.TestCase):
         self.assertEqual((found["requests"], found["mean"], found["p99"], found["low"]), (1000, 1.02, 1.04, 0.4))
         self.assertEqual((found["oracle"], found["oracle0"]), (0.93, None))
 
+    def test_a_bound_of_the_oracle_is_no_oracle(self):
+        for kind, wanted in (("exact", (0.93, None)), ("estimate", (0.93, None)), ("bound", (None, 0.93))):
+            found = bars.figures({"oracle": kind, "rows": self.ROWS})["guarded"]
+            self.assertEqual((found["oracle"], found.get("oracle_bound")), wanted)
+
     def test_p99_counts_with_a_thousand_requests_only(self):
         few = [{**row, "completed": min(row["completed"], 999)} for row in self.ROWS]
         self.assertIsNone(bars.figures({"rows": few})["guarded"]["p99"])

@@ -1,8 +1,9 @@
 """The arithmetic of the verdict: which bars the simulated figures meet. Pure.
 
-The figures of a case are, by policy, {requests, mean, p99, low, oracle, oracle0, valid, reason}:
+The figures of a case are, by policy, {requests, mean, p99, low, oracle, oracle_bound, oracle0, valid, reason}:
 service time of the high task against alone (p99 is None where fewer than 1,000 requests were
-measured), work of the low task against alone, shares of what the oracles give it (None: not known).
+measured), work of the low task against alone, shares of what the oracles give it (None: not known;
+where `lull simulate` calls its oracle a bound, the share is in oracle_bound and no bar's business).
 """
 
 import dataclasses
@@ -34,6 +35,7 @@ class Bar:
 def figures(result):
     """Of what `lull simulate --json -` printed."""
     by_policy = {}
+    share = "oracle_bound" if result.get("oracle") == "bound" else "oracle"
     for row in result["rows"]:
         one = by_policy.setdefault(row["policy"], {})
         if row["role"] == "high":
@@ -41,7 +43,8 @@ def figures(result):
                        p99=row["slowdown_p99"] if row["completed"] >= REQUESTS_FOR_P99 else None,
                        valid=row["valid"], reason=row["reason"])
         else:
-            one.update(low=row["throughput_ratio"], oracle=row.get("oracle_share"), oracle0=row.get("oracle0_share"))
+            one.update(low=row["throughput_ratio"], oracle=None, oracle0=row.get("oracle0_share"))
+            one[share] = row.get("oracle_share")
     return by_policy
 
 

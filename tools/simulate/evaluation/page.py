@@ -87,17 +87,17 @@ def _grouped(data):
 
 
 def _cases_table(rows, policies):
-    with_oracle = any(one["policies"].get(bars.GUARDED, {}).get("oracle") is not None for seeds in rows.values() for one in seeds)
-    columns = ["high", "low", "requests", *policies] + (["guarded / oracle"] if with_oracle else [])
+    def shares(seeds, key):
+        return [share for one in seeds if (share := one["policies"].get(bars.GUARDED, {}).get(key)) is not None]
+
+    more = {key: name for key, name in (("oracle", "guarded / oracle"), ("oracle_bound", "guarded / bound of the oracle"))
+            if any(shares(seeds, key) for seeds in rows.values())}
     lines = []
     for (high, low), seeds in rows.items():
         requests = min((one["policies"][policy].get("requests", 0) for one in seeds for policy in one["policies"]), default=0)
-        line = [high, low, requests] + [_cell([one["policies"].get(policy) for one in seeds]) for policy in policies]
-        if with_oracle:
-            shares = [one["policies"].get(bars.GUARDED, {}).get("oracle") for one in seeds]
-            line.append(shown(min((share for share in shares if share is not None), default=None)))
-        lines.append(line)
-    return table(columns, lines)
+        lines.append([high, low, requests] + [_cell([one["policies"].get(policy) for one in seeds]) for policy in policies]
+                     + [shown(min(shares(seeds, key), default=None)) for key in more])
+    return table(["high", "low", "requests", *policies, *more.values()], lines)
 
 
 def _cell(seeds):
