@@ -228,6 +228,7 @@ class Steps(unittest.TestCase):
                 rows = []
                 for policy in case.policies:
                     mean = 1 + (hash_of(policy, case.more) % 1000) / 1000
+                    policy += f" ({case.more[1]})"
                     rows += [{"policy": policy, "role": "high", "completed": 10, "jct_ms_mean": 1, "slowdown_mean": mean, "slowdown_p99": 1,
                               "valid": True, "reason": ""}, {"policy": policy, "role": "low", "throughput_ratio": 0.5}]
                 return type("Kept", (), {"result": {"rows": rows}})

@@ -80,8 +80,9 @@ def collect(pairs, steps, chosen, folder):
             continue
         by_policy = bars.figures(kept.result)
         for step in steps:
-            if _predictor(step) == case.more and step.policy in by_policy:
-                found.setdefault((case.high.name, case.low.name), {})[step.name] = by_policy[step.policy]
+            row = f"{step.policy} ({step.predictor})" if step.predictor else step.policy  # as the table names it
+            if _predictor(step) == case.more and row in by_policy:
+                found.setdefault((case.high.name, case.low.name), {})[step.name] = by_policy[row]
     return {pair: {step.name: one[step.name] for step in steps if step.name in one} for pair in
             [(high.name, low.name) for high, low in pairs] if (one := found.get(pair))}
 
