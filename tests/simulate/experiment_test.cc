@@ -114,3 +114,29 @@ TEST_CASE("kernels that change their length mid-run do so after as many iteratio
   CHECK((services[19].ended - services[19].began).ns < 400'000);
   CHECK((services[20].ended - services[20].began).ns > 600'000);
 }
+
+TEST_CASE("a short measurement is made of what there is, of nothing it is an error") {
+  ExperimentPlan plan = pair_plan();
+  plan.iterations = 300;
+  // Fewer iterations alone than the warm-up of both together; with and without idle time.
+  for (const double load : {0.0, 0.5}) {
+    plan.load = load;
+    plan.warmup = 30;
+    plan.longest = Duration{7'000'000};
+    const auto result = run_experiment(plan);
+    REQUIRE(result.has_value());
+    CHECK(result->rows[0].jct_ms_mean == Approx(0.33));
+    const PolicyResult& priority = result->policies[1];
+    CHECK(priority.rows[0].valid);
+    CHECK(priority.rows[0].slowdown_p99 == Approx(priority.high.slowdown_p99));
+    plan.warmup = 5;
+    plan.longest = Duration{1'500'000};  // not even the warm-up alone
+    const auto shorter = run_experiment(plan);
+    REQUIRE(shorter.has_value());
+    CHECK(shorter->rows[0].jct_ms_mean == Approx(0.33));
+  }
+  plan.longest = Duration{200'000};
+  const auto nothing = run_experiment(plan);
+  REQUIRE_FALSE(nothing.has_value());
+  CHECK(nothing.error().find("high finished nothing alone in 0.0002 s") == 0);
+}

@@ -165,6 +165,11 @@ class Children:
             child.end(0)
         return Done(child, code is None, seconds)
 
+    def forget(self, child):
+        """Ends it; nothing more will be asked of it."""
+        child.end(0)
+        self._all.remove(child)
+
     def end_all(self):
         for child in reversed(self._all):
             child.end()

@@ -141,11 +141,17 @@ class Experiment {
         (is_high ? record.high : record.low) = watcher.record();
         record.device_busy = busy.device_time;
         if (is_high) {
-          high_side_ = {spec.task, std::min<size_t>(kAloneWarmup, count / 2), 1};
+          const size_t served = program.services().size();
+          if (served == 0) {
+            return std::unexpected(fmt::format("{} finished nothing alone in {:g} s: measure longer",
+                                               spec.task, ns(Instant{plan_.longest.ns}) / 1e9));
+          }
+          const auto warmup = static_cast<long>(std::min<size_t>(kAloneWarmup, served / 2));
+          high_side_ = {spec.task, 0, 1};
           alone_high_ = record;
-          alone_services_ = program.services();
-          alone_services_.erase(alone_services_.begin(),
-                                alone_services_.begin() + static_cast<long>(high_side_.warmup));
+          auto& iterations = alone_high_.high->iterations;
+          iterations.erase(iterations.begin(), iterations.begin() + warmup);
+          alone_services_.assign(program.services().begin() + warmup, program.services().end());
           interval = command::spread(lengths(alone_services_, false)).mean / std::max(plan_.load, 1e-9);
           interval_ = poisson ? interval_ : (plan_.load > 0 ? interval : 0);
         } else {
@@ -225,20 +231,25 @@ class Experiment {
     watchers.emplace_back(high);
     for (Watcher& watcher : watchers) all.push_back(&watcher);
     TaskRecord busy;
-    if (!watch(node, high, plan_.warmup, all, plan_.longest, busy) ||
-        !watch(node, high, plan_.warmup + plan_.iterations, all, plan_.longest, busy)) {
+    // Requests that are rare may need longer to warm up than is measured.
+    if (!watch(node, high, plan_.warmup, all, Duration{2 * plan_.longest.ns}, busy)) {
+      return std::unexpected(rest("both under " + policy));
+    }
+    const size_t warmup = high.services().size();
+    if (!watch(node, high, warmup + plan_.iterations, all, plan_.longest, busy)) {
       return std::unexpected(rest("both under " + policy));
     }
     PolicyResult one;
     one.policy = policy;
     one.steps = node.coordinator().steps();
     one.notices = node.coordinator().notices();
-    const TaskRecord high_record = watchers.back().record();
+    TaskRecord high_record = watchers.back().record();
+    const auto measured = static_cast<long>(warmup);
+    high_record.iterations.erase(high_record.iterations.begin(),
+                                 high_record.iterations.begin() + measured);
     command::Side high_side = high_side_;
-    high_side.warmup = std::min<size_t>(plan_.warmup, high_record.iterations.size());
     high_side.iterations_min = std::min<uint64_t>(kFewIterations, plan_.iterations);
-    one.services.assign(high.services().begin() + static_cast<long>(high_side.warmup),
-                        high.services().end());
+    one.services.assign(high.services().begin() + measured, high.services().end());
     const command::Window window = command::measured_window(high_record, high_side.warmup);
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
       PhaseRecord record;
@@ -273,7 +284,7 @@ class Experiment {
   }
 
   const ExperimentPlan& plan_;
-  command::Side high_side_;
+  command::Side high_side_;  // records are kept without their warm-up
   PhaseRecord alone_high_;
   std::vector<PhaseRecord> alone_low_;
   std::vector<Service> alone_services_;

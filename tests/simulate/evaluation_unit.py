@@ -1,0 +1,256 @@
+"""The pure parts of tools/simulate/matrix and ablations, on made-up results: the arithmetic of the
+verdict, which cases there are, what the pages say."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools/simulate"), str(ROOT / "tools")]
+sys.dont_write_bytecode = True
+
+from evaluation import ablations, ablations_page, bars, cases, matrix, page, plot  # noqa: E402
+from evaluation.cases import Case, Unusable, Workload  # noqa: E402
+
+
+def one(mean=1.0, p99=None, low=0.5, oracle=None, valid=True):
+    return {"requests": 1000, "mean": mean, "p99": p99, "low": low, "oracle": oracle, "valid": valid, "reason": "" if valid else "too few"}
+
+
+def judged(*by_policy, sharing="serial"):
+    """The bars by name, of cases named 1, 2, .."""
+    return {bar.name: bar for bar in bars.judge({str(i): (sharing, policies) for i, policies in enumerate(by_policy, 1)})}
+
+
+def guarded(*figures):
+    return judged(*({"guarded": figure} for figure in figures))
+
+
+class Rows(unittest.TestCase):
+    ROWS = [
+        {"policy": "alone", "role": "high", "completed": 1000, "jct_ms_mean": 4.0, "slowdown_p99": 1.0, "valid": True, "reason": ""},
+        {"policy": "guarded", "role": "high", "completed": 1000, "jct_ms_mean": 4.1, "slowdown_mean": 1.02, "slowdown_p99": 1.04,
+         "throughput_ratio": 0.98, "valid": True, "reason": ""},
+        {"policy": "guarded", "role": "low", "completed": 7, "jct_ms_mean": None, "slowdown_p99": None, "throughput_ratio": 0.4,
+         "oracle_share": 0.93, "valid": True, "reason": ""}]
+
+    def test_the_figures_of_a_policy_are_of_both_rows(self):
+        found = bars.figures({"rows": self.ROWS})["guarded"]
+        self.assertEqual((found["requests"], found["mean"], found["p99"], found["low"]), (1000, 1.02, 1.04, 0.4))
+        self.assertEqual((found["oracle"], found["oracle0"]), (0.93, None))
+
+    def test_a_bound_of_the_oracle_is_no_oracle(self):
+        for kind, wanted in (("exact", (0.93, None)), ("estimate", (0.93, None)), ("bound", (None, 0.93))):
+            found = bars.figures({"oracle": kind, "rows": self.ROWS})["guarded"]
+            self.assertEqual((found["oracle"], found.get("oracle_bound")), wanted)
+
+    def test_p99_counts_with_a_thousand_requests_only(self):
+        few = [{**row, "completed": min(row["completed"], 999)} for row in self.ROWS]
+        self.assertIsNone(bars.figures({"rows": few})["guarded"]["p99"])
+
+
+class Bound(unittest.TestCase):
+    def test_mean_and_p99_are_both_held(self):
+        self.assertTrue(bars.keeps(one(1.03, 1.05)))  # the bound itself
+        self.assertFalse(bars.keeps(one(1.0301, 1.0)))
+        self.assertFalse(bars.keeps(one(1.0, 1.0501)))
+        self.assertTrue(bars.keeps(one(1.0299)))
+
+    def test_what_is_not_valid_keeps_nothing(self):
+        self.assertFalse(bars.keeps(one(valid=False)))
+        self.assertFalse(bars.keeps({**one(), "mean": None}))
+
+    def test_nineteen_of_twenty_are_enough(self):
+        enough = guarded(*[one()] * 19, one(1.04))["bound"]
+        self.assertTrue(enough.met)
+        self.assertEqual([name for name, _ in enough.failing], ["20"])
+        self.assertFalse(guarded(*[one()] * 18, one(1.04), one(1.04))["bound"].met)
+        self.assertFalse(guarded(*[one()] * 18, one(1.04), one(valid=False))["bound"].met)
+
+    def test_the_bound_may_be_exceeded_by_its_own_size(self):
+        self.assertTrue(guarded(one(1.0599, 1.0999))["excess"].met)
+        for figure in (one(1.061), one(1.0, 1.101), one(valid=False)):
+            bar = guarded(one(), figure)["excess"]
+            self.assertFalse(bar.met)
+            self.assertEqual([name for name, _ in bar.failing], ["2"])
+        self.assertIn("(2)", guarded(one(1.01), one(1.02), one(1.0))["excess"].found)
+
+
+class AgainstOthers(unittest.TestCase):
+    def test_97_percent_of_priority_where_priority_keeps_the_bound(self):
+        def bar(theirs, ours):
+            return judged({"priority": theirs, "guarded": ours})["priority"]
+        self.assertTrue(bar(one(low=0.5), one(low=0.4851)).met)
+        self.assertFalse(bar(one(low=0.5), one(low=0.4849)).met)
+        self.assertIsNone(bar(one(1.5, low=0.5), one(low=0.1)).met)  # it does not keep it: nothing to judge by
+        self.assertIsNone(bar(one(1.0, 1.06, low=0.5), one(low=0.1)).met)
+        self.assertFalse(bar(one(low=0.5), {**one(), "low": None}).met)
+
+    def test_all_of_fikit_but_for_phase_luck(self):
+        self.assertTrue(judged({"fikit": one(low=0.2), "guarded": one(low=0.1991)})["fikit"].met)
+        self.assertFalse(judged({"fikit": one(low=0.2), "guarded": one(low=0.1989)})["fikit"].met)
+
+    def test_one_case_that_misses_is_named_and_enough_to_miss(self):
+        bar = judged({"fikit": one(low=0.2), "guarded": one(low=0.3)}, {"fikit": one(low=0.2), "guarded": one(low=0.1)})["fikit"]
+        self.assertFalse(bar.met)
+        self.assertEqual(bar.failing, [("2", "0.1000 against 0.2000: 0.500")])
+        self.assertIn("50.0 % of 2; worst 0.500 (2)", bar.found)
+
+    def test_nothing_is_too_little(self):
+        self.assertTrue(guarded(one(low=0.0001))["something"].met)
+        self.assertFalse(guarded(one(), one(low=0.0))["something"].met)
+        self.assertFalse(guarded({**one(), "low": None})["something"].met)
+
+
+class Oracle(unittest.TestCase):
+    def test_median_and_worst_on_a_serial_device(self):
+        found = guarded(one(oracle=0.95), one(oracle=0.91), one(oracle=0.69))
+        self.assertTrue(found["oracle_median"].met)
+        self.assertFalse(found["oracle_worst"].met)
+        self.assertEqual([name for name, _ in found["oracle_worst"].failing], ["3"])
+        self.assertFalse(guarded(one(oracle=0.89), one(oracle=0.9))["oracle_median"].met)
+
+    def test_elsewhere_it_is_a_bound_and_no_bar(self):
+        self.assertIsNone(judged({"guarded": one(oracle=0.1)}, sharing="mps")["oracle_worst"].met)
+
+    def test_without_it_nothing_is_said(self):
+        self.assertIsNone(guarded(one())["oracle_median"].met)
+
+
+class Cases(unittest.TestCase):
+    A, B, C = (Workload(name, pathlib.Path(f"/somewhere/{name}.json")) for name in ("bert", "vit", "qwen1.5"))
+
+    def test_names_are_the_piece_that_no_other_has(self):
+        self.assertEqual(cases.short_names(["h100-bert-small-inference", "h100-qwen1.5-inference", "a100-training"]),
+                         ["bert", "qwen1.5", "a100"])
+        self.assertEqual(cases.short_names(["a-b", "b-a"]), ["a-b", "b-a"])
+
+    def test_pairs_are_ordered_and_chosen_by_their_beginnings(self):
+        self.assertEqual(len(cases.pairs([self.A, self.B])), 4)
+        self.assertEqual(cases.pairs([self.A, self.B, self.C], ["qwen:v*", "qwen:*"]), [(self.C, self.B), (self.C, self.A), (self.C, self.C)])
+        for wrong in ("qwen", "qwen:gpt", "gpt:*"):
+            with self.subTest(wrong), self.assertRaises(Unusable):
+                cases.pairs([self.A, self.B, self.C], [wrong])
+
+    def test_a_closed_loop_is_one_case_and_arrivals_are_one_a_seed(self):
+        found = cases.full([(self.A, self.B)])
+        self.assertEqual(len(found), 3 * (1 + 2 * 3))
+        self.assertEqual(len({case.name for case in found}), len(found))
+        self.assertEqual(len({case.slug for case in found}), len(found))
+
+    def test_the_short_form_is_the_three_beside_the_others(self):
+        found = cases.ci_pairs([self.A, self.B, self.C, Workload("timesformer", pathlib.Path("t")), Workload("a100", pathlib.Path("a"))])
+        self.assertEqual(len(found), 12)
+        with self.assertRaises(Unusable):
+            cases.ci_pairs([self.A, self.B])
+
+    def test_words_say_what_the_case_is(self):
+        words = Case(self.A, self.B, "mps", 0.3, 2, 100, policies=("guarded slack=0",), more=("--predictor", "mean")).words()
+        for option, value in (("--sharing", "mps"), ("--arrivals", "0.3"), ("--seed", "2"), ("--iterations", "100"),
+                              ("--policy", "guarded slack=0"), ("--predictor", "mean")):
+            self.assertEqual(words[words.index(option) + 1], value)
+        self.assertNotIn("--arrivals", Case(self.A, self.B).words())
+
+    def test_a_result_is_of_one_lull_and_of_one_content(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def workload(text, name="w"):
+                path = pathlib.Path(folder) / f"{name}-{len(text)}-{text[:1]}.json"
+                path.write_text(text)
+                return Workload(name, path)
+            key = Case(workload("a"), workload("b")).key("lull")
+            self.assertEqual(key, Case(workload("a", "moved"), workload("b")).key("lull"))
+            for other in (Case(workload("c"), workload("b")), Case(workload("b"), workload("a")), Case(workload("a"), workload("b"), "mps"),
+                          Case(workload("a"), workload("b"), policies=("share",))):
+                self.assertNotEqual(key, other.key("lull"))
+            self.assertNotEqual(key, Case(workload("a"), workload("b")).key("another"))
+
+
+class Pages(unittest.TestCase):
+    STEPS = ablations.STEPS
+
+    def data(self):
+        policies = {"priority": one(1.001, 1.002), "guarded": one(1.07, 1.01, low=0.2)}
+        return {"simulated": True, "date": "2026-01-02", "lull": "lull 1", "device": "simulated H100", "control_latency_us": 10,
+                "workloads": {"a": "a.json"}, "policies": ["priority", "guarded"], "cpu_s": 1.0,
+                "options": {"iterations": 1000, "warmup": 50, "seconds": 60}, "problems": {"c beside d": "exit code 1: broke"},
+                "cases": {f"a beside b, {sharing}": {"high": "a", "low": "b", "sharing": sharing, "load": 0, "seed": 1, "policies": policies}
+                          for sharing in ("serial", "mps")}}
+
+    def test_the_title_and_every_part_with_a_figure_say_that_it_is_simulated(self):
+        text = page.render(self.data())
+        self.assertIn("simulated", text.splitlines()[0])
+        for heading in (line for line in text.splitlines() if line.startswith("#")):
+            if heading != "## Not run":
+                self.assertIn("simulated", heading)
+
+    def test_failing_cases_are_named_and_what_did_not_run_is_too(self):
+        text = page.render(self.data())
+        for wanted in ("a beside b, serial | mean 1.0700x", "broke", "**missed**", "1 have none", "**1.070 / 1.010** / 0.200",
+                       "| mps | closed loop | 1 | 0 | 2.33 | 0 | - | 0.200 | - | - |"):
+            self.assertIn(wanted, text)
+
+    def test_the_json_is_whole_and_has_a_case_a_line(self):
+        text = matrix.one_case_a_line(self.data())
+        self.assertEqual(json.loads(text), self.data())
+        self.assertEqual(sum("beside b" in line for line in text.splitlines()), 2)
+
+    def test_the_plot_is_well_formed_says_simulated_and_has_a_dot_a_step(self):
+        found = {("a<b", "c"): {step.name: one(1 + 0.05 * i, low=i / 10) for i, step in enumerate(self.STEPS)}}
+        text = plot.grid(found, [step.name for step in self.STEPS])
+        root = xml.etree.ElementTree.fromstring(text)
+        circles = [element for element in root.iter() if element.tag.endswith("circle")]
+        self.assertEqual(len(circles), 2 * len(self.STEPS))  # the legend has one each
+        said = " ".join(element.text or "" for element in root.iter())
+        for wanted in ("Simulated", "a<b beside c", "high: slowdown", "low: work against alone", "\u2191 25 %", "bound"):
+            self.assertIn(wanted, said)
+        self.assertNotIn("<script", text)
+        self.assertNotIn("url(", text)
+
+    def test_the_ablations_page_says_what_this_lull_lacks(self):
+        found = {("a", "b"): {self.STEPS[0].name: one(1.04)}}
+        text = ablations_page.render(found, self.STEPS[:1], {"+ slack": "left out: no setting"}, self.data())
+        self.assertIn("simulated", text.splitlines()[0])
+        for wanted in ("| + slack | left out: no setting |", "| fikit | 0 of 1 | 1.040 |", "**1.040** / 0.500"):
+            self.assertIn(wanted, text)
+
+
+class Steps(unittest.TestCase):
+    def test_each_step_is_one_call_of_its_predictor_and_finds_its_own_figures(self):
+        a, b = Cases.A, Cases.B
+        chosen = ablations.cases_of([(a, b)], ablations.STEPS, 10)
+        self.assertEqual({case.more for case in chosen}, {("--predictor", step.predictor) for step in ablations.STEPS})
+
+        class Folder:
+            def find(self, case):
+                rows = []
+                for policy in case.policies:
+                    mean = 1 + (hash_of(policy, case.more) % 1000) / 1000
+                    policy += f" ({case.more[1]})"
+                    rows += [{"policy": policy, "role": "high", "completed": 10, "jct_ms_mean": 1, "slowdown_mean": mean, "slowdown_p99": 1,
+                              "valid": True, "reason": ""}, {"policy": policy, "role": "low", "throughput_ratio": 0.5}]
+                return type("Kept", (), {"result": {"rows": rows}})
+
+        def hash_of(policy, more):
+            return sum(map(ord, policy + more[1]))
+        found = ablations.collect([(a, b)], ablations.STEPS, chosen, Folder())["bert", "vit"]
+        self.assertEqual(list(found), [step.name for step in ablations.STEPS])
+        for step in ablations.STEPS:
+            self.assertEqual(found[step.name]["mean"], 1 + (hash_of(step.policy, ("", step.predictor)) % 1000) / 1000)
+
+
+class Options(unittest.TestCase):
+    def test_bars_are_taken_by_name(self):
+        self.assertEqual(matrix.wanted_bars("bound, excess"), ["bound", "excess"])
+        with self.assertRaises(Unusable):
+            matrix.wanted_bars("bound,speed")
+
+    def test_the_names_are_those_of_the_bars_with_a_case_and_without(self):
+        for found in (bars.judge({}), bars.judge({"1": ("serial", {"guarded": one(oracle=1.0)})})):
+            self.assertEqual(list(matrix.BARS), [bar.name for bar in found])
+
+
+if __name__ == "__main__":
+    unittest.main()

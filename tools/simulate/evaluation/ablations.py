@@ -1,0 +1,127 @@
+"""What each part of `guarded` adds: fikit, then one part after another, on every pair; a page with
+tables and plots. Everything it prints and writes is simulated. Exit codes: 0 done, 1 failed, 2 wrong usage."""
+
+import argparse
+import dataclasses
+import pathlib
+import signal
+import sys
+import time
+
+from evaluation import ablations_page, bars, cases, matrix, plot, runner
+from evaluation.cases import Unusable
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    name: str
+    policy: str      # as `lull simulate --policy` takes it
+    predictor: str   # as `lull simulate --predictor` takes it; "": as it comes
+    adds: str
+
+
+# THE list: each step is the one before it and one part more.
+STEPS = (
+    Step("fikit", "fikit", "mean", "the published rule: a kernel goes when its mean length fits the mean gap"),
+    Step("+ quantiles", "guarded slack=0 feedback=0 controller=0", "quantile", "quantiles of lengths and gaps by kernel instead of means"),
+    Step("+ position", "guarded slack=0 feedback=0 controller=0", "best", "also by pair and by position in the iteration; the one that "
+         "has predicted best is used"),
+    Step("+ slack", "guarded slack=1 feedback=0 controller=0", "best", "the slack until the next synchronisation is filled, not the gap"),
+    Step("+ feedback", "guarded slack=1 feedback=1 controller=0", "best", "what has completed is known, not only predicted"),
+    Step("+ controller", "guarded", "best", "the high task's own slowdown steers how much is filled"),
+)
+ITERATIONS = 300
+
+
+def _arguments(words):
+    parser = argparse.ArgumentParser(prog="tools/simulate/ablations", description=" ".join(__doc__.split()))
+    matrix.common_options(parser, "build/ablations")
+    return parser.parse_args(words)
+
+
+def offered(lull):
+    """The steps as this lull can do them, and {name: what it cannot}: a step whose predictor it does
+    not know runs with the one it has; one whose policy it does not know is left out."""
+    known, lacking = [], {}
+    for step in STEPS:
+        if why := lull.refuses("--policy", step.policy):
+            lacking[step.name] = f"left out: {_plain(why)}"
+            continue
+        if why := lull.refuses("--policy", step.policy, *_predictor(step)):
+            lacking[step.name] = f"with the predictor that is there, not with {step.predictor}: {_plain(why)}"
+            step = dataclasses.replace(step, predictor="")
+        known.append(step)
+    return known, lacking
+
+
+def _plain(why):
+    return why.removeprefix("lull: simulate: ").removesuffix(": see `lull simulate --help`")
+
+
+def _predictor(step):
+    return ("--predictor", step.predictor) if step.predictor else ()
+
+
+def cases_of(pairs, steps, iterations):
+    """One call of lull for all steps with one predictor."""
+    by_predictor = {}
+    for step in steps:
+        by_predictor.setdefault(_predictor(step), []).append(step.policy)
+    return [cases.Case(high, low, iterations=iterations, policies=tuple(dict.fromkeys(policies)), more=words)
+            for high, low in pairs for words, policies in by_predictor.items()]
+
+
+def collect(pairs, steps, chosen, folder):
+    """{(high, low): {step name: figures}}"""
+    found = {}
+    for case in chosen:
+        kept = folder.find(case)
+        if kept is None:
+            continue
+        by_policy = bars.figures(kept.result)
+        for step in steps:
+            row = f"{step.policy} ({step.predictor})" if step.predictor else step.policy  # as the table names it
+            if _predictor(step) == case.more and row in by_policy:
+                found.setdefault((case.high.name, case.low.name), {})[step.name] = by_policy[row]
+    return {pair: {step.name: one[step.name] for step in steps if step.name in one} for pair in
+            [(high.name, low.name) for high, low in pairs] if (one := found.get(pair))}
+
+
+def main(words):
+    try:
+        arguments = _arguments(words)
+    except SystemExit as end:
+        return 2 if end.code else 0
+    started = time.monotonic()
+
+    def say(text):
+        print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        matrix.check_common(arguments)
+        folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(matrix.ROOT)))
+        pairs = cases.pairs(cases.workloads(arguments.traces), arguments.pairs)
+        steps, lacking = offered(folder.lull)
+        for name, why in lacking.items():
+            print(f"lull: ablations: {name}: {why}", file=sys.stderr)
+        chosen = cases_of(pairs, steps, arguments.iterations or ITERATIONS)
+        problems = matrix.run_missing(chosen, folder, arguments, say)
+        found = collect(pairs, steps, chosen, folder)
+        if not found:
+            print("lull: ablations: no pair has a result", file=sys.stderr)
+            return 1
+        target = pathlib.Path(arguments.write or folder.path)
+        about = matrix.collect(chosen, folder, problems, [])
+        matrix.write(target, {"ablations.svg": plot.grid(found, [step.name for step in steps]),
+                              "ablations.md": ablations_page.render(found, steps, lacking, about)})
+    except Unusable as why:
+        print(f"lull: ablations: {why}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; what was found stands")
+        return 1
+    print(f"simulated, {len(found)} pairs: {target}/ablations.md")
+    for name, why in problems.items():
+        print(f"lull: ablations: {name}: {why}", file=sys.stderr)
+    return 1 if problems else 0

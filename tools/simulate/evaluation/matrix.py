@@ -1,0 +1,206 @@
+"""Every ordered pair of a folder of workloads through `lull simulate`, and the bars they are held to.
+Everything it prints and writes is simulated. Exit codes: 0 done, 1 failed or a bar of --check missed, 2 wrong usage."""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from evaluation import bars, cases, estimate, page, runner
+from evaluation.cases import Unusable
+from gpu_check.results import write_whole
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BARS = tuple(bars.VALUES)
+OTHERS = (("ablations.md", "what each part of `guarded` adds"),)
+
+
+def common_options(parser, out):
+    parser.add_argument("--traces", required=True, metavar="FOLDER", help="workload files and PyTorch profiler traces: every "
+                        "ordered pair of them")
+    parser.add_argument("--pairs", action="append", default=[], metavar="HIGH:LOW", help="only these: the beginnings of names, or globs; "
+                        "may be repeated")
+    parser.add_argument("--iterations", type=int, metavar="N", help="requests measured at most")
+    parser.add_argument("--lull", metavar="FILE", help="the command (default: build/release/bin/lull, else build/dev/bin/lull)")
+    parser.add_argument("--out", default=out, metavar="FOLDER", help=f"keeps each case's result; a later run goes on there (default: {out})")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="simulations side by side (default: cores)")
+    parser.add_argument("--deadline", type=float, default=1800, metavar="S", help="ends a simulation that takes longer (default: 1800)")
+    parser.add_argument("--write", metavar="FOLDER", help="write the page there (docs/simulation), with what belongs to it")
+
+
+def _arguments(words):
+    parser = argparse.ArgumentParser(prog="tools/simulate/matrix", description=" ".join(__doc__.split()))
+    common_options(parser, "build/matrix")
+    parser.add_argument("--subset", choices=("ci",), help=f"ci: {', '.join(cases.CI_HIGHS)} as high beside each other trace; serial, "
+                        f"closed loop, {cases.CI_ITERATIONS} requests")
+    parser.add_argument("--sharing", action="append", choices=cases.SHARINGS, help="may be repeated (default: all three)")
+    parser.add_argument("--load", action="append", type=float, metavar="L", help="0: closed loop; 0.3: Poisson arrivals at 30 %% of capacity; "
+                        "may be repeated (default: 0, 0.3, 0.7)")
+    parser.add_argument("--seeds", type=int, default=len(cases.SEEDS), metavar="N", help="seeds of the arrivals: 1 .. N (default: 3)")
+    parser.add_argument("--check", nargs="?", const=",".join(BARS), metavar="BARS", help="exit code 1 when a bar is missed: all, or "
+                        f"some of {', '.join(BARS)}, with commas")
+    parser.add_argument("--dry-run", action="store_true", help="say what would run and how long it would take; runs short probes")
+    return parser.parse_args(words)
+
+
+def check_common(arguments):
+    for name in ("jobs", "deadline", "iterations"):
+        value = getattr(arguments, name)
+        if value is not None and value <= 0:
+            raise Unusable(f"--{name}: {value:g} is out of range: use more than 0")
+
+
+def select(arguments, all_workloads):
+    """The cases that are asked for."""
+    ci = arguments.subset == "ci"
+    chosen = cases.pairs(all_workloads, arguments.pairs)
+    if ci:
+        subset = cases.ci_pairs(all_workloads)
+        chosen = [pair for pair in chosen if pair in subset]
+    if arguments.seeds < 1:
+        raise Unusable(f"--seeds: {arguments.seeds} is out of range: use 1 or more")
+    loads = tuple(arguments.load or ((0.0,) if ci else cases.LOADS))
+    if any(not (load == 0 or 0.01 <= load <= 0.99) for load in loads):
+        raise Unusable("--load: out of range: use 0 for a closed loop, or 0.01 to 0.99")
+    return cases.full(chosen, tuple(arguments.sharing or (("serial",) if ci else cases.SHARINGS)), loads,
+                      tuple(range(1, arguments.seeds + 1)),
+                      iterations=arguments.iterations or (cases.CI_ITERATIONS if ci else cases.ITERATIONS))
+
+
+def wanted_bars(text):
+    chosen = [name.strip() for name in text.split(",")]
+    unknown = [name for name in chosen if name not in BARS]
+    if unknown:
+        raise Unusable(f"--check: no bar '{unknown[0]}': use some of {', '.join(BARS)}")
+    return chosen
+
+
+def run_missing(chosen, folder, arguments, say):
+    """What the folder lacks is run; {case name: why} of what failed."""
+    missing = [case for case in chosen if folder.find(case) is None]
+    problems = {}
+    finished = len(chosen) - len(missing)
+    if finished:
+        say(f"{finished} of {len(chosen)} cases are there from before")
+
+    def done(case, result, cpu_s, problem):
+        nonlocal finished
+        finished += 1
+        if problem:
+            problems[case.name] = problem
+        else:
+            folder.keep(case, result, cpu_s)
+        say(f"{finished}/{len(chosen)} {case.name}: {problem or f'{cpu_s:.1f} s'}")
+
+    runner.run(missing, folder.lull, arguments.jobs, arguments.deadline, done)
+    return problems
+
+
+def collect(chosen, folder, problems, all_workloads):
+    """All that the page is made from."""
+    kept = {case: found for case in chosen if (found := folder.find(case)) is not None}
+    some = next((one.result for one in kept.values()), {})
+    dates = sorted({one.date for one in kept.values()})
+    used = {w for case in chosen for w in (case.high, case.low)}
+    return {
+        "simulated": True,
+        "date": " to ".join(dict.fromkeys(dates[:1] + dates[-1:])),
+        "lull": folder.lull.version + commit(),
+        "device": some.get("device", ""),
+        "control_latency_us": some.get("control_latency_us", 0),
+        "workloads": {w.name: w.path.name for w in all_workloads if w in used},
+        "policies": list(dict.fromkeys(policy for case in chosen for policy in case.policies)),
+        "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS},
+        "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
+        "problems": problems,
+        "cases": {case.name: {"high": case.high.name, "low": case.low.name, "sharing": case.sharing, "load": case.load, "seed": case.seed,
+                              "policies": {policy: rounded(one) for policy, one in bars.figures(found.result).items() if policy != "alone"}}
+                  for case, found in kept.items()},
+    }
+
+
+def rounded(one):
+    return {key: round(value, 6) if isinstance(value, float) else value for key, value in one.items() if value not in (None, "")}
+
+
+def commit():
+    """Of the sources beside this file, where they are a checkout."""
+    def git(*words):
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=60)
+
+    try:
+        head, changed = git("rev-parse", "--short", "HEAD"), git("diff", "--quiet", "HEAD", "--", "coordinator", "policies", "tools")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f", sources at {head.stdout.strip()}" + (", changed" if changed.returncode == 1 else "") if head.returncode == 0 else ""
+
+
+def one_case_a_line(data):
+    """JSON that a reviewer can read and a diff can show."""
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one, allow_nan=False)}" for name, one in data["cases"].items())
+    rest = json.dumps({key: value for key, value in data.items() if key != "cases"}, indent=1, allow_nan=False)
+    return rest[:-2] + f',\n "cases": {{\n{lines}\n }}\n}}\n'
+
+
+def write(folder, files):
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_whole(pathlib.Path(folder) / name, text)
+    except OSError as error:
+        raise Unusable(f"{folder}: {error.strerror}: name a folder that can be written") from None
+
+
+def main(words):
+    try:
+        arguments = _arguments(words)
+    except SystemExit as end:
+        return 2 if end.code else 0
+    started = time.monotonic()
+
+    def say(text):
+        print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
+
+    # A stop from outside ends the simulations too, and what was found stands.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        check_common(arguments)
+        checked = wanted_bars(arguments.check) if arguments.check else []
+        all_workloads = cases.workloads(arguments.traces)
+        chosen = select(arguments, all_workloads)
+        if not chosen:
+            raise Unusable("--pairs: none of them is in the subset: name others")
+        folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(ROOT)))
+        if arguments.dry_run:
+            print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
+            return 0
+        problems = run_missing(chosen, folder, arguments, say)
+        data = collect(chosen, folder, problems, all_workloads)
+        target = pathlib.Path(arguments.write or folder.path)
+        others = [(link, what) for link, what in OTHERS if (target / link).exists()]
+        write(target, {"README.md": page.render(data, others), "matrix.json": one_case_a_line(data)})
+    except Unusable as why:
+        print(f"lull: matrix: {why}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; what was found stands")
+        return 1
+    return report(data, problems, checked, target)
+
+
+def report(data, problems, checked, target):
+    judged = bars.judge(page.of_cases(data))
+    print(f"\nsimulated, {len(data['cases'])} cases, {data['cpu_s']:.0f} s of processor time: {target}/README.md")
+    for bar in judged:
+        word = {None: "-", True: "met", False: "MISSED"}[bar.met]
+        print(f"  {word:6}  {bar.name}: {bar.wanted}: {bar.found}")
+    for name, why in problems.items():
+        print(f"lull: matrix: {name}: {why}", file=sys.stderr)
+    missed = [bar.name for bar in judged if bar.name in checked and not bar.met]
+    if missed:
+        print(f"lull: matrix: --check: {', '.join(missed)} not met", file=sys.stderr)
+    return 1 if missed or problems else 0
