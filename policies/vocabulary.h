@@ -1,6 +1,7 @@
 // The words that the engine and the policies share: ids, time, priorities. Pure; no dependencies.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 
@@ -42,5 +43,22 @@ struct Priority {
   uint8_t level = 5;
   auto operator<=>(const Priority&) const = default;  // smaller is more important
 };
+
+// What a task may lose to less important ones, in thousandths of its own time: in the mean of its
+// iterations or requests, and at their p99. Negative: as the policy is set.
+struct SlowdownBound {
+  int32_t mean_per_mille = -1;
+  int32_t p99_per_mille = -1;
+  auto operator<=>(const SlowdownBound&) const = default;
+  bool is_set() const { return mean_per_mille >= 0; }
+};
+inline constexpr int32_t kMostSlowdownPerMille = 10'000;
+
+// What counts of a bound that a client states: 0 to 1000 %, and at p99 no less than in the mean.
+constexpr SlowdownBound in_range(SlowdownBound stated) {
+  if (stated.mean_per_mille < 0) return {};
+  const int32_t mean = std::min(stated.mean_per_mille, kMostSlowdownPerMille);
+  return {mean, std::clamp(stated.p99_per_mille, mean, kMostSlowdownPerMille)};
+}
 
 }  // namespace lull

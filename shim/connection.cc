@@ -97,6 +97,24 @@ uint32_t asked_timing() {
   return channel::kTimingUnset;
 }
 
+// "30,50", as `lull run` writes it: in the mean and at p99, in thousandths. Anything else: no wish.
+void ask_for_bound(channel::lull_hello& hello) {
+  hello.slowdown_mean = hello.slowdown_p99 = channel::kSlowdownUnset;
+  const char* text = environment("LULL_MAX_SLOWDOWN");
+  int32_t parts[2];
+  for (int n = 0; n < 2; ++n) {
+    int32_t& part = parts[n];
+    if (text == nullptr || *text < '0' || *text > '9') return;
+    for (part = 0; *text >= '0' && *text <= '9'; ++text) {
+      part = part * 10 + (*text - '0');
+      if (part > 1'000'000) return;
+    }
+    if (*text++ != (n == 0 ? ',' : '\0')) return;
+  }
+  hello.slowdown_mean = parts[0];
+  hello.slowdown_p99 = parts[1];
+}
+
 void copy_text(char* to, size_t room, const char* from) {
   size_t length = from == nullptr ? 0 : strnlen(from, room - 1);
   memcpy(to, from, length);
@@ -175,6 +193,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   hello.version = channel::kVersion;
   hello.priority = asked_priority();
   hello.timing = asked_timing();
+  ask_for_bound(hello);
   const uint64_t limit = own_memory_limit_bytes();
   hello.memory_limit = limit == UINT64_MAX ? 0 : limit;
   copy_text(hello.name, sizeof hello.name, environment("LULL_NAME"));

@@ -21,6 +21,7 @@ namespace lull::channel {
 
 inline constexpr int32_t kPriorityUnset = -1;
 inline constexpr uint32_t kPriorityLevels = 10;  // 0 highest
+inline constexpr int32_t kSlowdownUnset = -1;
 inline constexpr size_t kReplyChunkBytes = 32768;
 
 // How much of a client's work is timed. A client may wish for more or less than the daemon's own
@@ -38,11 +39,15 @@ struct lull_hello {
   int32_t priority;       // 0 .. 9 or kPriorityUnset
   uint32_t timing;        // lull_timing
   uint64_t memory_limit;  // bytes for this process or, with a job name, for the whole job; 0: none
+  // What this task may lose to less important ones, in thousandths, 0 .. 10000: in the mean, and at
+  // p99 (no less). The daemon brings what is out of range into it. kSlowdownUnset: as it is set.
+  int32_t slowdown_mean;
+  int32_t slowdown_p99;
   char name[64];          // task name; empty: the program's file name
   char job[64];           // empty: a job of its own
   char program[128];      // file name of the executable
 };
-static_assert(sizeof(lull_hello) == 280);
+static_assert(sizeof(lull_hello) == 288);
 
 enum lull_welcome_status : uint32_t {
   kWelcomeOk = 0,

@@ -168,6 +168,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                      .job_name = text_of(hello.job),
                      .program = text_of(hello.program),
                      .priority = verdict.granted,
+                     .bound = in_range({hello.slowdown_mean, hello.slowdown_p99}),
                      .memory_limit_bytes = hello.memory_limit,
                      .timing_wish = hello.timing};
   if (birth.task.empty()) birth.task = birth.program;
@@ -216,7 +217,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
       engine::ClientAttached{.client = id,
                              .job = client.who().job,
                              .priority = verdict.granted,
-                             .task = task_key(client.who())});
+                             .task = task_key(client.who()),
+                             .bound = client.who().bound});
   rates_.begin(id, clock_.now());
   if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = client.last_event_ns;
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,

@@ -55,6 +55,7 @@ struct SessionBirth {
   std::string job_name;  // empty: a job of its own
   std::string program;
   Priority priority;
+  SlowdownBound bound = {};
   uint64_t memory_limit_bytes = 0;  // 0: none
   uint32_t timing_wish = channel::kTimingUnset;
 };

@@ -54,6 +54,12 @@ json client_held(const Session& session, const engine::ClientStatus* known, Inst
   return list;
 }
 
+// Null: as the policy is set.
+json bound_json(SlowdownBound bound) {
+  if (!bound.is_set()) return nullptr;
+  return {{"mean_per_mille", bound.mean_per_mille}, {"p99_per_mille", bound.p99_per_mille}};
+}
+
 json client_json(const Session& session, const engine::ClientStatus* known,
                  const DeviceTable& devices, Instant now) {
   const SessionBirth& who = session.who();
@@ -65,6 +71,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"job", who.job_name},
           {"program", who.program},
           {"priority", who.priority.level},
+          {"max_slowdown", bound_json(who.bound)},
           {"devices", client_devices(session, known, devices)},
           {"launches", totals.launches},
           {"graph_kernels", totals.graph_kernels},

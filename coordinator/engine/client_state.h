@@ -133,6 +133,7 @@ struct Client {
   JobId job;
   Priority own;
   Priority priority;  // the highest of the job's
+  SlowdownBound bound;
   std::string task;
   TaskProfile* profile = nullptr;
   std::vector<std::unique_ptr<Seat>> seats;  // by device

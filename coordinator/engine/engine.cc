@@ -130,8 +130,8 @@ void Engine::Core::replay(DeviceId id, Device& on) {
     Seat& seat = *find(member)->seat(id);
     seat.wanted = Gate::kOpen;
     seat.stuck = false;
-    on.events.push_back(
-        policies::Joined{member, client.job, client.priority, arrival, seat.last_launch});
+    on.events.push_back(policies::Joined{member, client.job, client.priority, arrival,
+                                         seat.last_launch, client.bound});
     for (const Stream& stream : client.streams) {
       for (const Unit& unit : stream.units) {
         if (unit.device != id) continue;

@@ -19,6 +19,7 @@ struct ClientAttached {
   JobId job;            // unique for a client without a job name
   Priority priority;
   std::string task;     // task key: profiles are remembered under it
+  SlowdownBound bound = {};  // what it may lose to lower ones; without one: as the policy is set
 };
 struct ClientDetached { ClientId client; };
 // The client may launch on it from now on. `model` names the kind of GPU: what is learnt on one

@@ -49,6 +49,7 @@ void Engine::Core::take(const ClientAttached& input) {
   client->id = input.client;
   client->job = input.job;
   client->own = client->priority = Priority{std::min<uint8_t>(input.priority.level, 9)};
+  client->bound = in_range(input.bound);
   client->task = input.task.substr(0, kMaxTaskKey);
   // Without a key a client learns for itself; no key contains a newline before a number.
   client->profile = &tasks_.acquire(
@@ -127,7 +128,11 @@ void Engine::Core::take(const DeviceUsed& input) {
   if (!on.policy) on.policy = choice_.row->make(choice_.values);
   on.members.insert(std::lower_bound(on.members.begin(), on.members.end(), client->id),
                     client->id);
-  on.events.push_back(policies::Joined{client->id, client->job, client->priority, job.arrival});
+  on.events.push_back(policies::Joined{.client = client->id,
+                                       .job = client->job,
+                                       .priority = client->priority,
+                                       .arrival = job.arrival,
+                                       .bound = client->bound});
   watch_device(input.device, on);
   mark(*client);
 }

@@ -17,7 +17,7 @@ enum RecordKind : uint8_t { kBegun = 1, kStep = 2 };
 // Every field of what goes in and out, once, for both directions.
 template <typename Codec>
 void fields(Codec& c, ClientAttached& e) {
-  c.id(e.client), c.id(e.job), c.priority(e.priority), c.text(e.task);
+  c.id(e.client), c.id(e.job), c.priority(e.priority), c.text(e.task), c.bound(e.bound);
 }
 template <typename Codec>
 void fields(Codec& c, ClientDetached& e) {
@@ -106,6 +106,9 @@ struct FieldSink {
   template <typename Tag, typename Int>
   void id(Id<Tag, Int>& value) { to.number(value.value); }
   void priority(Priority& value) { to.byte(value.level); }
+  void bound(SlowdownBound& value) {
+    to.integer(value.mean_per_mille), to.integer(value.p99_per_mille);
+  }
   void time(Instant& value) {
     to.distance(static_cast<uint64_t>(now.ns), static_cast<uint64_t>(value.ns));
   }
@@ -123,6 +126,13 @@ struct FieldSource {
   template <typename Tag, typename Int>
   void id(Id<Tag, Int>& value) { number(value.value); }
   void priority(Priority& value) { value.level = from.byte(); }
+  void bound(SlowdownBound& value) {
+    for (int32_t* part : {&value.mean_per_mille, &value.p99_per_mille}) {
+      const int64_t raw = from.integer();
+      *part = static_cast<int32_t>(raw);
+      fits = fits && *part == raw;
+    }
+  }
   void time(Instant& value) {
     value.ns = static_cast<int64_t>(from.from(static_cast<uint64_t>(now.ns)));
   }

@@ -66,6 +66,7 @@ Member* ClientTable::apply(const Event& event) {
             member.priority = e.priority;
             member.arrival = e.arrival;
             member.last_launch = e.last_launch;
+            member.bound = e.bound;
             at = members_.insert(at, std::move(member));
             count_levels();
             return &*at;

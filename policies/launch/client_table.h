@@ -34,6 +34,7 @@ struct Member {
   Priority priority;
   uint64_t arrival = 0;
   Instant last_launch = kLongAgo;
+  SlowdownBound bound;
   uint32_t units = 0;  // launched and not known complete
   Duration in_flight;  // their predicted length
   std::vector<WaitingHead> heads;  // by thread

@@ -161,6 +161,11 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
+  GuardLimits limits_of(const Member& member) const {
+    if (!member.bound.is_set()) return limits_;
+    return {member.bound.mean_per_mille, member.bound.p99_per_mille};
+  }
+
   // A guard for everyone who has lower ones; it keeps what it knows while it has.
   void choose_guarded() {
     uint8_t lowest = 0;
@@ -172,7 +177,7 @@ class Guarded final : public LaunchPolicy {
       if (member.priority.level >= lowest) {
         its.guard.reset();
       } else if (!its.guard) {
-        its.guard = std::make_unique<TaskGuard>(limits_);
+        its.guard = std::make_unique<TaskGuard>(limits_of(member));
       }
     }
   }

@@ -1,5 +1,6 @@
 // guarded: the user says what an important task may lose (3 % in the mean, 5 % at p99 of its
-// iterations or requests), and less important ones take all the rest. The default policy.
+// iterations or requests), and less important ones take all the rest. The default policy. A task
+// that states a bound of its own (`lull run --max-slowdown`) is held to that one.
 //
 // For every client with lower ones on its device, a guard
 //   - finds its iteration (IterationDetector) and learns how one goes with nobody in its way

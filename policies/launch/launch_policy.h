@@ -32,6 +32,7 @@ struct Joined {  // a client may launch on this device from now on; its gate is 
   Priority priority;
   uint64_t arrival = 0;            // of its job, ascending over the whole node: one order everywhere
   Instant last_launch = kLongAgo;  // known when a policy takes over
+  SlowdownBound bound = {};        // what it may lose to lower ones, where it says so itself
 };
 struct Left { ClientId client; };
 struct Reprioritised { ClientId client; Priority priority; };

@@ -76,6 +76,30 @@ TEST_CASE("a client is welcomed with a sealed region of its own") {
         (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
 }
 
+TEST_CASE("what a task may lose is shown as it counts, whatever it says") {
+  struct Case {
+    int32_t mean, p99;
+    json shown;
+  };
+  const auto bound = [](int mean, int p99) {
+    return json{{"mean_per_mille", mean}, {"p99_per_mille", p99}};
+  };
+  for (const Case& said : {Case{30, 50, bound(30, 50)}, Case{0, 0, bound(0, 0)},
+                           Case{channel::kSlowdownUnset, channel::kSlowdownUnset, nullptr},
+                           Case{INT32_MIN, 50, nullptr}, Case{30, 20, bound(30, 30)},
+                           Case{30, INT32_MIN, bound(30, 30)},
+                           Case{INT32_MAX, INT32_MAX, bound(10'000, 10'000)}}) {
+    Node node;
+    channel::lull_hello hello = FakeClient::hello("serve", 2);
+    hello.slowdown_mean = said.mean;
+    hello.slowdown_p99 = said.p99;
+    FakeClient client(node.socket, hello);
+    REQUIRE(client.join(*node.daemon));
+    INFO(said.mean << ", " << said.p99);
+    CHECK(node.shown(client)["max_slowdown"] == said.shown);
+  }
+}
+
 TEST_CASE("a client of another channel version is told so and gets no region") {
   Node node;
   channel::lull_hello hello = FakeClient::hello("old");

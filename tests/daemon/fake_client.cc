@@ -135,6 +135,7 @@ channel::lull_hello FakeClient::hello(const std::string& name, int priority) {
   hello.magic = channel::kMagic;
   hello.version = channel::kVersion;
   hello.priority = priority;
+  hello.slowdown_mean = hello.slowdown_p99 = channel::kSlowdownUnset;
   strncpy(hello.name, name.c_str(), sizeof hello.name - 1);
   strncpy(hello.program, "program", sizeof hello.program - 1);
   return hello;

@@ -24,8 +24,12 @@ struct TracingNode {
     socket = settings.socket_path;
     daemon = start_daemon(std::move(settings));
   }
-  std::unique_ptr<FakeClient> client(const std::string& name, int priority) {
-    auto client = std::make_unique<FakeClient>(socket, FakeClient::hello(name, priority));
+  std::unique_ptr<FakeClient> client(const std::string& name, int priority,
+                                     SlowdownBound bound = {}) {
+    channel::lull_hello hello = FakeClient::hello(name, priority);
+    hello.slowdown_mean = bound.mean_per_mille;
+    hello.slowdown_p99 = bound.p99_per_mille;
+    auto client = std::make_unique<FakeClient>(socket, hello);
     REQUIRE(client->join(*daemon));
     client->add_device(7);
     client->add_kernel(100 + static_cast<uint64_t>(priority), name + "_kernel");
@@ -393,8 +397,8 @@ TEST_CASE("with a simulated GPU the trace waits for its clock") {
 }
 
 TEST_CASE("the engine's steps replay from the daemon's decision log") {
-  TracingNode node("priority max_hold_ms=0", /*tracing=*/false, /*deciding=*/true);
-  auto high = node.client("serve", 1);
+  TracingNode node("guarded max_hold_ms=0", /*tracing=*/false, /*deciding=*/true);
+  auto high = node.client("serve", 1, {10, 20'000});
   auto low = node.client("train", 8);
   for (uint64_t n = 1; n <= 50; ++n) {
     high->launch(0, n);
@@ -420,6 +424,20 @@ TEST_CASE("the engine's steps replay from the daemon's decision log") {
   CHECK(replayed.inputs > 100);
   CHECK(replayed.outputs > 3);
   CHECK(replayed.different_step == 0);
+
+  // What the task may lose is in it, as far as it counts.
+  std::vector<SlowdownBound> bounds;
+  auto again = trace::DecisionLogReader::open(node.dir.path("decisions"));
+  REQUIRE(again.has_value());
+  while (const trace::Decision* decision = again->next()) {
+    const auto* step = std::get_if<trace::EngineStep>(decision);
+    if (step == nullptr) continue;
+    for (const engine::Input& input : step->inputs) {
+      const auto* attached = std::get_if<engine::ClientAttached>(&input);
+      if (attached != nullptr) bounds.push_back(attached->bound);
+    }
+  }
+  CHECK(bounds == std::vector<SlowdownBound>{{10, 10'000}, {}});
 }
 
 TEST_CASE("a base of start times is placed by the unit that waited least") {

@@ -116,6 +116,8 @@ TEST_CASE("run says what is wrong with its own words and exits 125") {
   check_one_line(lull.run({"run"}), 125, "no program");
   check_one_line(lull.run({"run", "--sim", "--"}), 125, "no program");
   check_one_line(lull.run({"run", "--priority", "urgent", "true"}), 125, "realtime");
+  check_one_line(lull.run({"run", "--max-slowdown", "300x", "true"}), 125,
+                 "run: --max-slowdown: '300x' is not in percent: give percent, 0% to 1000%");
   check_one_line(lull.run({"run", "--memory", "lots", "true"}), 125, "20G");
   check_one_line(lull.run({"run", "--sim=round", "true"}), 125, "time_slice");
   check_one_line(lull.run({"run", "--slow-motion", "2", "true"}), 125, "--sim");
@@ -142,6 +144,10 @@ TEST_CASE("a missing coordinator is an error only where it is required") {
   CHECK(alone.code == 7);
   CHECK(alone.out == "2\n");
   CHECK(alone.err.empty());
+  const Result bound =
+      lull.run({"run", "--sim", "--max-slowdown", "3%", "printenv", "LULL_MAX_SLOWDOWN"});
+  CHECK(bound.out == "30,50\n");
+  CHECK(bound.err.empty());
 }
 
 TEST_CASE("what stands behind the program's name is the program's") {
@@ -182,6 +188,10 @@ TEST_CASE("compare says what is wrong before it starts anything") {
   check_one_line(lull.run({"compare", "--high", "cmd:", "--low", high, "--sim"}), 1, "no command");
   check_one_line(lull.run({"compare", "--high", high, "--low", high, "--policy", "best", "--sim"}),
                  2, "best");
+  check_one_line(lull.run({"compare", "--high", high, "--low", high, "--max-slowdown", "5%,3%"}), 2,
+                 "compare: --max-slowdown: '5%,3%' allows less at p99");
+  check_one_line(lull.run({"simulate", "--high", high, "--low", high, "--max-slowdown", "3"}), 2,
+                 "simulate: --max-slowdown: '3' is not in percent");
   check_one_line(lull.run({"compare", "--high", high, "--low", high, "--sim=round"}), 2,
                  "time_slice");
   check_one_line(lull.run({"compare", "--high", high, "--low", high, "--slow-motion", "2"}), 2,

@@ -24,6 +24,7 @@ TEST_CASE("only what was asked for is set") {
 TEST_CASE("every wish reaches the library's variables") {
   LaunchWishes wishes;
   wishes.priority = 2;
+  wishes.bound = {30, 50};
   wishes.name = "serve";
   wishes.job = "j1";
   wishes.memory_bytes = uint64_t{20} << 30;
@@ -33,6 +34,7 @@ TEST_CASE("every wish reaches the library's variables") {
   wishes.call_sites = true;
   const Environment all = launch_environment({}, wishes, kParts);
   CHECK(all.at("LULL_PRIORITY") == "2");
+  CHECK(all.at("LULL_MAX_SLOWDOWN") == "30,50");
   CHECK(all.at("LULL_NAME") == "serve");
   CHECK(all.at("LULL_JOB") == "j1");
   CHECK(all.at("LULL_MEMORY") == "21474836480");

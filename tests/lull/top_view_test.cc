@@ -42,6 +42,17 @@ TEST_CASE("The picture is what the daemon says") {
         "1 attached, no device used yet\n");
 }
 
+TEST_CASE("The slowdown of a task with a bound of its own stands beside it") {
+  json status = kStatus;
+  status["clients"][0]["max_slowdown"] = {{"mean_per_mille", 30}, {"p99_per_mille", 50}};
+  status["clients"][1]["max_slowdown"] = {{"mean_per_mille", 5}, {"p99_per_mille", 9}};
+  const auto lines = top_lines(status, 140);
+  CHECK(lines[5].text.ends_with("  1.02x of 1.03x"));
+  CHECK(lines[6].text.ends_with("  - of 1.00x"));
+  status["clients"][0]["max_slowdown"] = nullptr;
+  CHECK(top_lines(status, 140)[5].text.ends_with("  1.02x"));
+}
+
 TEST_CASE("Narrow terminals lose columns, not the end of lines") {
   for (size_t width = 1; width <= 140; ++width) {
     const std::string text = text_of(width);

@@ -41,6 +41,43 @@ TEST_CASE("a priority is a level or its name") {
   }
 }
 
+TEST_CASE("a slowdown is percent in the mean, and at p99 five thirds of it unless it is given too") {
+  using lull::SlowdownBound;
+  CHECK(parse_slowdown("3%") == SlowdownBound{30, 50});
+  CHECK(parse_slowdown("3%,5%") == SlowdownBound{30, 50});
+  CHECK(parse_slowdown("0%") == SlowdownBound{0, 0});
+  CHECK(parse_slowdown("0.5%") == SlowdownBound{5, 9});
+  CHECK(parse_slowdown("0%,2.5%") == SlowdownBound{0, 25});
+  CHECK(parse_slowdown("1000%") == SlowdownBound{10'000, 10'000});
+  CHECK(parse_slowdown("10%,10%") == SlowdownBound{100, 100});
+  for (const char* text : {"0%", "3%", "0.5%", "12.3%,1000%"}) {
+    CHECK(parse_slowdown(show_slowdown(*parse_slowdown(text))) == parse_slowdown(text));
+  }
+  CHECK(show_slowdown({30, 50}) == "3%,5%");
+  CHECK(show_slowdown({5, 9}) == "0.5%,0.9%");
+}
+
+TEST_CASE("a slowdown that is none says what would be right") {
+  const auto says = [](const char* text, const char* why) {
+    INFO(text);
+    const auto bound = parse_slowdown(text);
+    REQUIRE_FALSE(bound);
+    CHECK(bound.error() == "'" + std::string(text) + "' " + why +
+                               ": give percent, 0% to 1000%, in the mean or in the mean and at p99, "
+                               "as in 3% or 3%,5%");
+  };
+  for (const char* text : {"", "%", "fast", "-3%", "-0%", "nan%", "3%,", "3%,5%,7%", "3%5%", "3% ",
+                           "+3%", ",5%"}) {
+    says(text, "is no slowdown");
+  }
+  for (const char* text : {"3", "300x", "1.03", "3 %", "3%,5", "1e2%"}) says(text, "is not in percent");
+  for (const char* text : {"1000.1%", "3%,1001%", "99999999999999999999%", "inf%"}) {
+    says(text, "is too large");
+  }
+  for (const char* text : {"0.25%", "3%,5.01%"}) says(text, "is finer than a tenth of a percent");
+  says("5%,3%", "allows less at p99 than in the mean");
+}
+
 TEST_CASE("sharing models are known by name and number") {
   for (uint32_t n = 0; n < 3; ++n) CHECK(parse_sharing(sharing_name(n)) == n);
   CHECK_FALSE(parse_sharing("exclusive"));

@@ -224,6 +224,22 @@ TEST_CASE("the wish for timing reaches the coordinator") {
   CHECK(Stage(Environment{{"LULL_TIMING", "often"}}).client.hello.timing == channel::kTimingUnset);
 }
 
+TEST_CASE("what the task may lose reaches the coordinator, and what is no bound is none") {
+  const auto said = [](const char* text) {
+    const channel::lull_hello hello = Stage(Environment{{"LULL_MAX_SLOWDOWN", text}}).client.hello;
+    return std::pair{hello.slowdown_mean, hello.slowdown_p99};
+  };
+  const std::pair none{channel::kSlowdownUnset, channel::kSlowdownUnset};
+  CHECK(said("30,50") == std::pair{30, 50});
+  CHECK(said("0,0") == std::pair{0, 0});
+  for (const char* text : {"", "30", "30,", ",50", "3%,5%", "-1,5", "30,50,", "30,99999999999"}) {
+    INFO(text);
+    CHECK(said(text) == none);
+  }
+  const channel::lull_hello silent = Stage().client.hello;
+  CHECK(std::pair{silent.slowdown_mean, silent.slowdown_p99} == none);
+}
+
 TEST_CASE("a graph is one launch that knows its kernels") {
   Stage stage;
   stage.probe.ask("launch inner 4 1 1");

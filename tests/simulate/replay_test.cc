@@ -83,6 +83,7 @@ uint64_t record(const std::string& path, const std::string& policy, const Forge&
   plan.script = &high;
   plan.task = "high";
   plan.priority = Priority{2};
+  plan.bound = {5, 9};
   Program& h = node.start(plan);
   const auto run_for = [&](int64_t ms) {
     node.run([] { return false; }, node.now() + Duration{ms * 1'000'000});

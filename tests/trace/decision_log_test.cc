@@ -32,12 +32,16 @@ class RandomInputs {
   DeviceId device() { return {static_cast<uint32_t>(below(2))}; }
   StreamSlot stream() { return {static_cast<uint32_t>(below(3))}; }
   KernelId kernel() { return {below(8) == 0 ? random_() : 1 + below(9)}; }
+  SlowdownBound bound() {
+    if (below(3) == 0) return {};
+    return {static_cast<int32_t>(random_()), static_cast<int32_t>(below(100))};
+  }
   Priority priority() { return {static_cast<uint8_t>(below(10))}; }
   Input one() {
     switch (below(24)) {
       case 0:
       case 1:
-        return ClientAttached{client(), {1 + below(9)}, priority(), fmt::format("task {}", below(4))};
+        return ClientAttached{client(), {1 + below(9)}, priority(), fmt::format("task {}", below(4)), bound()};
       case 2:
       case 3:
       case 4:
@@ -134,6 +138,31 @@ TEST_CASE("a decision log replays to the same outputs, step by step") {
     REQUIRE(outputs_as_bytes(step->outputs) == expected[n++]);
   }
   CHECK(n == 6000);
+}
+
+TEST_CASE("what a client may lose is kept to the thousandth, and so is that it said nothing") {
+  TempFolder folder;
+  const std::string path = folder.file("log");
+  const SlowdownBound bounds[] = {{}, {0, 0}, {30, 50}, {10'000, 10'000}, {INT32_MIN, INT32_MAX}};
+  {
+    auto log = DecisionLogWriter::create(path, {});
+    REQUIRE(log.has_value());
+    std::vector<Input> inputs;
+    for (const SlowdownBound& bound : bounds) {
+      inputs.push_back(ClientAttached{{1}, {1}, {2}, "task", bound});
+    }
+    log->step(Instant{1000}, inputs, {});
+  }
+  auto log = DecisionLogReader::open(path);
+  REQUIRE(log.has_value());
+  const Decision* decision = log->next();
+  REQUIRE(decision != nullptr);
+  const auto& inputs = std::get<EngineStep>(*decision).inputs;
+  REQUIRE(inputs.size() == std::size(bounds));
+  for (size_t n = 0; n < inputs.size(); ++n) {
+    CHECK(std::get<ClientAttached>(inputs[n]).bound == bounds[n]);
+    CHECK(std::get<ClientAttached>(inputs[n]).task == "task");
+  }
 }
 
 TEST_CASE("a replay says at which step an engine decides otherwise") {

@@ -121,6 +121,7 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
   Heading heading;
   heading.simulated = wishes.simulate;
   heading.low_greedy = wishes.low.greedy;
+  heading.bound = wishes.high.bound;
   if (wishes.simulate) {
     lab.sim_device = lab.scratch->file("device");
     if (const auto made = simgpu::create_device(lab.sim_device, wishes.sim); !made) {
@@ -201,7 +202,7 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
 // Reads the command line into `wishes`; an exit code when that is all there is to do.
 std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   std::vector<std::string> policies;
-  std::string sim;
+  std::string sim, slowdown;
   double slow_motion = kDefaultSlowMotion, seconds = 0, max_hold_ms = 0;
   uint64_t iterations = 0, seed = 1;
   CLI::App app(
@@ -211,6 +212,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
       "lull compare");
   app.add_option("--high", wishes.high.workload, "the latency-critical program W")->required();
   app.add_option("--low", wishes.low.workload, "the other program W")->required();
+  app.add_option("--max-slowdown", slowdown,
+                 "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
   app.add_option("--policy", policies,
                  "a policy with its options; may be repeated (default: share, "
                  "priority, fikit)")
@@ -238,6 +241,11 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   };
   wishes.high.role = "high";
   wishes.low.role = "low";
+  if (!slowdown.empty()) {
+    const auto bound = parse_slowdown(slowdown);
+    if (!bound) return wrong("--max-slowdown: " + bound.error());
+    wishes.high.bound = *bound;
+  }
   wishes.high.seed = seed;
   wishes.low.seed = seed + 1;
   if (wishes.low.greedy && wishes.low.is_command()) {

@@ -19,6 +19,10 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
                                const Installed& parts) {
   put_in_front(environment, "LD_PRELOAD", parts.shim);
   if (wishes.priority) environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
+  if (wishes.bound.is_set()) {
+    environment["LULL_MAX_SLOWDOWN"] =
+        fmt::format("{},{}", wishes.bound.mean_per_mille, wishes.bound.p99_per_mille);
+  }
   if (!wishes.name.empty()) environment["LULL_NAME"] = wishes.name;
   if (!wishes.job.empty()) environment["LULL_JOB"] = wishes.job;
   if (wishes.memory_bytes != 0) environment["LULL_MEMORY"] = fmt::format("{}", wishes.memory_bytes);

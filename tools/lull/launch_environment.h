@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "policies/vocabulary.h"
 #include "tools/lull/installed.h"
 
 namespace lull::command {
@@ -15,6 +16,7 @@ using Environment = std::map<std::string, std::string>;
 
 struct LaunchWishes {
   std::optional<int> priority;
+  SlowdownBound bound;
   std::string name;
   std::string job;
   uint64_t memory_bytes = 0;  // 0: no limit

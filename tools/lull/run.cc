@@ -29,17 +29,29 @@ void note_existing_device(const LaunchWishes& wishes) {
                   path, sharing_name(prefix.sharing), prefix.slow_motion));
 }
 
+void note_policy_without_bounds(const std::string& socket) {
+  const auto answer = ask_daemon(socket, {{"op", "policy"}});
+  const std::string policy = answer ? answer->value("policy", "guarded") : "guarded";
+  if (policy.starts_with("guarded")) return;
+  complain(fmt::format("run: --max-slowdown: lulld's policy '{}' keeps no bounds: lull policy guarded "
+                       "does",
+                       policy));
+}
+
 }  // namespace
 
 int run_main(const Words& words) {
   LaunchWishes wishes;
-  std::string priority, memory, sim;
+  std::string priority, slowdown, memory, sim;
   double slow_motion = 0;
   CLI::App app(
       "Runs a CUDA program under lull. The program takes lull's place: pid, terminal and "
       "exit code are its own.",
       "lull run");
   app.add_option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
+  app.add_option("--max-slowdown", slowdown,
+                 "what it may lose to less important programs, under policy guarded: 3%, or 3%,5% "
+                 "in the mean and at p99; p99 of one number is 5/3 of it (default: the policy's)");
   app.add_option("--name", wishes.name, "task name (default: the program's file name)");
   app.add_option("--job", wishes.job, "programs with one job name belong together");
   app.add_option("--memory", memory, "device memory it may use, for example 20G");
@@ -73,6 +85,11 @@ int run_main(const Words& words) {
     const auto level = parse_priority(priority);
     if (!level) return fail("--priority: " + level.error());
     wishes.priority = *level;
+  }
+  if (!slowdown.empty()) {
+    const auto bound = parse_slowdown(slowdown);
+    if (!bound) return fail("--max-slowdown: " + bound.error());
+    wishes.bound = *bound;
   }
   if (!memory.empty()) {
     const auto bytes = parse_bytes(memory);
@@ -118,6 +135,7 @@ int run_main(const Words& words) {
     }
     if (!answer && wishes.require_coordinator) return fail(answer.error().text);
   }
+  if (wishes.bound.is_set()) note_policy_without_bounds(socket);
   const StartError error = become(*prepared);
   complain("run: " + error.text);
   return error.code;

@@ -20,7 +20,8 @@ constexpr uint8_t kHighLevel = 2;  // as `--priority high` and `low`
 constexpr uint8_t kLowLevel = 7;
 
 struct Words1 {
-  std::string high;
+  std::string high, slowdown;
+  SlowdownBound bound;
   std::vector<std::string> lows;
   std::vector<std::string> policies;
   std::string sharing = "serial";
@@ -67,6 +68,8 @@ std::optional<int> read_words(const Words& words, Words1& w) {
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--max-slowdown", w.slowdown,
+                 "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
   app.add_option("--policy", w.policies,
                  "a policy with its options; may be repeated (default: share, priority, fikit)")
       ->expected(1)
@@ -111,6 +114,14 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   if (w.high.empty() || w.lows.empty()) {
     complain("simulate: --high and --low are both needed (or --replay): see lull simulate --help");
     return kUsage;
+  }
+  if (!w.slowdown.empty()) {
+    const auto bound = parse_slowdown(w.slowdown);
+    if (!bound) {
+      complain("simulate: --max-slowdown: " + bound.error());
+      return kUsage;
+    }
+    w.bound = *bound;
   }
   if (w.policies.empty()) w.policies = {"share", "priority", "fikit"};
   for (std::string& policy : w.policies) {
@@ -169,6 +180,7 @@ int simulate_main(const Words& words) {
     return kFailed;
   }
   plan.high = std::move(*high);
+  plan.high.bound = w.bound;
   std::set<std::string> names{plan.high.task};
   for (const std::string& word : w.lows) {
     auto low = load(word, kLowLevel, plan.node.profile, w.devices);

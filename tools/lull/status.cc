@@ -52,6 +52,13 @@ void print_client(const json& client, const std::string& uuid) {
   }
 }
 
+void print_bound(const json& client) {
+  const json& bound = field(client, "max_slowdown", json());
+  const SlowdownBound own{field(bound, "mean_per_mille", -1), field(bound, "p99_per_mille", -1)};
+  if (!own.is_set()) return;
+  fmt::print("        may lose {} (in the mean, at p99) to less important ones\n", show_slowdown(own));
+}
+
 void print_held(const json& status, const json& client) {
   for (const json& held : list(client, "held")) {
     std::string by;
@@ -90,6 +97,7 @@ void print_status(const json& status) {
       print_client(client, uuid);
       for (const json& used : list(client, "devices")) {
         if (field<std::string>(used, "uuid", "") == uuid) {
+          print_bound(client);
           print_held(status, client);
           break;
         }

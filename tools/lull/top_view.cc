@@ -100,7 +100,9 @@ const Column kColumns[] = {
     {"SLOWDOWN", 10, false,
      [](const json& c, const json&) -> std::string {
        const double slowdown = field<double>(iteration(c), "slowdown", 0);
-       return slowdown <= 0 ? "-" : fmt::format("{:.2f}x", slowdown);
+       const int bound = field(field(c, "max_slowdown", json()), "mean_per_mille", -1);
+       return (slowdown <= 0 ? "-" : fmt::format("{:.2f}x", slowdown)) +
+              (bound < 0 ? "" : fmt::format(" of {:.2f}x", 1 + bound / 1000.0));
      }},
 };
 constexpr size_t kCount = std::size(kColumns);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -49,6 +50,41 @@ std::expected<int, std::string> parse_priority(std::string_view text) {
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '9') return text[0] - '0';
   return std::unexpected(fmt::format(
       "'{}' is no priority: use 0 (highest) to 9, or realtime, high, normal, low, idle", text));
+}
+
+std::expected<SlowdownBound, std::string> parse_slowdown(std::string_view text) {
+  const auto wrong = [&](const char* why) {
+    return std::unexpected(fmt::format(
+        "'{}' {}: give percent, 0% to 1000%, in the mean or in the mean and at p99, as in 3% or "
+        "3%,5%",
+        text, why));
+  };
+  int32_t parts[2] = {-1, -1};
+  std::string_view rest = text;
+  for (int32_t& part : parts) {
+    double percent = 0;
+    const auto [end, error] =
+        std::from_chars(rest.data(), rest.data() + rest.size(), percent, std::chars_format::fixed);
+    if (error != std::errc{} || !(percent >= 0) || std::signbit(percent)) {
+      return wrong("is no slowdown");
+    }
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    if (!rest.starts_with('%')) return wrong("is not in percent");
+    rest.remove_prefix(1);
+    if (percent * 10 > kMostSlowdownPerMille) return wrong("is too large");
+    part = static_cast<int32_t>(std::lround(percent * 10));
+    if (std::abs(percent * 10 - part) > 1e-6) return wrong("is finer than a tenth of a percent");
+    if (rest.empty()) break;
+    if (!rest.starts_with(',') || &part != &parts[0]) return wrong("is no slowdown");
+    rest.remove_prefix(1);
+  }
+  if (parts[1] < 0) parts[1] = std::min((parts[0] * 5 + 2) / 3, kMostSlowdownPerMille);
+  if (parts[1] < parts[0]) return wrong("allows less at p99 than in the mean");
+  return SlowdownBound{parts[0], parts[1]};
+}
+
+std::string show_slowdown(SlowdownBound bound) {
+  return fmt::format("{:g}%,{:g}%", bound.mean_per_mille / 10.0, bound.p99_per_mille / 10.0);
 }
 
 std::string priority_name(int level) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "policies/vocabulary.h"
+
 namespace lull::command {
 
 // "20G", "512M", "1.5g", "64KiB", "1000000": bytes, units of 1024. At least 1.
@@ -15,6 +17,12 @@ std::expected<uint64_t, std::string> parse_bytes(std::string_view text);
 
 // "high" or "2": the level, 0 highest .. 9.
 std::expected<int, std::string> parse_priority(std::string_view text);
+
+// "3%" or "3%,5%": what a task may lose in the mean and at p99, in tenths of a percent from 0% to
+// 1000%. One number is the mean; p99 is then 5/3 of it, as in the preset of 3 % and 5 %.
+std::expected<SlowdownBound, std::string> parse_slowdown(std::string_view text);
+// {30, 50} -> "3%,5%".
+std::string show_slowdown(SlowdownBound bound);
 
 // 2 -> "high", 3 -> "3".
 std::string priority_name(int level);

@@ -54,16 +54,16 @@ void CoordinatorModel::tell(engine::Input input, Instant at) {
   cause_ = std::max(cause_, at);
 }
 
-void CoordinatorModel::attach(ClientId client, JobId job, Priority priority,
-                              const std::string& task, DeviceId device, uint32_t streams,
-                              Instant now) {
+void CoordinatorModel::attach(const engine::ClientAttached& attached, DeviceId device,
+                              uint32_t streams, Instant now) {
+  const ClientId client = attached.client;
   if (sessions_.size() <= client.value) sessions_.resize(client.value + 1);
   Session& fresh = session(client);
   fresh = {};
   fresh.present = true;
   fresh.last_event = now;
   fresh.words.resize(streams);
-  tell(engine::ClientAttached{client, job, priority, task}, now);
+  tell(attached, now);
   tell(engine::DeviceUsed{client, device, options_.model}, now);
   look_at_ = now;
 }

@@ -31,8 +31,7 @@ class CoordinatorModel {
   explicit CoordinatorModel(const CoordinatorOptions& options);
 
   // ---- what clients do; `now` never goes back ----
-  void attach(ClientId client, JobId job, Priority priority, const std::string& task,
-              DeviceId device, uint32_t streams, Instant now);
+  void attach(const engine::ClientAttached& client, DeviceId device, uint32_t streams, Instant now);
   void detach(ClientId client, Instant now);
   void set_policy(const std::string& text, Instant now);
   void launched(const engine::Launched& launch, Instant now);

@@ -27,6 +27,7 @@ ProgramPlan plan_of(const TaskSpec& spec, uint64_t seed) {
   plan.script = &spec.script;
   plan.task = spec.task;
   plan.priority = spec.priority;
+  plan.bound = spec.bound;
   plan.device = spec.device;
   plan.greedy = spec.greedy;
   plan.seed = seed;
@@ -88,6 +89,7 @@ class Experiment {
   void heading(command::Heading& heading) const {
     heading.device = plan_.node.profile.name;
     heading.simulated = true;
+    heading.bound = plan_.high.bound;
     heading.sharing = command::sharing_name(static_cast<uint32_t>(plan_.node.sharing));
     heading.control_latency_us =
         static_cast<double>(plan_.node.coordinator.control_latency.ns) / 1e3;

@@ -19,6 +19,7 @@ struct TaskSpec {
   std::string task;
   uint32_t device = 0;
   Priority priority;
+  SlowdownBound bound = {};
   bool greedy = false;
 };
 

@@ -36,7 +36,7 @@ Program::Program(const ProgramPlan& plan, ClientId client, simgpu::DeviceModel& 
   }
   std::sort(unit_by_id_.begin(), unit_by_id_.end());
   const JobId job = plan.job.value != 0 ? plan.job : JobId{(uint64_t{1} << 32) + client.value};
-  coordinator_.attach(client_, job, plan.priority, plan.task, DeviceId{plan.device},
+  coordinator_.attach({client_, job, plan.priority, plan.task, plan.bound}, DeviceId{plan.device},
                       script_.streams, now);
   timeline_.restart(static_cast<uint64_t>(now.ns));
   next_arrival_ = now;

@@ -26,6 +26,7 @@ struct ProgramPlan {
   const Script* script = nullptr;
   std::string task;
   Priority priority;
+  SlowdownBound bound = {};
   uint32_t device = 0;
   JobId job;              // 0: a job of its own
   bool greedy = false;    // without host pauses

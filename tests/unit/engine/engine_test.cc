@@ -29,6 +29,9 @@ std::vector<Output> step(Engine& engine, int64_t us, std::vector<Input> inputs) 
 ClientAttached attach(uint32_t id, uint8_t level) {
   return {ClientId{id}, JobId{id}, Priority{level}, "task"};
 }
+ClientAttached attach(uint32_t id, uint8_t level, SlowdownBound bound) {
+  return {ClientId{id}, JobId{id}, Priority{level}, "task", bound};
+}
 DeviceUsed uses(uint32_t id, uint32_t device = 0) { return {ClientId{id}, DeviceId{device}}; }
 Held held(uint32_t id, uint32_t thread, uint32_t ticket, int64_t at_us) {
   return {ClientId{id}, DeviceId{0}, ThreadSlot{thread}, StreamSlot{0},
@@ -78,6 +81,31 @@ const pol::PolicyRow kRogueRows[] = {
        return std::make_unique<Rogue>(values[0]);
      }}};
 
+// Gives each client credit by what it may lose, plus the setting.
+class Teller final : public pol::LaunchPolicy {
+ public:
+  explicit Teller(int64_t plus) : plus_(plus) {}
+  void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>& out) override {
+    for (const pol::Event& event : events) {
+      const auto* joined = std::get_if<pol::Joined>(&event);
+      if (joined == nullptr || !joined->bound.is_set()) continue;
+      const int64_t both = joined->bound.mean_per_mille + joined->bound.p99_per_mille * 20'000;
+      out.push_back(pol::Credit{joined->client, Duration{2 * (both * 100 + plus_)}});
+    }
+  }
+
+ private:
+  const int64_t plus_;
+};
+const pol::PolicyRow kTellerRows[] = {
+    {"teller",
+     {{{"plus", 0, 0, 100}}},
+     pol::ProgressNeed::kNever,
+     pol::Holding::kByOrder,
+     [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
+       return std::make_unique<Teller>(values[0]);
+     }}};
+
 EngineOptions with(std::string policy) {
   EngineOptions options;
   options.policy = std::move(policy);
@@ -108,6 +136,26 @@ TEST_CASE("A policy that breaks a rule is replaced by share, and the gates open"
   CHECK(only<Release>(out).size() == (rule == 3 ? 1 : 0));
   CHECK(engine.status().policy == "share");
   CHECK(engine.status().notices.size() == 1);
+}
+
+TEST_CASE("Policies are told what a client may lose, as far as it counts, when it joins and when they do") {
+  EngineOptions options = with("teller");
+  options.policies = kTellerRows;
+  Engine engine(options);
+  const auto told = [](const std::vector<Output>& outputs) {
+    std::vector<std::pair<uint32_t, int64_t>> all;
+    for (const SetGate& gate : only<SetGate>(outputs)) {
+      all.emplace_back(gate.client.value, gate.granted.ns / 2);
+    }
+    return all;
+  };
+  using All = std::vector<std::pair<uint32_t, int64_t>>;
+  CHECK(told(step(engine, 0,
+                  {attach(1, 2, {30, 50}), uses(1), attach(2, 2), uses(2), attach(3, 2, {0, -7}), uses(3),
+                   attach(4, 2, {INT32_MAX, INT32_MAX}), uses(4), attach(5, 2, {-3, 50}), uses(5)})) ==
+        All{{1, 100'003'000}, {3, 0}, {4, 20'001'000'000}});
+  const auto again = told(step(engine, 1000, {PolicyChanged{"teller plus=9"}}));
+  CHECK(again == All{{1, 100'003'009}, {3, 9}, {4, 20'001'000'009}});
 }
 
 TEST_CASE("A policy within the rules stays") {

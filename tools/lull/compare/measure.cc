@@ -177,6 +177,7 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
                         heading.control_latency_us);
   }
   if (!heading.arrivals.empty()) text += "; " + heading.arrivals;
+  if (heading.bound.is_set()) text += "; high task may lose " + show_slowdown(heading.bound);
   text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
                       heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
   size_t policy_width = 6, task_width = 4;
@@ -272,14 +273,19 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
       if (std::isfinite(value)) list.back()[name] = value;
     }
   }
-  return {{"device", heading.device},
-          {"simulated", heading.simulated},
-          {"sharing", heading.sharing},
-          {"slow_motion", heading.slow_motion},
-          {"control_latency_us", heading.control_latency_us},
-          {"player_late_p99_us", number(heading.player_late_p99_us)},
-          {"low_greedy", heading.low_greedy},
-          {"rows", std::move(list)}};
+  nlohmann::json table = {{"device", heading.device},
+                          {"simulated", heading.simulated},
+                          {"sharing", heading.sharing},
+                          {"slow_motion", heading.slow_motion},
+                          {"control_latency_us", heading.control_latency_us},
+                          {"player_late_p99_us", number(heading.player_late_p99_us)},
+                          {"low_greedy", heading.low_greedy},
+                          {"rows", std::move(list)}};
+  if (heading.bound.is_set()) {
+    table["max_slowdown"] = {{"mean_per_mille", heading.bound.mean_per_mille},
+                             {"p99_per_mille", heading.bound.p99_per_mille}};
+  }
+  return table;
 }
 
 }  // namespace lull::command

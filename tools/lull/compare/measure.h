@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "policies/vocabulary.h"
+
 namespace lull::command {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -110,6 +112,7 @@ struct Heading {
   double control_latency_us = 0;
   double player_late_p99_us = 0;
   bool low_greedy = false;
+  SlowdownBound bound = {};  // that the high task states
   std::string arrivals;  // empty: closed loop, or not simulated in one process
 };
 

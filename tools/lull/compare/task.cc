@@ -9,6 +9,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tools/lull/values.h"
+
 namespace lull::command {
 namespace {
 
@@ -23,6 +25,9 @@ ChildStart under_lull(const TaskPlan& plan, const Lab& lab, int serial,
   start.words = {lab.bin + "/lull", "run",        "--name",
                  plan.task,         "--priority", plan.role,
                  "--socket",        lab.socket,   "--require-coordinator"};
+  if (plan.bound.is_set()) {
+    start.words.insert(start.words.end(), {"--max-slowdown", show_slowdown(plan.bound)});
+  }
   start.unset_prefixes = {"LULL_", "SIMGPU_"};
   if (!lab.sim_device.empty()) {
     start.words.push_back("--sim");

@@ -23,6 +23,7 @@ struct TaskPlan {
   std::string workload;  // a file, or cmd:... for the shell
   std::string task;      // its name in tables and to the daemon
   std::string role;      // "high" or "low"; also its priority
+  SlowdownBound bound = {};
   bool greedy = false;
   uint64_t seed = 1;
   bool is_command() const { return workload.starts_with(kCommandPrefix); }
