@@ -132,8 +132,8 @@ void Engine::Core::replay(DeviceId id, Device& on) {
     seat.stuck = false;
     on.events.push_back(policies::Joined{member, client.job, client.priority, arrival,
                                          seat.last_launch, client.bound});
-    for (const Stream& stream : client.streams) {
-      for (const Unit& unit : stream.units) {
+    for (uint32_t slot = 0; slot < client.streams.size(); ++slot) {
+      for (const Unit& unit : client.streams[slot].units) {
         if (unit.device != id) continue;
         Duration predicted = unit.predicted;
         for (uint32_t i = 0; i < unit.count; ++i, predicted = Duration{}) {
@@ -142,7 +142,8 @@ void Engine::Core::replay(DeviceId id, Device& on) {
                                                   .kernel = {},
                                                   .predicted = predicted,
                                                   .gap = {-1},
-                                                  .at = unit.at});
+                                                  .at = unit.at,
+                                                  .stream = StreamSlot{slot}});
         }
       }
     }

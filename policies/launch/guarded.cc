@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "policies/launch/client_table.h"
+#include "policies/launch/floor_account.h"
 #include "policies/launch/task_guard.h"
 
 namespace lull::policies {
@@ -76,10 +77,11 @@ class DeviceQueue {
 class Guarded final : public LaunchPolicy {
  public:
   Guarded(GuardLimits limits, int64_t floor_per_mille, Duration switch_cost)
-      : limits_(limits), floor_per_mille_(floor_per_mille), switch_cost_(switch_cost) {}
+      : limits_(limits), switch_cost_(switch_cost), floor_(floor_per_mille) {}
 
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
     for (const Event& event : events) take(event, now);
+    floor_.settle(now);
     for (const Member& member : table_.members()) {
       if (TaskGuard* guard = extra(member.client).guard.get()) guard->settle(lower_units(member) > 0);
     }
@@ -101,9 +103,6 @@ class Guarded final : public LaunchPolicy {
     Instant released_at = kNever;      // the head let go last, until it has launched
     int64_t reaction_ns = kReactionPreset;
     int64_t unit_ns = 0;               // usual length of its launches
-    // Floor: device time had, and held since.
-    Instant window_began{0};
-    int64_t had_ns = 0;
   };
 
   Extra& extra(ClientId client) {
@@ -118,6 +117,7 @@ class Guarded final : public LaunchPolicy {
 
   void take(const Event& event, Instant now) {
     if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
+    floor_.take(event);
     Member* member = table_.apply(event);
     if (const auto* left = std::get_if<Left>(&event)) {
       std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
@@ -132,7 +132,6 @@ class Guarded final : public LaunchPolicy {
     if (const auto* launch = std::get_if<Submitted>(&event)) {
       queue_.submitted(*launch);
       if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
-      its.had_ns += launch->predicted.ns;
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
@@ -223,9 +222,7 @@ class Guarded final : public LaunchPolicy {
       ClientTable::open(member, out);
       return;
     }
-    if (below_floor(member, now)) {
-      for (WaitingHead& head : member.heads) release(member, head, now, out);
-    }
+    give_floor(member, now, out);
     Extra& its = extra(member.client);
     const int64_t usable = room_for(member, now).ns - its.reaction_ns - switch_cost_.ns;
     const int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
@@ -288,24 +285,26 @@ class Guarded final : public LaunchPolicy {
     out.push_back(ReleaseHead{member.client, head.thread, head.ticket});
   }
 
-  // Whether a client that waits has had less than its floor of the last seconds.
-  bool below_floor(const Member& member, Instant now) {
-    if (floor_per_mille_ == 0 || member.heads.empty()) return false;
-    Extra& its = extra(member.client);
-    constexpr int64_t kWindowNs = 1'000'000'000;
-    const int64_t length = (now - its.window_began).ns;
-    if (length > kWindowNs) {
-      its.window_began = now - Duration{kWindowNs / 2};
-      its.had_ns /= 2;
+  // A client that has had less than its floor goes on, whatever it costs.
+  void give_floor(Member& member, Instant now, std::vector<Decision>& out) {
+    if (member.heads.empty()) return;
+    Duration due = floor_.due(member.client);
+    for (const WaitingHead& head : member.heads) {
+      if (head.released) due -= head.predicted;
     }
-    return its.had_ns < (now - its.window_began).ns * floor_per_mille_ / 1000;
+    for (WaitingHead& head : member.heads) {
+      if (due.ns <= 0) return;
+      if (head.released) continue;
+      release(member, head, now, out);
+      due -= head.predicted;
+    }
   }
 
   const GuardLimits limits_;
-  const int64_t floor_per_mille_;
   const Duration switch_cost_;
   ClientTable table_;
   DeviceQueue queue_;
+  FloorAccount floor_;
   std::vector<Extra> extras_;  // by client
   bool look_again_ = false;
   Instant wake_ = kNever;
