@@ -15,6 +15,8 @@ constexpr int64_t kTailMost_x1000 = 2'000;
 // The mean account holds at most so many services' worth, and owes at most so many.
 constexpr int64_t kAccountServices = 112;
 constexpr int64_t kDebtServices = 64;
+constexpr int64_t kReserve = 8;
+constexpr int64_t kOverdrawn = 4;  // nothing goes any more
 // Clean stretches before anything else, and again one in so many, to see whether all is as it was.
 constexpr uint32_t kCleanFirst = 2;
 constexpr uint32_t kCleanEvery = 512;
@@ -181,7 +183,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   // Work that was not waited for may be late yet.
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
-  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < 0;
+  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < -kOverdrawn * usual;
 }
 
 void TaskGuard::shift_shadow(Duration by) {
@@ -255,19 +257,28 @@ int64_t TaskGuard::slack_ns(Instant now) const {
   if (!known) return correction_ns_;  // as if whatever comes in its way cost it
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  return (timeline_.due(now) - now).ns - timeline_.work(position).ns + correction_ns_;
+  const int64_t slack = (timeline_.due(now) - now).ns - timeline_.work(position).ns + correction_ns_;
+  return idle() ? std::max<int64_t>(0, slack) : slack;
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
   return own_service_ns_ * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
 }
 
+// While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
+// is left for that.
+int64_t TaskGuard::spendable_ns() const {
+  const int64_t reserve =
+      idle() ? 0 : kReserve * own_service_ns_ * limits_.mean_per_mille / 1000;
+  return std::max<int64_t>(0, account_ns_ - reserve);
+}
+
 int64_t TaskGuard::allowed_ns() const {
-  if (account_ns_ <= 0) return 0;
+  const int64_t spendable = spendable_ns();
   // A service that is over the tail bound anyway may cost what the mean allows.
   const bool over = service_delay_ns_ > own_service_ns_ * limits_.tail_per_mille / 1000;
-  if (over && !closing()) return account_ns_;
-  return std::min(account_ns_, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
+  if (over && !closing()) return spendable;
+  return std::min(spendable, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
 Duration TaskGuard::room(Instant now) const {
@@ -278,7 +289,7 @@ Duration TaskGuard::room(Instant now) const {
 bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.all_launched(); }
 
 bool TaskGuard::affords(Duration excess) const {
-  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= account_ns_;
+  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= spendable_ns();
 }
 
 bool TaskGuard::has_better_moment(Instant now) const {

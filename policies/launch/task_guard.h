@@ -48,6 +48,8 @@ class TaskGuard {
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_; }
+  // It has nothing on the device.
+  bool idle() const { return in_flight_.empty(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run.
   Duration room(Instant now) const;
@@ -89,6 +91,7 @@ class TaskGuard {
   void correct(int64_t excess_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;
+  int64_t spendable_ns() const;
   int64_t allowed_ns() const;
   int64_t tail_limit_ns() const;
   bool closing() const;
