@@ -73,10 +73,16 @@ class Engine::Core {
   Device* device(DeviceId id);
   const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
   KernelUse& use_kernel(Client& client, KernelId kernel);
-  void count_spent(Seat& seat, Duration predicted) const;
-  void done(Client& client, Seat& seat, uint32_t units, Duration predicted, Instant first_launch,
-            Instant at);
+  policies::Predictor predictor() const { return options_.predictor.value_or(choice_.row->predictor); }
+  // `finest`: what none but finer predictors ask for is left out.
+  static policies::Known known(const Client& client, const policies::KernelProfile& kernel,
+                               const LearnedLaunches::Place& place, policies::Predictor finest);
+  Prediction predict(const Client& client, const KernelUse& use,
+                     const LearnedLaunches::Place& place) const;
+  void count_spent(Seat& seat, Duration charged) const;
+  void done(Client& client, Seat& seat, const Unit& units, Instant first_launch, Instant at);
   void retire_due(Client& client);
+  static policies::Waiting waiting(const Client& client, const Head& head);
   void drop_head(Client& client, size_t index, bool tell_policy);
   void set_job_priority(Job& job);
   void watch_device(DeviceId id, Device& device);

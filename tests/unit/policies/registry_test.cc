@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+using namespace lull;
 using namespace lull::policies;
 
 TEST_CASE("A policy text is normalised to name every setting") {
@@ -52,6 +53,12 @@ TEST_CASE("The watchdog's time comes with the policies that hold by prediction")
     CHECK(has == (row.holding == Holding::kByPrediction));
     CHECK(row.make(parse_policy(row.name)->values) != nullptr);
   }
+}
+
+TEST_CASE("The published rule is told means, guarded what predicts best") {
+  CHECK(parse_policy("fikit")->row->predictor == Predictor::kMean);
+  CHECK(parse_policy("priority")->row->predictor == Predictor::kMean);
+  CHECK(parse_policy("guarded")->row->predictor == Predictor::kBest);
 }
 
 TEST_CASE("A timer is about nobody, not about client 0") {
