@@ -47,6 +47,8 @@ class Engine::Core {
     std::vector<policies::Event> events;
     Instant policy_timer = kNever;
     std::vector<ClientId> members;  // ascending
+    uint64_t launches = 0;          // of all, gone ones too
+    uint32_t units = 0;             // in flight, of the members
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -65,6 +67,9 @@ class Engine::Core {
   void take(const Timed& input);
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
+  static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
+    return {on.units > seat.units, on.launches - seat.launches};
+  }
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
 

@@ -65,6 +65,7 @@ void Engine::Core::take(const ClientDetached& input) {
   for (const auto& seat : client->seats) {
     Device* on = device(seat->device);
     std::erase(on->members, client->id);
+    on->units -= seat->units;
     on->events.push_back(policies::Left{client->id});
     mark_all(*on);
   }
@@ -293,7 +294,9 @@ void Engine::Core::take(const Launched& input) {
     seat->voided -= std::min(seat->voided, charged);
   }
 
-  if (const auto learned = client->learned.launched(input, unit.at); learned.completed) {
+  Device& on = *device(input.device);
+  const auto learned = client->learned.launched(input, unit.at, company(on, *seat));
+  if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
     client->learned.iteration(learned.took, had_company(*client, began));
   }
@@ -303,9 +306,11 @@ void Engine::Core::take(const Launched& input) {
   client->launches += 1;
   seat->last_launch = unit.at;
   if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
+  seat->launches += 1;
   seat->units += 1;
+  on.launches += 1;
+  on.units += 1;
   seat->in_flight += unit.predicted;
-  Device& on = *device(input.device);
   on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, said.predicted,
                                           said.gap, unit.at, said.expected});
   mark(*client);
@@ -391,11 +396,13 @@ void Engine::Core::done(Client& client, Seat& seat, const Unit& units, Instant f
   const Duration elapsed = std::max(Duration{}, at - busy_from);
   seat.device_time += std::min(units.expected, elapsed);
   seat.settled_until = std::max(seat.settled_until, at);
-  seat.units -= std::min(seat.units, units.count);
+  Device& on = *device(seat.device);
+  const uint32_t count = std::min(seat.units, units.count);
+  seat.units -= count;
+  on.units -= count;
   seat.in_flight -= std::min(seat.in_flight, units.predicted);
   if (seat.units == 0) seat.in_flight = Duration{};
   seat.last_progress = std::max(seat.last_progress, at);
-  Device& on = *device(seat.device);
   on.events.push_back(policies::Completed{client.id, units.count, units.predicted});
   if (seat.stuck) {
     seat.stuck = false;
@@ -439,15 +446,20 @@ void Engine::Core::take(const Progressed& input) {
   // Together, where they are of one device: they were seen complete at one moment.
   while (!stream.units.empty() && stream.units.front().sequence <= input.sequence) {
     Unit all = stream.units.front();
+    Seat& seat = *client->seat(all.device);
+    const uint64_t others = company(*device(all.device), seat).launches;
+    client->learned.completed(input.stream, all.sequence, others);
     stream.units.pop();
     while (!stream.units.empty() && stream.units.front().sequence <= input.sequence &&
            stream.units.front().device == all.device) {
-      all.count += stream.units.front().count;
-      all.predicted += stream.units.front().predicted;
-      all.expected += stream.units.front().expected;
+      const Unit& next = stream.units.front();
+      client->learned.completed(input.stream, next.sequence, others);
+      all.count += next.count;
+      all.predicted += next.predicted;
+      all.expected += next.expected;
       stream.units.pop();
     }
-    done(*client, *client->seat(all.device), all, all.at, now_);
+    done(*client, seat, all, all.at, now_);
   }
   if (stream.units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
 }
@@ -505,8 +517,10 @@ void Engine::Core::take(const Timed& input) {
   }
   policies::KernelProfile& profile = kernel->profile;
   const bool first = profile.count() == 0;
-  const bool disturbed = had_company(*client, input.launched);
-  const LearnedLaunches::Place* place = disturbed ? nullptr : client->learned.place(input);
+  const LearnedLaunches::Place* place = client->learned.place(input);
+  const bool disturbed = place != nullptr && place->completed ? place->disturbed
+                                                              : had_company(*client, input.launched);
+  if (disturbed) place = nullptr;
   if (place != nullptr) {
     kernel->choice.add(known(*client, profile, *place, policies::Predictor::kPosition),
                        input.duration, input.gap);

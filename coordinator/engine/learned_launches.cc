@@ -2,7 +2,8 @@
 
 namespace lull::engine {
 
-policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at) {
+policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at,
+                                                            Company company) {
   const auto mark = detector_.launch(launch.kernel, at, launch.memory_bytes);
   if (places_.empty()) places_.resize(kPlaces);
   latest_ = index(launch.stream, launch.sequence);
@@ -13,9 +14,18 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
       .before = before_,
       .generation = detector_.generation(),
       .position = mark.position,
-      .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel};
+      .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
+      .disturbed = company.present,
+      .others = company.launches};
   before_ = launch.kernel;
   return mark;
+}
+
+void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, uint64_t others_launches) {
+  Place& place = places_[index(stream, sequence)];
+  if (place.sequence != sequence || place.stream != stream) return;
+  place.completed = true;
+  place.disturbed |= place.others != others_launches;
 }
 
 LearnedLaunches::Place LearnedLaunches::next(KernelId kernel) const {
