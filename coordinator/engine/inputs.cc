@@ -518,15 +518,24 @@ void Engine::Core::take(const Timed& input) {
   policies::KernelProfile& profile = kernel->profile;
   const bool first = profile.count() == 0;
   const LearnedLaunches::Place* place = client->learned.place(input);
-  const bool disturbed = place != nullptr && place->completed ? place->disturbed
-                                                              : had_company(*client, input.launched);
-  if (disturbed) place = nullptr;
+  policies::Known before{.kernel = &profile};
+  if (place != nullptr) before = known(*client, profile, *place, policies::Predictor::kPosition);
+  // Who is on the device for longer meets others more often: to leave out all that had company would
+  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
+  const bool company = place != nullptr && place->completed ? place->disturbed
+                                                            : had_company(*client, input.launched);
+  const auto suffered = [company](const policies::LengthProfile* here, Duration length) {
+    return company && (here == nullptr || !here->has_seen(length.ns));
+  };
+  const Disturbed disturbed{
+      .duration = suffered(durations_here(before), input.duration),
+      .gap = suffered(gaps_here(before), input.gap)};
   if (place != nullptr) {
-    kernel->choice.add(known(*client, profile, *place, policies::Predictor::kPosition),
-                       input.duration, input.gap);
+    kernel->choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
+                       disturbed.gap ? Duration{-1} : input.gap);
   }
   client->profile->add(profile, input.duration, input.gap, disturbed);
-  if (place != nullptr) {
+  if (place != nullptr && !company) {
     client->learned.timed(*place, profile, input);
     client->profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
   }

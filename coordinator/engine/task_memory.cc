@@ -12,13 +12,14 @@ TaskKernel* TaskProfile::kernel(KernelId id) {
 }
 
 void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-                      bool disturbed) {
+                      Disturbed disturbed) {
   if (kernel.count() == 0) {
     known_ += 1;
     first_lengths_.add(duration.ns);
   }
   sum_of_means_ns_ -= kernel.mean().ns;
-  kernel.add(duration, gap, disturbed);
+  kernel.add_duration(duration, disturbed.duration);
+  if (gap.ns >= 0) kernel.add_gap(gap, disturbed.gap);
   sum_of_means_ns_ += kernel.mean().ns;
 }
 

@@ -37,13 +37,19 @@ struct TaskKernel {
   policies::PredictorChoice choice;
 };
 
+// Which of a measurement's two parts company may have changed.
+struct Disturbed {
+  bool duration = false;
+  bool gap = false;
+};
+
 class TaskProfile {
  public:
   // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
   TaskKernel* kernel(KernelId id);
   // Takes a measurement of one of this task's kernels.
   void add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-           bool disturbed = false);
+           Disturbed disturbed = {});
   // Takes up what is known from earlier; nothing where this kernel has been measured since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.

@@ -18,9 +18,11 @@ class KernelProfile {
 
   // `gap` < 0: not known. `disturbed`: other work was on the device meanwhile.
   void add(Duration duration, Duration gap, bool disturbed = false) {
-    durations_.add(duration.ns, disturbed);
-    if (gap.ns >= 0) gaps_.add(gap.ns, disturbed);
+    add_duration(duration, disturbed);
+    if (gap.ns >= 0) add_gap(gap, disturbed);
   }
+  void add_duration(Duration duration, bool disturbed) { durations_.add(duration.ns, disturbed); }
+  void add_gap(Duration gap, bool disturbed) { gaps_.add(gap.ns, disturbed); }
 
   const LengthProfile& durations() const { return durations_; }
   const LengthProfile& gaps() const { return gaps_; }

@@ -26,17 +26,15 @@ void LengthProfile::count(int64_t ns, bool alone) {
 }
 
 void LengthProfile::derive() {
-  const int64_t low = sketch_.quantile_floor(10).ns;
-  const int64_t high = sketch_.quantile(990).ns;
-  short_ns_ = low - margin(low);
-  long_ns_ = high + margin(high);
+  p1_ns_ = sketch_.quantile_floor(10).ns;
+  p99_ns_ = sketch_.quantile(990).ns;
   at_least_ns_ = sketch_.quantile_floor(kShortPerMille).ns;
   at_most_ns_ = sketch_.quantile(kLongPerMille).ns;
 }
 
 // Whether the sample belongs to a run that may become a drift, and needs no counting.
 bool LengthProfile::notice(int64_t ns, bool disturbed) {
-  const int side = ns > long_ns_ ? 1 : ns < short_ns_ ? -1 : 0;
+  const int side = ns > p99_ns_ + margin(p99_ns_) ? 1 : ns < p1_ns_ - margin(p1_ns_) ? -1 : 0;
   const int pushed = static_cast<int>(company_);
   if (side != run_side_) {
     if (disturbed && run_side_ == -pushed) {
@@ -45,15 +43,20 @@ bool LengthProfile::notice(int64_t ns, bool disturbed) {
     }
     end_run();
     run_side_ = side;
-    run_nearest_ = ns;
+    run_nearest_ = run_farthest_ = ns;
   }
   if (side == 0) return false;
-  static_assert(kEnough % kDrift == 0 && kEnough % kDriftInCompany == 0);
+  static_assert(kEnough % kDrift == 0);
   run_weight_ += kEnough / (disturbed && side == pushed ? kDriftInCompany : kDrift);
   run_outside_ += 1;
   run_nearest_ = pushed > 0 ? std::min(run_nearest_, ns) : std::max(run_nearest_, ns);
+  run_farthest_ = pushed > 0 ? std::max(run_farthest_, ns) : std::min(run_farthest_, ns);
   if (!disturbed) run_.push_back(ns);
-  if (run_weight_ >= kEnough) relearn();
+  if (run_weight_ < kEnough) return true;
+  const int64_t edge = pushed > 0 ? p99_ns_ : p1_ns_;
+  const bool unexplained =
+      (run_nearest_ - edge) * run_outside_ * pushed >= (run_farthest_ - edge) * kDrift * pushed;
+  if (side != pushed || run_.size() >= kDrift || unexplained) relearn();
   return true;
 }
 

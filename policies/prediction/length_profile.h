@@ -17,13 +17,16 @@
 //
 //   on the side to which company moves nothing (a shorter kernel)   kDrift, disturbed or not
 //   on the other, undisturbed                                       kDrift
-//   on the other, disturbed                                         kDriftInCompany
+//   on the other, disturbed                                         kDriftInCompany or more
 //
-// It begins with the undisturbed ones of them where there are some, else with the one that company
-// has moved least: the shortest of a kernel's. So a kernel that really always waits is not believed
-// to be as long as its waits, only longer by the least of them, and the first time that it does not
-// wait says so. A disturbed sample that is not outside says nothing against the first kind, where it
-// may be outside and moved back: kSilent such for each that is outside are borne.
+// For the last, waiting alone must not explain them: waits that spread evenly from none would in n
+// samples have come within 1/n of the longest, with kDrift times that, e^-kDrift is the chance that
+// none did. So a kernel three times as long is noticed in kDriftInCompany samples where the waits are
+// up to twice as long as it is, in more where they are longer, and one that only waits is not, unless
+// it never waits for little. It begins with the undisturbed samples of the run where there are some,
+// else with the one that company has moved least, the shortest of a kernel's; and is put right by the
+// first ones that did not wait. A disturbed sample that is not outside says nothing against a shorter
+// kernel, which may be outside and moved back: kSilent such for each that is outside are borne.
 // What is forgotten is kept aside until the next drift. If that one leads back to it, the two were no
 // drifts but two lengths taking turns, and are kept together from then on; except a length in which
 // nobody ever saw the task alone: that was company, and is dropped.
@@ -66,6 +69,9 @@ class LengthProfile {
   Duration at_most() const { return {at_most_ns_}; }
   Duration at_least() const { return {at_least_ns_}; }
 
+  // Whether it is as samples of this length have been, from p1 to p99.
+  bool has_seen(int64_t ns) const { return count_ > 0 && ns >= p1_ns_ && ns <= p99_ns_; }
+
   // All that is known, to be kept and taken up again; `take_up` corrects what cannot be.
   struct Saved {
     uint64_t count = 0;
@@ -77,7 +83,7 @@ class LengthProfile {
   void take_up(const Saved& saved);
 
  private:
-  static constexpr uint32_t kEnough = 32;  // weight of samples outside that makes a drift
+  static constexpr uint32_t kEnough = kDriftInCompany;  // weight of samples outside that makes a drift
 
   void count(int64_t ns, bool alone);
   void derive();
@@ -92,9 +98,9 @@ class LengthProfile {
   QuantileSketch sketch_;
   bool seen_alone_ = false;  // some of it is undisturbed
   uint32_t relearnt_ = 0;
-  // Of the sketch: what is outside, and what is cautious.
-  int64_t short_ns_ = 0;
-  int64_t long_ns_ = 0;
+  // Of the sketch.
+  int64_t p1_ns_ = 0;
+  int64_t p99_ns_ = 0;
   int64_t at_least_ns_ = 0;
   int64_t at_most_ns_ = 0;
 
@@ -103,7 +109,8 @@ class LengthProfile {
   uint32_t run_weight_ = 0;
   uint32_t run_outside_ = 0;
   uint32_t run_silent_ = 0;
-  int64_t run_nearest_ = 0;        // that company has moved least
+  int64_t run_nearest_ = 0;        // that company has moved least, and most
+  int64_t run_farthest_ = 0;
   std::vector<int64_t> run_;       // the undisturbed ones
   bool run_alone_ = true;          // false: begun again with what company has moved least
 

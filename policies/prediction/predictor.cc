@@ -9,16 +9,21 @@ constexpr std::string_view kNames[] = {"mean", "quantile", "pair", "position", "
 // Samples from which a place is worth asking.
 constexpr uint64_t kPlaceKnown = 3;
 
-// The finest profile that `how` may use and that knows; `of` chooses what it must know.
+// The finest profile of a place that `how` may use and that knows; `of` chooses what it must know.
 template <typename Of>
-const LengthProfile& source(Predictor how, const Known& known, Of of) {
+const LengthProfile* here(Predictor how, const Known& known, Of of) {
   for (const auto& [at_least, place] : {std::pair{Predictor::kPosition, known.position},
                                         std::pair{Predictor::kPair, known.pair}}) {
     if (how >= at_least && place != nullptr && of(*place).count() >= kPlaceKnown) {
-      return of(*place);
+      return &of(*place);
     }
   }
-  return of(*known.kernel);
+  return nullptr;
+}
+template <typename Of>
+const LengthProfile& source(Predictor how, const Known& known, Of of) {
+  const LengthProfile* place = here(how, known, of);
+  return place != nullptr ? *place : of(*known.kernel);
 }
 
 const LengthProfile& durations(const KernelProfile& profile) { return profile.durations(); }
@@ -42,6 +47,11 @@ std::string predictor_names() {
   }
   return names;
 }
+
+const LengthProfile* durations_here(const Known& known) {
+  return here(Predictor::kPosition, known, durations);
+}
+const LengthProfile* gaps_here(const Known& known) { return here(Predictor::kPosition, known, gaps); }
 
 Duration predicted_length(Predictor how, const Known& known) {
   const LengthProfile& from = source(how, known, durations);
@@ -80,8 +90,10 @@ void PredictorChoice::add(const Known& before, Duration duration, Duration gap) 
   const auto all_say = [&](auto how) {
     for (size_t i = 0; i < kPlainPredictors; ++i) said[i] = how(static_cast<Predictor>(i), before);
   };
-  all_say(predicted_length);
-  length_.add(said, duration);
+  if (duration.ns >= 0) {
+    all_say(predicted_length);
+    length_.add(said, duration);
+  }
   if (gap.ns < 0 || before.kernel->gap_count() == 0) return;
   all_say(predicted_gap);
   gap_.add(said, gap);

@@ -52,6 +52,10 @@ struct Known {
   const KernelProfile* position = nullptr;
 };
 
+// The finest of them with enough samples; null: none but the kernel's own.
+const LengthProfile* durations_here(const Known& known);
+const LengthProfile* gaps_here(const Known& known);
+
 // Of a kernel with samples; `how` is not kBest.
 Duration predicted_length(Predictor how, const Known& known);
 Duration expected_length(Predictor how, const Known& known);
@@ -79,7 +83,7 @@ class PredictorScore {
 // The scores of one kernel.
 class PredictorChoice {
  public:
-  // An undisturbed measurement of the launch, and what was known of it before.
+  // What was measured of a launch undisturbed, and what was known of it before. < 0: was not.
   void add(const Known& before, Duration duration, Duration gap);
   Predictor length() const { return length_.best(); }
   Predictor gap() const { return gap_.best(); }
