@@ -210,3 +210,42 @@ TEST_CASE("A policy is told by the predictor of its row, and heads anew when it 
   REQUIRE(told.waiting.size() == 2);
   CHECK(told.waiting.back().predicted.ns == Approx(10'000).epsilon(0.07));
 }
+
+TEST_CASE("A measurement counts unless others were there before the launch had completed") {
+  enum class Other { kAfter, kMeanwhile, kBefore };
+  struct Case {
+    Other other;
+    int64_t ns;
+    uint64_t counted;
+  };
+  // What is as it was without company, at the same place, did not suffer from it.
+  for (const Case& c : {Case{Other::kAfter, 10'500, 9}, Case{Other::kMeanwhile, 10'500, 8},
+                        Case{Other::kBefore, 10'500, 8}, Case{Other::kMeanwhile, 10'000, 9}}) {
+    INFO(static_cast<int>(c.other) << ", " << c.ns << " ns");
+    Bench bench(pol::Predictor::kMean);
+    bench.tell(ClientAttached{ClientId{2}, JobId{2}, Priority{5}, "other"});
+    bench.tell(DeviceUsed{ClientId{2}, DeviceId{0}});
+    const auto other_launches = [&bench] {
+      bench.tell(Launched{.client = ClientId{2}, .device = DeviceId{0}, .stream = {}, .sequence = 1,
+                          .kernel = KernelId{5}, .at = Instant{bench.now_ns}});
+    };
+    const auto complete = [&bench] {
+      bench.now_ns += 10'000;
+      bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+    };
+    for (int i = 0; i < 8; ++i) {
+      bench.launch(1);
+      bench.measure(1, 10'000, -1);
+    }
+    if (c.other == Other::kBefore) other_launches();
+    bench.launch(1);
+    const Instant launched{bench.now_ns};
+    if (c.other == Other::kMeanwhile) other_launches();
+    complete();
+    if (c.other == Other::kAfter) other_launches();
+    bench.tell(Timed{ClientId{1}, KernelId{1}, Duration{c.ns}, Duration{-1}, launched, StreamSlot{},
+                     bench.sequence});
+    REQUIRE(bench.engine.record(ClientId{1})->kernels.size() == 1);
+    CHECK(bench.engine.record(ClientId{1})->kernels[0].saved.count == c.counted);
+  }
+}

@@ -143,6 +143,17 @@ TEST_CASE("A kernel that is never alone is relearnt too, from what company has m
   CHECK(waits.mean().ns < 10'100);
 }
 
+TEST_CASE("A kernel that always waits for others, now longer and now shorter, has not drifted") {
+  std::mt19937_64 random(2);
+  KernelProfile profile = trusted(5'000);
+  for (int i = 0; i < 2'000; ++i) {
+    profile.add(Duration{5'000 + static_cast<int64_t>(random() % 50'000)}, Duration{-1},
+                /*disturbed=*/true);
+  }
+  CHECK(profile.relearnt() == 0);
+  CHECK(profile.mean().ns == 5'000);
+}
+
 TEST_CASE("A gap in company is relearnt from the longest, and longer gaps as they come") {
   KernelProfile profile = trusted();
   for (int i = 0; i < 32; ++i) {
