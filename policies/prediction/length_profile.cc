@@ -55,7 +55,7 @@ bool LengthProfile::notice(int64_t ns, bool disturbed) {
   if (run_weight_ < kEnough) return true;
   const int64_t edge = pushed > 0 ? p99_ns_ : p1_ns_;
   const bool unexplained =
-      (run_nearest_ - edge) * run_outside_ * pushed >= (run_farthest_ - edge) * kDrift * pushed;
+      (run_nearest_ - edge) * run_outside_ * pushed >= (run_farthest_ - edge) * kUnlikely * pushed;
   if (side != pushed || run_.size() >= kDrift || unexplained) relearn();
   return true;
 }

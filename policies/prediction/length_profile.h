@@ -19,11 +19,11 @@
 //   on the other, undisturbed                                       kDrift
 //   on the other, disturbed                                         kDriftInCompany or more
 //
-// For the last, waiting alone must not explain them: waits that spread evenly from none would in n
-// samples have come within 1/n of the longest, with kDrift times that, e^-kDrift is the chance that
-// none did. So a kernel three times as long is noticed in kDriftInCompany samples where the waits are
-// up to twice as long as it is, in more where they are longer, and one that only waits is not, unless
-// it never waits for little. It begins with the undisturbed samples of the run where there are some,
+// For the last, waiting alone must not explain them. Of n waits that spread evenly from none the
+// least is about 1/n of the longest; e^-kUnlikely is the chance that it is more than kUnlikely times
+// that. So a kernel three times as long is noticed in kDriftInCompany samples where the waits are up
+// to as long as it is, in more where they are longer, and one that only waits is not, unless it never
+// waits for little. It begins with the undisturbed samples of the run where there are some,
 // else with the one that company has moved least, the shortest of a kernel's; and is put right by the
 // first ones that did not wait. A disturbed sample that is not outside says nothing against a shorter
 // kernel, which may be outside and moved back: kSilent such for each that is outside are borne.
@@ -47,6 +47,7 @@ class LengthProfile {
   static constexpr uint64_t kTrusted = 8;
   static constexpr uint32_t kDrift = 8;
   static constexpr uint32_t kDriftInCompany = 32;
+  static constexpr uint32_t kUnlikely = 12;
   static constexpr uint32_t kSilent = 8;
   static constexpr int64_t kNoise = 1000;  // ns
   // What is cautious for a length that others have to fit in, or that has to fit elsewhere.

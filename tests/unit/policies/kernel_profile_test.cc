@@ -125,11 +125,15 @@ TEST_CASE("A kernel that is never alone is relearnt too, from what company has m
     }
   };
   KernelProfile longer = trusted();
-  feed(longer, 30'000, 60'000, 31);
+  feed(longer, 30'000, 30'000, 31);
   CHECK(longer.mean().ns == 10'000);
-  feed(longer, 30'000, 60'000, 1);
+  feed(longer, 30'000, 30'000, 1);
   CHECK(longer.mean().ns >= 30'000);
-  CHECK(longer.mean().ns < 36'000);
+  CHECK(longer.mean().ns < 33'000);
+  KernelProfile waits_long = trusted();
+  feed(waits_long, 30'000, 60'000, 64);
+  CHECK(waits_long.mean().ns >= 30'000);
+  CHECK(waits_long.mean().ns < 33'000);
   // Shorter shows where company leaves it so: here in a third of the samples.
   KernelProfile shorter = trusted(30'000);
   feed(shorter, 10'000, 45'000, 48);
@@ -144,14 +148,16 @@ TEST_CASE("A kernel that is never alone is relearnt too, from what company has m
 }
 
 TEST_CASE("A kernel that always waits for others, now longer and now shorter, has not drifted") {
-  std::mt19937_64 random(2);
-  KernelProfile profile = trusted(5'000);
-  for (int i = 0; i < 2'000; ++i) {
-    profile.add(Duration{5'000 + static_cast<int64_t>(random() % 50'000)}, Duration{-1},
-                /*disturbed=*/true);
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    KernelProfile profile = trusted(5'000);
+    for (int i = 0; i < 2'000; ++i) {
+      profile.add(Duration{5'000 + static_cast<int64_t>(random() % 50'000)}, Duration{-1},
+                  /*disturbed=*/true);
+    }
+    CHECK(profile.relearnt() == 0);
+    CHECK(profile.mean().ns == 5'000);
   }
-  CHECK(profile.relearnt() == 0);
-  CHECK(profile.mean().ns == 5'000);
 }
 
 TEST_CASE("A gap in company is relearnt from the longest, and longer gaps as they come") {
