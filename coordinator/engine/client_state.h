@@ -108,7 +108,7 @@ struct Seat {
   Instant opened_at;
   bool every_launch = false;
 
-  uint64_t launches = 0;
+  uint32_t launches = 0;
   uint32_t units = 0;
   Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;

@@ -47,7 +47,7 @@ class Engine::Core {
     std::vector<policies::Event> events;
     Instant policy_timer = kNever;
     std::vector<ClientId> members;  // ascending
-    uint64_t launches = 0;          // of all, gone ones too
+    uint32_t launches = 0;          // of all, gone ones too
     uint32_t units = 0;             // in flight, of the members
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
@@ -79,7 +79,7 @@ class Engine::Core {
   const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
   KernelUse& use_kernel(Client& client, KernelId kernel);
   policies::Predictor predictor() const { return options_.predictor.value_or(choice_.row->predictor); }
-  // `finest`: what none but finer predictors ask for is left out.
+  // What none but predictors finer than `finest` ask for is left out.
   static policies::Known known(const Client& client, const policies::KernelProfile& kernel,
                                const LearnedLaunches::Place& place, policies::Predictor finest);
   Prediction predict(const Client& client, const KernelUse& use,

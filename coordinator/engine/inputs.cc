@@ -447,7 +447,7 @@ void Engine::Core::take(const Progressed& input) {
   while (!stream.units.empty() && stream.units.front().sequence <= input.sequence) {
     Unit all = stream.units.front();
     Seat& seat = *client->seat(all.device);
-    const uint64_t others = company(*device(all.device), seat).launches;
+    const uint32_t others = company(*device(all.device), seat).launches;
     client->learned.completed(input.stream, all.sequence, others);
     stream.units.pop();
     while (!stream.units.empty() && stream.units.front().sequence <= input.sequence &&

@@ -8,20 +8,20 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
   if (places_.empty()) places_.resize(kPlaces);
   latest_ = index(launch.stream, launch.sequence);
   places_[latest_] = {
-      .stream = launch.stream,
       .sequence = launch.sequence,
       .kernel = launch.kernel,
       .before = before_,
       .generation = detector_.generation(),
+      .stream = launch.stream,
       .position = mark.position,
+      .others = company.launches,
       .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
-      .disturbed = company.present,
-      .others = company.launches};
+      .disturbed = company.present};
   before_ = launch.kernel;
   return mark;
 }
 
-void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, uint64_t others_launches) {
+void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches) {
   Place& place = places_[index(stream, sequence)];
   if (place.sequence != sequence || place.stream != stream) return;
   place.completed = true;

@@ -19,29 +19,30 @@ class LearnedLaunches {
 
   // Where a launch stood, for the measurement that comes later.
   struct Place {
-    StreamSlot stream;
     uint64_t sequence = 0;  // 0: none
     KernelId kernel;
     KernelId before;        // the client's launch before it; 0: none
     uint64_t generation = 0;
+    StreamSlot stream;
     uint32_t position = 0;
-    bool in_step = false;   // and the iteration has this kernel there
     // Whether others had work on its device from its launch to its completion, once that is seen;
-    // they had launched `others` by then.
-    bool completed = false;
+    // they had launched `others` before.
+    uint32_t others = 0;
+    bool in_step = false;   // and the iteration has this kernel there
     bool disturbed = false;
-    uint64_t others = 0;
+    bool completed = false;
   };
+  static_assert(sizeof(Place) == 48);
   // The other clients of the device: whether any has work on it now, and their launches so far.
   struct Company {
     bool present = false;
-    uint64_t launches = 0;
+    uint32_t launches = 0;  // may wrap: only told from itself
   };
 
   // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
   policies::IterationDetector::Mark launched(const Launched& launch, Instant at, Company company);
   // That launch is complete.
-  void completed(StreamSlot stream, uint64_t sequence, uint64_t others_launches);
+  void completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches);
   // Where the launch told last stands, and where one of this kernel would if it came next.
   const Place& latest() const { return places_[latest_]; }
   Place next(KernelId kernel) const;
