@@ -41,7 +41,8 @@ constexpr PolicyRow kRows[] = {
        {kMaxHoldKey, 2'000, 0, 3'600'000}}},
      ProgressNeed::kBetweenLevels,
      Holding::kByPrediction,
-     make_guarded},
+     make_guarded,
+     Predictor::kBest},
 };
 
 std::string_view next_word(std::string_view& text) {

@@ -57,7 +57,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (place.started) timeline_.begin();
   if (service_began_ == kNever) service_began_ = launch.at;
 
-  Duration work = scaled(launch.predicted);
+  Duration work = scaled(launch.expected);
   Stream& its = stream(launch.stream);
   const Instant free = std::max(own_free_, launch.at);
   if (in_step_) {
@@ -70,7 +70,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     }
   }
   if (launch.copy) {  // beside the rest
-    its.own_free = std::max(its.own_free, launch.at) + launch.predicted;
+    its.own_free = std::max(its.own_free, launch.at) + launch.expected;
   } else {
     own_free_ = free + work;
     its.own_free = std::max(free, its.own_free) + work;
@@ -83,7 +83,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     computing_ += 1;
   }
   in_flight_.push_back({launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
-                        launch.predicted, its.own_free});
+                        launch.expected, its.own_free});
 }
 
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
