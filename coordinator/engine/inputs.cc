@@ -389,7 +389,7 @@ void Engine::Core::take(const Held& input) {
 
 policies::Waiting Engine::Core::waiting(const Client& client, const Head& head) {
   return {client.id, head.thread, head.ticket, head.kernel, head.said.predicted, head.since,
-          head.said.expected};
+          head.said.expected, head.charged};
 }
 
 void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {

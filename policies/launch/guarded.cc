@@ -246,11 +246,11 @@ class Guarded final : public LaunchPolicy {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
       const int64_t length = head.predicted.ns;
-      if (member.in_flight.ns + length <= credit) continue;  // the gate lets it through
+      if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
       if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
         for (Member& high : table_.members()) {
-          if (high.priority < member.priority) extra(high.client).guard->refused();
+          if (high.priority < member.priority) extra(high.client).guard->refused(head.predicted);
         }
         continue;
       }

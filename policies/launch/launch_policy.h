@@ -71,6 +71,7 @@ struct Waiting {  // a thread is held with this launch: a visible head
   Duration predicted;
   Instant since;
   Duration expected = predicted;
+  Duration charged = predicted;  // what a credit must hold for it
 };
 struct Synced {  // the host of the client has waited for all of its work on a stream, until `at`
   ClientId client;

@@ -1,6 +1,7 @@
 #include "policies/launch/task_guard.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace lull::policies {
@@ -33,6 +34,10 @@ constexpr int64_t kPlenty = 8;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
+// Launches without a wait after which an idle device is taken for one.
+constexpr uint32_t kLaunchesAWait = 8'192;
+// Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
+constexpr size_t kDeepQueue = 256;
 constexpr uint32_t kOutOfStep = UINT32_MAX;
 
 }  // namespace
@@ -48,6 +53,12 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   const bool was_in_step = in_step_;
   in_step_ = place.in_step;
+  launches_ += 1;
+  if (launches_ > kLaunchesAWait && in_flight_.empty() && began_ != kNever) {
+    // A program whose waits nobody sees: that the device is through with it counts as one.
+    wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
+    settle(lower_in_flight);
+  }
   if (began_ == kNever) {
     began_ = launch.at;
     if (in_flight_.empty()) clean_ = !lower_in_flight;
@@ -59,9 +70,13 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
 
   Duration work = scaled(launch.expected);
   Stream& its = stream(launch.stream);
-  const Instant free = std::max(own_free_, launch.at);
+  // A full queue makes the host wait; by itself it would have come earlier.
+  if (in_step_ && in_flight_.size() >= kDeepQueue) {
+    host_late_ += timeline_.longer_pause(place.position, launch.at);
+  }
+  const Instant free = std::max(own_free_, launch.at - host_late_);
   if (in_step_) {
-    timeline_.launched(place.position, launch.at, free - launch.at);
+    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
     const Duration seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
       work = seen;
@@ -82,7 +97,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     }
     computing_ += 1;
   }
-  in_flight_.push_back({launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
+  in_flight_.push_back({launch.at, launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
                         launch.expected, its.own_free});
 }
 
@@ -123,6 +138,8 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
   lower_turn_ns_ = 0;
+  // What is complete so soon after its launch cannot be later than that.
+  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
@@ -146,6 +163,7 @@ void TaskGuard::synced(const Synced& wait) {
 void TaskGuard::settle(bool lower_in_flight) {
   const Wait wait = std::exchange(wait_, Wait{});
   if (wait.at == kNever || began_ == kNever) return;
+  launches_ = 0;
   const Instant at = wait.at;
   const Instant through = std::min(wait.end, at);
   const bool waited = at - through <= kHostCame;
@@ -158,7 +176,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   } else {
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
-    const int64_t most = std::min(blocked_ns_, timeline_.lateness(at, Duration{blocked_ns_ / 4}).ns);
+    const int64_t most = std::min(blocked_ns_, (timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_).ns);
     if (waited) {
       delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
@@ -177,10 +195,11 @@ void TaskGuard::settle(bool lower_in_flight) {
   service_earned_ns_ += earned;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
-                           kAccountServices * std::max(usual, earned));
+                           std::max(kAccountServices * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
   waited_until_ = at;
   began_ = kNever;
   // Work that was not waited for may be late yet.
+  host_late_ = {};
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
   clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < -kOverdrawn * usual;
@@ -241,11 +260,16 @@ void TaskGuard::end_service() {
 
 // What is known of the slack is wrong where services lose more than they may, or where the account
 // stays full though lower work is turned away: then slack is taken to be less, or a little more.
+void TaskGuard::refused(Duration length) {
+  refused_ = true;
+  longest_refused_ns_ = std::max(longest_refused_ns_, length.ns);
+}
+
 void TaskGuard::correct(int64_t excess_ns) {
   const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
   if (excess_ns > 0) {
     correction_ns_ -= 2 * excess_ns;
-  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1000)) {
+  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1500)) {
     correction_ns_ += own_service_ns_ / kCorrection;
   }
   correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
@@ -257,7 +281,8 @@ int64_t TaskGuard::slack_ns(Instant now) const {
   if (!known) return correction_ns_;  // as if whatever comes in its way cost it
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  const int64_t slack = (timeline_.due(now) - now).ns - timeline_.work(position).ns + correction_ns_;
+  const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
+                        correction_ns_;
   return idle() ? std::max<int64_t>(0, slack) : slack;
 }
 
