@@ -23,10 +23,18 @@ inline constexpr size_t kMaxSeats = 16;          // devices of a client
 inline constexpr uint32_t kMaxUnits = 1U << 17;
 inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
 
+// What is said of a launch: policies/prediction/predictor.h.
+struct Prediction {
+  Duration predicted;
+  Duration expected;
+  Duration gap{-1};
+};
+
 // One launch in flight; several, where a stream has more than it can hold.
 struct Unit {
   uint64_t sequence = 0;
-  Duration predicted;
+  Duration predicted;  // as the policy was told
+  Duration expected;   // in the mean
   Instant at;
   Instant due;         // untracked: counts as done from here on
   uint32_t count = 1;
@@ -100,8 +108,9 @@ struct Seat {
   Instant opened_at;
   bool every_launch = false;
 
+  uint32_t launches = 0;
   uint32_t units = 0;
-  Duration in_flight;
+  Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;
   Instant last_progress;
   Instant last_due;      // of untracked work
@@ -116,7 +125,8 @@ struct Head {
   DeviceId device;
   StreamSlot stream;
   KernelId kernel;
-  Duration predicted;
+  Prediction said;
+  Duration charged;  // of credit, if it goes by that
   Instant since;
   bool released = false;
   Instant released_at;
@@ -124,8 +134,8 @@ struct Head {
 
 // A kernel as this client was told about it.
 struct KernelUse {
-  policies::KernelProfile* profile = nullptr;  // null: beyond the task's bound
-  Duration published;
+  TaskKernel* known = nullptr;  // null: beyond the task's bound
+  Duration published;           // what its launch is charged in credit: the mean
 };
 
 struct Client {

@@ -47,6 +47,8 @@ class Engine::Core {
     std::vector<policies::Event> events;
     Instant policy_timer = kNever;
     std::vector<ClientId> members;  // ascending
+    uint32_t launches = 0;          // of all, gone ones too
+    uint32_t units = 0;             // in flight, of the members
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -65,6 +67,9 @@ class Engine::Core {
   void take(const Timed& input);
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
+  static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
+    return {on.units > seat.units, on.launches - seat.launches};
+  }
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
 
@@ -73,11 +78,18 @@ class Engine::Core {
   Device* device(DeviceId id);
   const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
   KernelUse& use_kernel(Client& client, KernelId kernel);
-  void count_spent(Seat& seat, Duration predicted) const;
-  void done(Client& client, Seat& seat, StreamSlot stream, uint32_t units, Duration predicted,
-            Instant first_launch, Instant at);
+  policies::Predictor predictor() const { return options_.predictor.value_or(choice_.row->predictor); }
+  // What none but predictors finer than `finest` ask for is left out.
+  static policies::Known known(const Client& client, const policies::KernelProfile& kernel,
+                               const LearnedLaunches::Place& place, policies::Predictor finest);
+  Prediction predict(const Client& client, const KernelUse& use,
+                     const LearnedLaunches::Place& place) const;
+  void count_spent(Seat& seat, Duration charged) const;
+  void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
+            Instant at);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
+  static policies::Waiting waiting(const Client& client, const Head& head);
   void drop_head(Client& client, size_t index, bool tell_policy);
   void set_job_priority(Job& job);
   void watch_device(DeviceId id, Device& device);

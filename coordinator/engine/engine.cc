@@ -126,8 +126,8 @@ void Engine::Core::replay(DeviceId id, Device& on) {
   }
   std::sort(by_arrival.begin(), by_arrival.end());
   for (const auto& [arrival, member] : by_arrival) {
-    const Client& client = *find(member);
-    Seat& seat = *find(member)->seat(id);
+    Client& client = *find(member);
+    Seat& seat = *client.seat(id);
     seat.wanted = Gate::kOpen;
     seat.stuck = false;
     on.events.push_back(policies::Joined{member, client.job, client.priority, arrival,
@@ -136,21 +136,24 @@ void Engine::Core::replay(DeviceId id, Device& on) {
       for (const Unit& unit : client.streams[slot].units) {
         if (unit.device != id) continue;
         Duration predicted = unit.predicted;
-        for (uint32_t i = 0; i < unit.count; ++i, predicted = Duration{}) {
+        Duration expected = unit.expected;
+        for (uint32_t i = 0; i < unit.count; ++i, predicted = expected = Duration{}) {
           on.events.push_back(policies::Submitted{.client = member,
                                                   .thread = {},
                                                   .kernel = {},
                                                   .predicted = predicted,
                                                   .gap = {-1},
                                                   .at = unit.at,
+                                                  .expected = expected,
                                                   .stream = StreamSlot{slot}});
         }
       }
     }
-    for (const Head& head : client.heads) {
+    for (Head& head : client.heads) {
       if (head.device != id || head.released) continue;
-      on.events.push_back(policies::Waiting{member, head.thread, head.ticket, head.kernel,
-                                            head.predicted, head.since});
+      // In the new policy's words.
+      head.said = predict(client, use_kernel(client, head.kernel), client.learned.next(head.kernel));
+      on.events.push_back(waiting(client, head));
     }
   }
   on.stuck_level = kNobodyStuck;

@@ -39,6 +39,9 @@ struct EngineOptions {
   // How long after a step its gates are in effect: a launch before that was not charged to the
   // credit of that step. Some microseconds where it is not known.
   Duration control_latency{0};
+  // What tells policies how long launches run; nothing: what the policy's row says. For comparisons:
+  // a decision log does not hold it, and the daemon leaves it alone.
+  std::optional<policies::Predictor> predictor = {};
   // The policies that can be named. Tests put their own here; it must outlive the engine.
   std::span<const policies::PolicyRow> policies = policies::policy_rows();
 };

@@ -220,6 +220,9 @@ void Engine::Core::void_grant(Seat& seat) const {
 //   granted = spent + (bound - in flight - voided)   so that  spent + next <= granted
 //                                                    means    in flight + next <= bound
 //
+// In flight is as predicted, and so is the policy's bound; spent, voided and next are as charged, by
+// the kernel's mean.
+//
 // An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
 // only with nothing in flight, and that is how a unit longer than the bound gets through.
 void Engine::Core::publish_credit(Client& client, Seat& seat) {
@@ -227,7 +230,7 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
   bool stale = false;
   for (const Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
-    long_head |= seat.any_length && head.predicted > seat.bound;
+    long_head |= seat.any_length && head.charged > seat.bound;
     // It was turned away by a grant in which we see room, or has not noticed one for long.
     stale |= head.since >= seat.granted_at + kGrantNoticed ||
              now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;

@@ -72,6 +72,7 @@ void Engine::Core::take(const ClientDetached& input) {
   for (const auto& seat : client->seats) {
     Device* on = device(seat->device);
     std::erase(on->members, client->id);
+    on->units -= seat->units;
     on->events.push_back(policies::Left{client->id});
     mark_all(*on);
   }
@@ -222,17 +223,44 @@ KernelUse& Engine::Core::use_kernel(Client& client, KernelId kernel) {
   // A bound on a hostile program's inventions: it only forgets what it was told.
   if (client.kernels.size() >= kMaxKernelsPerTask) client.kernels.clear();
   KernelUse& use = client.kernels[kernel];
-  use.profile = client.profile->kernel(kernel);
-  const bool known = use.profile != nullptr && use.profile->count() > 0;
-  use.published = known ? use.profile->mean() : client.profile->unknown_kernel();
+  use.known = client.profile->kernel(kernel);
+  const bool known = use.known != nullptr && use.known->profile.count() > 0;
+  use.published = known ? use.known->profile.mean() : client.profile->unknown_kernel();
   put(Predict{client.id, kernel, use.published});
   return use;
 }
 
+policies::Known Engine::Core::known(const Client& client, const policies::KernelProfile& kernel,
+                                    const LearnedLaunches::Place& place,
+                                    policies::Predictor finest) {
+  policies::Known known{.kernel = &kernel};
+  if (finest < policies::Predictor::kPair) return known;
+  known.pair = client.profile->pair(place.before, place.kernel, kernel);
+  if (finest < policies::Predictor::kPosition) return known;
+  known.position = client.learned.position(place, kernel);
+  return known;
+}
+
+Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
+                                 const LearnedLaunches::Place& place) const {
+  const policies::Predictor how = predictor();
+  const bool measured = use.known != nullptr && use.known->profile.count() > 0;
+  if (how == policies::Predictor::kMean) {
+    return {use.published, use.published, measured ? use.known->profile.mean_gap() : Duration{-1}};
+  }
+  if (!measured) return {client.profile->unknown_at_most(), client.profile->unknown_kernel()};
+  const auto& [kernel, choice] = *use.known;
+  const bool best = how == policies::Predictor::kBest;
+  const policies::Predictor length = best ? choice.length() : how;
+  const policies::Predictor gap = best ? choice.gap() : how;
+  const policies::Known what = known(client, kernel, place, std::max(length, gap));
+  return {predicted_length(length, what), expected_length(length, what), predicted_gap(gap, what)};
+}
+
 // As try_spend of the channel counts: one launch longer than a grant of which nothing is spent
 // spends all of it.
-void Engine::Core::count_spent(Seat& seat, Duration predicted) const {
-  Duration after = seat.spent + predicted;
+void Engine::Core::count_spent(Seat& seat, Duration charged) const {
+  Duration after = seat.spent + charged;
   if (after > seat.granted && seat.spent.ns == 0) after = seat.granted;
   seat.spent = std::min(after, policies::kMaxCreditBound);
 }
@@ -253,8 +281,8 @@ void Engine::Core::take(const Launched& input) {
   const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
   const KernelUse& use = use_kernel(*client, input.kernel);
   Unit unit;
+  const Duration charged = input.charged.ns >= 0 ? input.charged : use.published;
   unit.sequence = input.sequence;
-  unit.predicted = use.published;
   unit.at = std::clamp(input.at, seat->last_launch, now_);
   unit.tracked = tracked;
   unit.device = input.device;
@@ -270,44 +298,49 @@ void Engine::Core::take(const Launched& input) {
       client->heads.erase(head);
     }
   }
-  if (seat->gate == Gate::kCredit && !released && input.charged.ns != 0 &&
+  if (seat->gate == Gate::kCredit && !released && charged.ns != 0 &&
       unit.at >= seat->epoch_began + options_.control_latency) {
-    count_spent(*seat, input.charged.ns > 0 ? input.charged : unit.predicted);
-  } else if (!released && input.charged.ns != 0 && unit.at < seat->voided_until) {
-    const Duration charged = input.charged.ns > 0 ? input.charged : unit.predicted;
+    count_spent(*seat, charged);
+  } else if (!released && unit.at < seat->voided_until) {
     seat->voided -= std::min(seat->voided, charged);
   }
 
-  const auto learned = client->learned.launched(input, unit.at);
+  Device& on = *device(input.device);
+  const auto learned = client->learned.launched(input, unit.at, company(on, *seat));
   if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
     client->learned.iteration(learned.took, had_company(*client, began));
   }
+  const Prediction said = predict(*client, use, client->learned.latest());
+  unit.predicted = said.predicted;
+  unit.expected = said.expected;
   client->launches += 1;
   seat->last_launch = unit.at;
   if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
+  seat->launches += 1;
   seat->units += 1;
+  on.launches += 1;
+  on.units += 1;
   seat->in_flight += unit.predicted;
-  Device& on = *device(input.device);
-  const Duration gap = use.profile == nullptr ? Duration{-1} : use.profile->mean_gap();
   const policies::IterationDetector& detector = client->learned.detector();
   const policies::IterationPlace place{.in_step = learned.in_step,
                                        .started = learned.started,
                                        .position = learned.position,
                                        .length = detector.template_length(),
                                        .generation = detector.generation()};
-  on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, unit.predicted,
-                                          gap, unit.at, place, slot_id(slot), input.copy});
+  on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, said.predicted,
+                                          said.gap, unit.at, said.expected, place, slot_id(slot),
+                                          input.copy});
   mark(*client);
 
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
   if (tracked && input.sequence <= stream.completed) {  // its completion was read before its record
-    done(*client, *seat, slot_id(slot), 1, unit.predicted, unit.at, now_);
+    done(*client, *seat, slot_id(slot), unit, unit.at, now_);
     return;
   }
   if (!tracked) {
-    seat->last_due = std::max(seat->last_due, unit.at) + unit.predicted;
+    seat->last_due = std::max(seat->last_due, unit.at) + unit.expected;
     unit.due = seat->last_due;
   }
   if (!stream.units.empty()) {
@@ -316,6 +349,7 @@ void Engine::Core::take(const Launched& input) {
     if (stream.units.size() >= kMaxUnitsPerStream && last.device == unit.device) {
       last.sequence = unit.sequence;
       last.predicted += unit.predicted;
+      last.expected += unit.expected;
       last.count += 1;
       last.tracked = unit.tracked;
       last.due = unit.due;
@@ -349,12 +383,18 @@ void Engine::Core::take(const Held& input) {
   head.device = input.device;
   head.stream = input.stream;
   head.kernel = input.kernel;
-  head.predicted = use_kernel(*client, input.kernel).published;
+  const KernelUse& use = use_kernel(*client, input.kernel);
+  head.said = predict(*client, use, client->learned.next(input.kernel));
+  head.charged = use.published;
   head.since = std::clamp(input.at, policies::kLongAgo, now_);
   client->heads.insert(at, head);
-  device(input.device)->events.push_back(policies::Waiting{
-      client->id, head.thread, head.ticket, head.kernel, head.predicted, head.since});
+  device(input.device)->events.push_back(waiting(*client, head));
   mark(*client);
+}
+
+policies::Waiting Engine::Core::waiting(const Client& client, const Head& head) {
+  return {client.id, head.thread, head.ticket, head.kernel, head.said.predicted, head.since,
+          head.said.expected, head.charged};
 }
 
 void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
@@ -366,20 +406,22 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
   mark(client);
 }
 
-// `units` units of the seat are through at `at`. Device time is settled by the union of busy
-// intervals: no more than has passed since the last settlement or the first of these launches.
-void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, uint32_t units, Duration predicted,
+// Units of the seat are through at `at`. Device time is settled by the union of busy intervals: no
+// more than has passed since the last settlement or the first of these launches.
+void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Unit& units,
                         Instant first_launch, Instant at) {
   const Instant busy_from = std::max(seat.settled_until, first_launch);
   const Duration elapsed = std::max(Duration{}, at - busy_from);
-  seat.device_time += std::min(predicted, elapsed);
+  seat.device_time += std::min(units.expected, elapsed);
   seat.settled_until = std::max(seat.settled_until, at);
-  seat.units -= std::min(seat.units, units);
-  seat.in_flight -= std::min(seat.in_flight, predicted);
+  Device& on = *device(seat.device);
+  const uint32_t count = std::min(seat.units, units.count);
+  seat.units -= count;
+  on.units -= count;
+  seat.in_flight -= std::min(seat.in_flight, units.predicted);
   if (seat.units == 0) seat.in_flight = Duration{};
   seat.last_progress = std::max(seat.last_progress, at);
-  Device& on = *device(seat.device);
-  on.events.push_back(policies::Completed{client.id, units, predicted, stream});
+  on.events.push_back(policies::Completed{client.id, units.count, units.predicted, stream});
   if (seat.stuck) {
     seat.stuck = false;
     recount_stuck(on);
@@ -395,8 +437,7 @@ void Engine::Core::retire_due(Client& client) {
     while (!units.empty() && !units.front().tracked && units.front().due <= now_) {
       const Unit unit = units.front();
       units.pop();
-      done(client, *client.seat(unit.device), slot_id(slot), unit.count, unit.predicted, unit.at,
-           unit.due);
+      done(client, *client.seat(unit.device), slot_id(slot), unit, unit.at, unit.due);
     }
     if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
   }
@@ -429,16 +470,21 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
   stream.completed = sequence;
   // Together, where they are of one device: they were seen complete at one moment.
   while (!stream.units.empty() && stream.units.front().sequence <= sequence) {
-    const Unit first = stream.units.front();
-    uint32_t count = 0;
-    Duration predicted;
+    Unit all = stream.units.front();
+    Seat& seat = *client.seat(all.device);
+    const uint32_t others = company(*device(all.device), seat).launches;
+    client.learned.completed(slot_id(slot), all.sequence, others);
+    stream.units.pop();
     while (!stream.units.empty() && stream.units.front().sequence <= sequence &&
-           stream.units.front().device == first.device) {
-      count += stream.units.front().count;
-      predicted += stream.units.front().predicted;
+           stream.units.front().device == all.device) {
+      const Unit& next = stream.units.front();
+      client.learned.completed(slot_id(slot), next.sequence, others);
+      all.count += next.count;
+      all.predicted += next.predicted;
+      all.expected += next.expected;
       stream.units.pop();
     }
-    done(client, *client.seat(first.device), slot_id(slot), count, predicted, first.at, now_);
+    done(client, seat, slot_id(slot), all, all.at, now_);
   }
 }
 
@@ -454,17 +500,21 @@ void Engine::Core::take(const Cancelled& input) {
     return;
   }
   Seat& seat = *client->seat(unit->device);
-  const Duration predicted{unit->predicted.ns / unit->count};
+  Unit one = *unit;
+  one.count = 1;
+  one.predicted = Duration{unit->predicted.ns / unit->count};
+  one.expected = Duration{unit->expected.ns / unit->count};
   if (unit->count > 1) {
     unit->count -= 1;
-    unit->predicted -= predicted;
+    unit->predicted -= one.predicted;
+    unit->expected -= one.expected;
   } else {
     UnitQueue& units = client->streams[slot].units;
     units.erase(unit);
     if (units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
   }
   // Nothing has run: settled over an empty interval.
-  done(*client, seat, slot_id(slot), 1, predicted, now_, seat.settled_until);
+  done(*client, seat, slot_id(slot), one, now_, seat.settled_until);
 }
 
 bool Engine::Core::had_company(const Client& client, Instant since) const {
@@ -483,26 +533,43 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
 
 void Engine::Core::take(const Timed& input) {
   Client* client = find(input.client);
-  policies::KernelProfile* profile =
+  TaskKernel* kernel =
       client == nullptr || input.duration.ns < 0 ? nullptr : client->profile->kernel(input.kernel);
-  if (profile == nullptr) {
+  if (kernel == nullptr) {
     dropped_ += 1;
     return;
   }
-  const bool first = profile->count() == 0;
-  const bool disturbed = had_company(*client, input.launched);
-  client->profile->add(*profile, input.duration, input.gap, disturbed);
-  if (const LearnedLaunches::Place* place = client->learned.place(input)) {
-    client->learned.timed(*place, input, disturbed);
-    client->profile->add_pair(place->before, place->kernel, input.duration, input.gap, disturbed);
+  policies::KernelProfile& profile = kernel->profile;
+  const bool first = profile.count() == 0;
+  const LearnedLaunches::Place* place = client->learned.place(input);
+  policies::Known before{.kernel = &profile};
+  if (place != nullptr) before = known(*client, profile, *place, policies::Predictor::kPosition);
+  // Who is on the device for longer meets others more often: to leave out all that had company would
+  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
+  const bool company = place != nullptr && place->completed ? place->disturbed
+                                                            : had_company(*client, input.launched);
+  const auto suffered = [company](const policies::LengthProfile* here, Duration length) {
+    return company && (here == nullptr || !here->has_seen(length.ns));
+  };
+  const Disturbed disturbed{
+      .duration = suffered(durations_here(before), input.duration),
+      .gap = suffered(gaps_here(before), input.gap)};
+  if (place != nullptr) {
+    kernel->choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
+                       disturbed.gap ? Duration{-1} : input.gap);
   }
-  const Duration mean = profile->mean();
+  client->profile->add(profile, input.duration, input.gap, disturbed);
+  if (place != nullptr && !company) {
+    client->learned.timed(*place, profile, input);
+    client->profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
+  }
+  const Duration mean = profile.mean();
   use_kernel(*client, input.kernel);
   for (ClientId user : client->profile->users) {
     Client& other = *find(user);
     auto use = other.kernels.find(input.kernel);
     if (use == other.kernels.end()) continue;
-    use->second.profile = profile;
+    use->second.known = kernel;
     Duration& published = use->second.published;
     const int64_t moved = std::abs(mean.ns - published.ns);
     if (moved == 0 || (!first && moved <= published.ns / kPredictionStep)) continue;

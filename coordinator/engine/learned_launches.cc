@@ -2,18 +2,39 @@
 
 namespace lull::engine {
 
-policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at) {
+policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at,
+                                                            Company company) {
   const auto mark = detector_.launch(launch.kernel, at, launch.memory_bytes);
   if (places_.empty()) places_.resize(kPlaces);
-  places_[index(launch.stream, launch.sequence)] = {.stream = launch.stream,
-                                                    .sequence = launch.sequence,
-                                                    .kernel = launch.kernel,
-                                                    .before = before_,
-                                                    .generation = detector_.generation(),
-                                                    .position = mark.position,
-                                                    .in_step = mark.in_step};
+  latest_ = index(launch.stream, launch.sequence);
+  places_[latest_] = {
+      .sequence = launch.sequence,
+      .kernel = launch.kernel,
+      .before = before_,
+      .generation = detector_.generation(),
+      .stream = launch.stream,
+      .position = mark.position,
+      .others = company.launches,
+      .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
+      .disturbed = company.present};
   before_ = launch.kernel;
   return mark;
+}
+
+void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches) {
+  Place& place = places_[index(stream, sequence)];
+  if (place.sequence != sequence || place.stream != stream) return;
+  place.completed = true;
+  place.disturbed |= place.others != others_launches;
+}
+
+LearnedLaunches::Place LearnedLaunches::next(KernelId kernel) const {
+  const auto position = detector_.place_of_next(kernel);
+  return {.kernel = kernel,
+          .before = before_,
+          .generation = detector_.generation(),
+          .position = position.value_or(0),
+          .in_step = position.has_value()};
 }
 
 void LearnedLaunches::iteration(Duration took, bool disturbed) {
@@ -28,9 +49,10 @@ const LearnedLaunches::Place* LearnedLaunches::place(const Timed& timed) const {
   return same ? &place : nullptr;
 }
 
-void LearnedLaunches::timed(const Place& place, const Timed& timed, bool disturbed) {
+void LearnedLaunches::timed(const Place& place, const policies::KernelProfile& kernel,
+                            const Timed& timed) {
   if (!place.in_step) return;
-  positions_.add(place.generation, place.position, timed.duration, timed.gap, disturbed);
+  positions_.add(place.generation, place.position, kernel, timed.duration, timed.gap);
 }
 
 }  // namespace lull::engine

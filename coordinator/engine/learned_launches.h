@@ -19,26 +19,47 @@ class LearnedLaunches {
 
   // Where a launch stood, for the measurement that comes later.
   struct Place {
-    StreamSlot stream;
     uint64_t sequence = 0;  // 0: none
     KernelId kernel;
     KernelId before;        // the client's launch before it; 0: none
     uint64_t generation = 0;
+    StreamSlot stream;
     uint32_t position = 0;
-    bool in_step = false;
+    // Whether others had work on its device from its launch to its completion, once that is seen;
+    // they had launched `others` before.
+    uint32_t others = 0;
+    bool in_step = false;   // and the iteration has this kernel there
+    bool disturbed = false;
+    bool completed = false;
+  };
+  static_assert(sizeof(Place) == 48);
+  // The other clients of the device: whether any has work on it now, and their launches so far.
+  struct Company {
+    bool present = false;
+    uint32_t launches = 0;  // may wrap: only told from itself
   };
 
   // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
-  policies::IterationDetector::Mark launched(const Launched& launch, Instant at);
+  policies::IterationDetector::Mark launched(const Launched& launch, Instant at, Company company);
   // The host has waited for the device since the last launch.
   void waited() { detector_.waited(); }
+  // That launch is complete.
+  void completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches);
+  // Where the launch told last stands, and where one of this kernel would if it came next.
+  const Place& latest() const { return places_[latest_]; }
+  Place next(KernelId kernel) const;
   void iteration(Duration took, bool disturbed);
   // The launch that was measured; null when it is too long ago or not named.
   const Place* place(const Timed& timed) const;
-  void timed(const Place& place, const Timed& timed, bool disturbed);
+  // An undisturbed measurement of it, and what is known of its position; null: nothing. `kernel` is
+  // what is known of it everywhere.
+  void timed(const Place& place, const policies::KernelProfile& kernel, const Timed& timed);
+  const policies::KernelProfile* position(const Place& place,
+                                          const policies::KernelProfile& kernel) const {
+    return place.in_step ? positions_.find(place.generation, place.position, kernel) : nullptr;
+  }
 
   const policies::IterationDetector& detector() const { return detector_; }
-  const policies::PositionProfiles& positions() const { return positions_; }
   policies::IterationTimes& times() { return times_; }
   const policies::IterationTimes& times() const { return times_; }
 
@@ -51,6 +72,7 @@ class LearnedLaunches {
   policies::PositionProfiles positions_;
   policies::IterationTimes times_;
   std::vector<Place> places_;
+  size_t latest_ = 0;
   KernelId before_;
 };
 

@@ -4,7 +4,7 @@
 
 namespace lull::engine {
 
-policies::KernelProfile* TaskProfile::kernel(KernelId id) {
+TaskKernel* TaskProfile::kernel(KernelId id) {
   auto found = kernels_.find(id);
   if (found != kernels_.end()) return &found->second;
   if (kernels_.size() >= kMaxKernelsPerTask) return nullptr;
@@ -12,25 +12,30 @@ policies::KernelProfile* TaskProfile::kernel(KernelId id) {
 }
 
 void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-                      bool disturbed) {
-  if (kernel.count() == 0) known_ += 1;
+                      Disturbed disturbed) {
+  if (kernel.count() == 0) {
+    known_ += 1;
+    first_lengths_.add(duration.ns);
+  }
   sum_of_means_ns_ -= kernel.mean().ns;
-  kernel.add(duration, gap, disturbed);
+  kernel.add_duration(duration, disturbed.duration);
+  if (gap.ns >= 0) kernel.add_gap(gap, disturbed.gap);
   sum_of_means_ns_ += kernel.mean().ns;
 }
 
 void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& saved) {
-  policies::KernelProfile* known = kernel(id);
-  if (known == nullptr || known->count() > 0 || saved.count == 0) return;
-  *known = policies::KernelProfile::from(saved);
+  TaskKernel* known = kernel(id);
+  if (known == nullptr || known->profile.count() > 0 || saved.count == 0) return;
+  known->profile = policies::KernelProfile::from(saved);
   known_ += 1;
-  sum_of_means_ns_ += known->mean().ns;
+  sum_of_means_ns_ += known->profile.mean().ns;
+  first_lengths_.add(known->profile.mean().ns);
 }
 
 std::vector<TaskRecord::Kernel> TaskProfile::saved() const {
   std::vector<TaskRecord::Kernel> list;
   for (const auto& [id, kernel] : kernels_) {
-    if (kernel.count() > 0) list.push_back({id, {}, kernel.saved()});
+    if (kernel.profile.count() > 0) list.push_back({id, {}, kernel.profile.saved()});
   }
   std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   return list;
@@ -44,24 +49,29 @@ KernelId both(KernelId before, KernelId kernel) {
 
 }  // namespace
 
-void TaskProfile::add_pair(KernelId before, KernelId kernel, Duration duration, Duration gap,
-                           bool disturbed) {
+void TaskProfile::add_pair(KernelId before, KernelId kernel, const policies::KernelProfile& known,
+                           Duration duration, Duration gap) {
   const KernelId id = both(before, kernel);
   auto found = pairs_.find(id);
   if (found == pairs_.end()) {
     if (pairs_.size() >= kMaxPairsPerTask) return;
-    found = pairs_.emplace(id, policies::KernelProfile()).first;
+    found = pairs_.emplace(id, policies::PlaceProfile()).first;
   }
-  found->second.add(duration, gap, disturbed);
+  found->second.add(known, duration, gap);
 }
 
-const policies::KernelProfile* TaskProfile::pair(KernelId before, KernelId kernel) const {
+const policies::KernelProfile* TaskProfile::pair(KernelId before, KernelId kernel,
+                                                 const policies::KernelProfile& known) const {
   const auto found = pairs_.find(both(before, kernel));
-  return found == pairs_.end() ? nullptr : &found->second;
+  return found == pairs_.end() ? nullptr : found->second.of(known);
 }
 
 Duration TaskProfile::unknown_kernel() const {
   return known_ == 0 ? kUnknownKernel : Duration{sum_of_means_ns_ / known_};
+}
+
+Duration TaskProfile::unknown_at_most() const {
+  return std::max(unknown_kernel(), first_lengths_.quantile(policies::LengthProfile::kLongPerMille));
 }
 
 TaskProfile& TaskMemory::acquire(const std::string& task, ClientId user) {

@@ -13,6 +13,7 @@
 
 #include "coordinator/engine/task_record.h"
 #include "policies/prediction/kernel_profile.h"
+#include "policies/prediction/predictor.h"
 #include "policies/vocabulary.h"
 
 namespace lull::engine {
@@ -31,32 +32,49 @@ struct KernelHash {
   }
 };
 
+struct TaskKernel {
+  policies::KernelProfile profile;
+  policies::PredictorChoice choice;
+};
+
+// Which of a measurement's two parts company may have changed.
+struct Disturbed {
+  bool duration = false;
+  bool gap = false;
+};
+
 class TaskProfile {
  public:
   // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
-  policies::KernelProfile* kernel(KernelId id);
+  TaskKernel* kernel(KernelId id);
   // Takes a measurement of one of this task's kernels.
   void add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-           bool disturbed = false);
+           Disturbed disturbed = {});
   // Takes up what is known from earlier; nothing where this kernel has been measured since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.
   std::vector<TaskRecord::Kernel> saved() const;
 
-  // Lengths and gaps by (the launch before, this): bounded, beyond it pairs are not learnt.
-  void add_pair(KernelId before, KernelId kernel, Duration duration, Duration gap, bool disturbed);
-  const policies::KernelProfile* pair(KernelId before, KernelId kernel) const;
+  // Lengths and gaps by (the launch before, this), undisturbed: bounded, beyond it pairs are not
+  // learnt. `known` is what is known of this kernel everywhere.
+  void add_pair(KernelId before, KernelId kernel, const policies::KernelProfile& known,
+                Duration duration, Duration gap);
+  const policies::KernelProfile* pair(KernelId before, KernelId kernel,
+                                      const policies::KernelProfile& known) const;
 
-  // What to expect of a kernel that was never measured: the mean over the known ones.
+  // What to expect of a kernel that was never measured: the mean over the known ones; and what to
+  // reckon with: nine in ten of them were no longer when first measured.
   Duration unknown_kernel() const;
+  Duration unknown_at_most() const;
   size_t size() const { return kernels_.size(); }
 
   std::vector<ClientId> users;  // ascending
 
  private:
   friend class TaskMemory;
-  std::unordered_map<KernelId, policies::KernelProfile, KernelHash> kernels_;
-  std::unordered_map<KernelId, policies::KernelProfile, KernelHash> pairs_;  // by both, mixed
+  std::unordered_map<KernelId, TaskKernel, KernelHash> kernels_;
+  std::unordered_map<KernelId, policies::PlaceProfile, KernelHash> pairs_;  // by both, mixed
+  policies::QuantileSketch first_lengths_;                                  // one a kernel
   int64_t sum_of_means_ns_ = 0;
   int64_t known_ = 0;
   uint64_t last_used_ = 0;

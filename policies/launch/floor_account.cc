@@ -8,6 +8,8 @@ namespace {
 // What a client has had beyond its floor counts against it up to this, or its last unit; what it
 // did not take while it could counts for it up to this.
 constexpr int64_t kMostCarriedNs = 10'000'000;
+// A unit counts for at least such a part of what was expected of it.
+constexpr int64_t kLeastPart = 8;
 
 }  // namespace
 
@@ -32,9 +34,9 @@ void FloorAccount::take(const Event& event) {
   } else if (const auto* launch = std::get_if<Submitted>(&event)) {
     Account* account = find(launch->client);
     if (account == nullptr) return;
-    account->in_flight_ns += launch->predicted.ns;
+    account->in_flight_ns += launch->expected.ns;
     if (!launch->copy && computing_++ == 0) moved_at_ = std::max(moved_at_, launch->at);
-    units_.push_back({launch->client, launch->stream, launch->predicted, launch->copy});
+    units_.push_back({launch->client, launch->stream, launch->expected, launch->copy});
   } else if (const auto* completed = std::get_if<Completed>(&event)) {
     uint32_t left_over = completed->units;
     for (auto unit = units_.begin(); unit != units_.end() && left_over > 0; ++unit) {
@@ -63,9 +65,9 @@ void FloorAccount::settle(Instant now) {
       ++unit;
       continue;
     }
-    Duration ran = unit->predicted;
+    Duration ran = unit->expected;
     if (!unit->copy) {
-      ran = std::clamp(rest, Duration{ran.ns / 4}, ran);
+      ran = std::clamp(rest, Duration{ran.ns / kLeastPart}, ran);
       rest -= std::min(rest, ran);
       computing_ -= 1;
       moved_at_ = now;
@@ -78,7 +80,7 @@ void FloorAccount::settle(Instant now) {
 
 void FloorAccount::charge(const Unit& unit, Duration ran) {
   Account& account = *find(unit.client);
-  account.in_flight_ns -= unit.predicted.ns;
+  account.in_flight_ns -= unit.expected.ns;
   account.due_x1000 = std::max(account.due_x1000 - ran.ns * 1000,
                                -std::max(kMostCarriedNs, ran.ns) * 1000);
 }

@@ -3,10 +3,10 @@
 //
 // A client is due `per_mille` of all time, and a sixteenth more, so that what is lost at the edges
 // of a window does not count. What it has had is the time that its work really took, not what was
-// predicted, which is too much for a task that has never run alone: the device's time from
+// expected, which is too much for a task that has never run alone: the device's time from
 // completion to completion goes to what has completed, in the order in which it was launched, to
-// each no more than predicted. Exact on a serial device, as closely as completions are seen; where
-// kernels overlap they are charged for less than they took, but for a quarter of the prediction.
+// each no more than expected. Exact on a serial device, as closely as completions are seen; where
+// kernels overlap they are charged for less than they took, but for an eighth of what was expected.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class FloorAccount {
   struct Unit {
     ClientId client;
     StreamSlot stream;
-    Duration predicted;
+    Duration expected;
     bool copy = false;
     bool done = false;
   };

@@ -160,9 +160,12 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
+  // A client's own bound comes before the policy's. Where nothing may be lost, a thousandth is what
+  // cannot be told from nothing: accounts that earn nothing would never forgive an error.
   GuardLimits limits_of(const Member& member) const {
-    if (!member.bound.is_set()) return limits_;
-    return {member.bound.mean_per_mille, member.bound.p99_per_mille};
+    GuardLimits limits = limits_;
+    if (member.bound.is_set()) limits = {member.bound.mean_per_mille, member.bound.p99_per_mille};
+    return {std::max<int64_t>(1, limits.mean_per_mille), std::max<int64_t>(1, limits.tail_per_mille)};
   }
 
   // A guard for everyone who has lower ones; it keeps what it knows while it has.
@@ -199,9 +202,11 @@ class Guarded final : public LaunchPolicy {
   // What all who are above `low` leave it: room for work of its level and below.
   Duration room_for(const Member& low, Instant now) {
     Duration room = kMaxCreditBound;
+    all_idle_ = true;
     for (const Member& high : table_.members()) {
       if (high.priority >= low.priority || !high.is_active(now)) continue;
       const TaskGuard& guard = *extra(high.client).guard;
+      all_idle_ = all_idle_ && guard.idle() && !guard.wants_clean();
       if (guard.wants_clean()) return {};
       const Duration in_flight = lower_in_flight(high);
       room = std::min(room, guard.room(now) - in_flight + queue_.progress(now));
@@ -230,6 +235,8 @@ class Guarded final : public LaunchPolicy {
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
+    // Short units while nobody is there cost little, whatever is known.
+    if (all_idle_) credit = std::max(credit, kSmallCredit.ns / sharers(member, now));
     if (credit <= 0) {
       ClientTable::close(member, out);
     } else {
@@ -244,11 +251,11 @@ class Guarded final : public LaunchPolicy {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
       const int64_t length = head.predicted.ns;
-      if (member.in_flight.ns + length <= credit) continue;  // the gate lets it through
+      if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
       if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
         for (Member& high : table_.members()) {
-          if (high.priority < member.priority) extra(high.client).guard->refused();
+          if (high.priority < member.priority) extra(high.client).guard->refused(head.predicted);
         }
         continue;
       }
@@ -307,6 +314,7 @@ class Guarded final : public LaunchPolicy {
   FloorAccount floor_;
   std::vector<Extra> extras_;  // by client
   bool look_again_ = false;
+  bool all_idle_ = false;  // all who are above the client that is decided about
   Instant wake_ = kNever;
 };
 

@@ -44,13 +44,16 @@ struct IterationPlace {
   uint32_t length = 0;      // launches of an iteration; 0: not known
   uint64_t generation = 0;  // changes when positions get another meaning
 };
+// Lengths and pauses are as the engine's predictor says them (prediction/predictor.h). `predicted`
+// is what others must reckon with, cautious unless the predictor is `mean`; `expected` is the mean.
 struct Submitted {  // a unit went to the driver; a head waiting on `thread` is that unit
   ClientId client;
   ThreadSlot thread;
   KernelId kernel;
   Duration predicted;
-  Duration gap{-1};  // mean pause of this client's task after this kernel; < 0: not known
+  Duration gap{-1};  // pause of this client's task after this unit; < 0: not known
   Instant at;
+  Duration expected = predicted;
   IterationPlace place = {};
   StreamSlot stream = {};
   bool copy = false;  // it occupies a copy engine, no multiprocessor
@@ -68,6 +71,8 @@ struct Waiting {  // a thread is held with this launch: a visible head
   KernelId kernel;
   Duration predicted;
   Instant since;
+  Duration expected = predicted;
+  Duration charged = predicted;  // what a credit must hold for it
 };
 struct Synced {  // the host of the client has waited for all of its work on a stream, until `at`
   ClientId client;

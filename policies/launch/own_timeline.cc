@@ -46,6 +46,12 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
   in_iteration_ += 1;
 }
 
+Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
+  if (position >= places_.size() || position != next_ || host_at_ == kNever) return {};
+  const Estimate& usual = places_[position].pause;
+  return usual.count == 0 ? Duration{} : std::max(Duration{}, now - host_at_ - Duration{usual.mean_ns});
+}
+
 void OwnTimeline::worked(uint32_t position, Duration took, bool seen) {
   if (position >= places_.size()) return;
   Place& place = places_[position];
@@ -71,7 +77,7 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
   const Instant own_end = at + Duration{-delay.ns};
   for (const Launch& launch : stretch_) {
     Place& place = places_[launch.position];
-    if (launch.pause_ns >= 0) place.pause.add(launch.pause_ns);
+    if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) place.pause.add(launch.pause_ns);
     if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
     const bool last = &launch == &stretch_.back();

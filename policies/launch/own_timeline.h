@@ -26,6 +26,8 @@ class OwnTimeline {
   void begin();  // the next launch is the first of an iteration
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
+  // By how much longer the host has paused before a launch at `position` now than it usually does.
+  Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch at `position` took the device, seen or else predicted.
   void worked(uint32_t position, Duration took, bool seen);
   // A wait has ended at `at`: by how much that may at most be later than it ends by itself. Without

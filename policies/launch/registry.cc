@@ -38,10 +38,11 @@ constexpr PolicyRow kRows[] = {
        {"p99_per_mille", 50, 0, 10'000},
        {"floor_per_mille", 0, 0, 500},
        {"switch_cost_us", 0, 0, 1'000'000},
-       {kMaxHoldKey, 2'000, 0, 3'600'000}}},
+       {kMaxHoldKey, 30'000, 0, 3'600'000}}},
      ProgressNeed::kBetweenLevels,
      Holding::kByPrediction,
-     make_guarded},
+     make_guarded,
+     Predictor::kBest},
 };
 
 std::string_view next_word(std::string_view& text) {

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "policies/launch/launch_policy.h"
+#include "policies/prediction/predictor.h"
 
 namespace lull::policies {
 
@@ -44,6 +45,7 @@ struct PolicyRow {
   ProgressNeed progress = ProgressNeed::kNever;
   Holding holding = Holding::kNothing;
   std::unique_ptr<LaunchPolicy> (*make)(const SettingValues&) = nullptr;
+  Predictor predictor = Predictor::kMean;  // of the lengths and pauses that it is told
 };
 // Watchdog setting: by this key, in ms, 0 for off.
 inline constexpr std::string_view kMaxHoldKey = "max_hold_ms";

@@ -1,6 +1,7 @@
 #include "policies/launch/task_guard.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace lull::policies {
@@ -15,6 +16,8 @@ constexpr int64_t kTailMost_x1000 = 2'000;
 // The mean account holds at most so many services' worth, and owes at most so many.
 constexpr int64_t kAccountServices = 112;
 constexpr int64_t kDebtServices = 64;
+constexpr int64_t kReserve = 8;
+constexpr int64_t kOverdrawn = 4;  // nothing goes any more
 // Clean stretches before anything else, and again one in so many, to see whether all is as it was.
 constexpr uint32_t kCleanFirst = 2;
 constexpr uint32_t kCleanEvery = 512;
@@ -31,6 +34,10 @@ constexpr int64_t kPlenty = 8;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
+// Launches without a wait after which an idle device is taken for one.
+constexpr uint32_t kLaunchesAWait = 8'192;
+// Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
+constexpr size_t kDeepQueue = 256;
 constexpr uint32_t kOutOfStep = UINT32_MAX;
 
 }  // namespace
@@ -46,6 +53,12 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   const bool was_in_step = in_step_;
   in_step_ = place.in_step;
+  launches_ += 1;
+  if (launches_ > kLaunchesAWait && in_flight_.empty() && began_ != kNever) {
+    // A program whose waits nobody sees: that the device is through with it counts as one.
+    wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
+    settle(lower_in_flight);
+  }
   if (began_ == kNever) {
     began_ = launch.at;
     if (in_flight_.empty()) clean_ = !lower_in_flight;
@@ -55,11 +68,15 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (place.started) timeline_.begin();
   if (service_began_ == kNever) service_began_ = launch.at;
 
-  Duration work = scaled(launch.predicted);
+  Duration work = scaled(launch.expected);
   Stream& its = stream(launch.stream);
-  const Instant free = std::max(own_free_, launch.at);
+  // A full queue makes the host wait; by itself it would have come earlier.
+  if (in_step_ && in_flight_.size() >= kDeepQueue) {
+    host_late_ += timeline_.longer_pause(place.position, launch.at);
+  }
+  const Instant free = std::max(own_free_, launch.at - host_late_);
   if (in_step_) {
-    timeline_.launched(place.position, launch.at, free - launch.at);
+    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
     const Duration seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
       work = seen;
@@ -68,7 +85,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     }
   }
   if (launch.copy) {  // beside the rest
-    its.own_free = std::max(its.own_free, launch.at) + launch.predicted;
+    its.own_free = std::max(its.own_free, launch.at) + launch.expected;
   } else {
     own_free_ = free + work;
     its.own_free = std::max(free, its.own_free) + work;
@@ -80,8 +97,8 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     }
     computing_ += 1;
   }
-  in_flight_.push_back({launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
-                        launch.predicted, its.own_free});
+  in_flight_.push_back({launch.at, launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
+                        launch.expected, its.own_free});
 }
 
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
@@ -121,6 +138,8 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
   lower_turn_ns_ = 0;
+  // What is complete so soon after its launch cannot be later than that.
+  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
@@ -144,6 +163,7 @@ void TaskGuard::synced(const Synced& wait) {
 void TaskGuard::settle(bool lower_in_flight) {
   const Wait wait = std::exchange(wait_, Wait{});
   if (wait.at == kNever || began_ == kNever) return;
+  launches_ = 0;
   const Instant at = wait.at;
   const Instant through = std::min(wait.end, at);
   const bool waited = at - through <= kHostCame;
@@ -156,7 +176,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   } else {
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
-    const int64_t most = std::min(blocked_ns_, timeline_.lateness(at, Duration{blocked_ns_ / 4}).ns);
+    const int64_t most = std::min(blocked_ns_, (timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_).ns);
     if (waited) {
       delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
@@ -175,13 +195,14 @@ void TaskGuard::settle(bool lower_in_flight) {
   service_earned_ns_ += earned;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
-                           kAccountServices * std::max(usual, earned));
+                           std::max(kAccountServices * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
   waited_until_ = at;
   began_ = kNever;
   // Work that was not waited for may be late yet.
+  host_late_ = {};
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
-  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < 0;
+  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < -kOverdrawn * usual;
 }
 
 void TaskGuard::shift_shadow(Duration by) {
@@ -239,11 +260,16 @@ void TaskGuard::end_service() {
 
 // What is known of the slack is wrong where services lose more than they may, or where the account
 // stays full though lower work is turned away: then slack is taken to be less, or a little more.
+void TaskGuard::refused(Duration length) {
+  refused_ = true;
+  longest_refused_ns_ = std::max(longest_refused_ns_, length.ns);
+}
+
 void TaskGuard::correct(int64_t excess_ns) {
   const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
   if (excess_ns > 0) {
     correction_ns_ -= 2 * excess_ns;
-  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1000)) {
+  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1500)) {
     correction_ns_ += own_service_ns_ / kCorrection;
   }
   correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
@@ -255,19 +281,29 @@ int64_t TaskGuard::slack_ns(Instant now) const {
   if (!known) return correction_ns_;  // as if whatever comes in its way cost it
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  return (timeline_.due(now) - now).ns - timeline_.work(position).ns + correction_ns_;
+  const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
+                        correction_ns_;
+  return idle() ? std::max<int64_t>(0, slack) : slack;
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
   return own_service_ns_ * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
 }
 
+// While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
+// is left for that.
+int64_t TaskGuard::spendable_ns() const {
+  const int64_t reserve =
+      idle() ? 0 : kReserve * own_service_ns_ * limits_.mean_per_mille / 1000;
+  return std::max<int64_t>(0, account_ns_ - reserve);
+}
+
 int64_t TaskGuard::allowed_ns() const {
-  if (account_ns_ <= 0) return 0;
+  const int64_t spendable = spendable_ns();
   // A service that is over the tail bound anyway may cost what the mean allows.
   const bool over = service_delay_ns_ > own_service_ns_ * limits_.tail_per_mille / 1000;
-  if (over && !closing()) return account_ns_;
-  return std::min(account_ns_, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
+  if (over && !closing()) return spendable;
+  return std::min(spendable, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
 Duration TaskGuard::room(Instant now) const {
@@ -278,7 +314,7 @@ Duration TaskGuard::room(Instant now) const {
 bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.all_launched(); }
 
 bool TaskGuard::affords(Duration excess) const {
-  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= account_ns_;
+  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= spendable_ns();
 }
 
 bool TaskGuard::has_better_moment(Instant now) const {

@@ -41,13 +41,15 @@ class TaskGuard {
   // A lower unit has come to the device; one has run on it.
   void disturbed();
   void lower_ran(Instant from, Instant until);
-  // Lower work is turned away for this client's sake.
-  void refused() { refused_ = true; }
+  // A unit of lower work of this length is turned away for this client's sake.
+  void refused(Duration length);
 
   // ---- answers ----
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_; }
+  // It has nothing on the device.
+  bool idle() const { return in_flight_.empty(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run.
   Duration room(Instant now) const;
@@ -55,7 +57,10 @@ class TaskGuard {
   // accounts, if they hold it: `excess` is by how much it exceeds the room.
   bool affords(Duration excess) const;
   // Such a unit has been let go.
-  void spent() { spent_ = true; }
+  void spent() {
+    spent_ = true;
+    longest_refused_ns_ = 0;
+  }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
   bool has_better_moment(Instant now) const;
 
@@ -64,6 +69,7 @@ class TaskGuard {
 
  private:
   struct InFlight {
+    Instant at;
     StreamSlot stream;
     bool copy = false;
     uint32_t position = 0;  // in its iteration, where that is known
@@ -89,6 +95,7 @@ class TaskGuard {
   void correct(int64_t excess_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;
+  int64_t spendable_ns() const;
   int64_t allowed_ns() const;
   int64_t tail_limit_ns() const;
   bool closing() const;
@@ -116,6 +123,8 @@ class TaskGuard {
 
   // ---- the stretch ----
   Instant began_ = kNever;     // its first launch
+  Duration host_late_;         // since then, by waiting for a place in the queue
+  uint32_t launches_ = 0;      // since the last wait
   bool clean_ = true;          // no lower work on the device since then
   Instant busy_since_{0};      // it has had work in flight
   int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
@@ -132,6 +141,7 @@ class TaskGuard {
   int64_t own_service_ns_ = 0;  // mean of what services take by themselves
 
   bool refused_ = false;
+  int64_t longest_refused_ns_ = 0;
   bool spent_ = false;
   int64_t noise_ns_ = 0;        // the shadow's largest error in clean stretches lately
   int64_t correction_ns_ = 0;   // of the slack

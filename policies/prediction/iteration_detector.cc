@@ -26,6 +26,15 @@ uint32_t IterationDetector::template_length() const { return locked() ? current(
 KernelId IterationDetector::kernel_at(uint32_t position) const {
   return position < template_length() ? current().at(position) : KernelId{};
 }
+std::optional<uint32_t> IterationDetector::place_of_next(KernelId kernel) const {
+  if (!in_step()) return std::nullopt;
+  const IterationTemplate& plan = current();
+  if (plan.at(cursor_) == kernel) return cursor_;
+  const auto near = plan.nearest(kernel, cursor_);
+  const bool close =
+      near && static_cast<uint32_t>(std::abs(plan.distance(*near, cursor_))) <= plan.slack() + 1;
+  return close ? near : std::nullopt;
+}
 Duration IterationDetector::last_time() const {
   return times_.empty() ? Duration{} : times_.back();
 }

@@ -43,6 +43,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "policies/prediction/iteration_template.h"
@@ -78,6 +79,9 @@ class IterationDetector {
   // The kernel at a position of the template (0 .. template_length() - 1), for predictors.
   uint32_t template_length() const;
   KernelId kernel_at(uint32_t position) const;
+  // Where a launch of this kernel would be if it came next; nothing out of step, or where it does
+  // not belong.
+  std::optional<uint32_t> place_of_next(KernelId kernel) const;
   // Changes when positions get another meaning: tables by position start anew.
   uint64_t generation() const { return generation_; }
 

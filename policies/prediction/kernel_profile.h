@@ -1,49 +1,49 @@
 // What is known of one kernel of one task: how long it runs, and how long the pause after it is.
-//
-// Learnt from measured durations as they come. The mean follows drift: beyond kMeanWindow samples
-// it is exponential. Quantiles come from a histogram of kPerOctave buckets an octave (each 4 %
-// wide), halved when full, so that it follows too. Integers only: the same samples give the same
-// figures on every machine.
+// Learnt from measured durations as they come; length_profile.h says how, and what is done about
+// others' company and about drift.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "policies/prediction/quantile_sketch.h"
+#include "policies/prediction/length_profile.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
 
 class KernelProfile {
  public:
-  static constexpr int64_t kMeanWindow = 256;
-  static constexpr uint32_t kPerOctave = QuantileSketch::kPerOctave;
-  static constexpr uint32_t kHistogramFull = QuantileSketch::kFull;
-  static constexpr int64_t kLongestNs = QuantileSketch::kLongestNs;
+  static constexpr int64_t kLongestNs = LengthProfile::kLongestNs;
+  static constexpr uint64_t kTrusted = LengthProfile::kTrusted;
 
-  // Samples that are trusted as they come; from here on disturbed ones are looked at askance.
-  static constexpr uint64_t kTrusted = 8;
+  // `gap` < 0: not known. `disturbed`: other work was on the device meanwhile.
+  void add(Duration duration, Duration gap, bool disturbed = false) {
+    add_duration(duration, disturbed);
+    if (gap.ns >= 0) add_gap(gap, disturbed);
+  }
+  void add_duration(Duration duration, bool disturbed) { durations_.add(duration.ns, disturbed); }
+  void add_gap(Duration gap, bool disturbed) { gaps_.add(gap.ns, disturbed); }
 
-  // `gap` < 0: not known. `disturbed`: other work was on the device meanwhile, which makes a kernel
-  // seem longer and its gap anything. Once kTrusted samples are there, such a sample counts only
-  // where it is shorter than the mean, and its gap not at all.
-  void add(Duration duration, Duration gap, bool disturbed = false);
+  const LengthProfile& durations() const { return durations_; }
+  const LengthProfile& gaps() const { return gaps_; }
+  // How often one of the two was forgotten: what was learnt beside it is of another kernel.
+  uint32_t relearnt() const { return durations_.relearnt() + gaps_.relearnt(); }
 
-  uint64_t count() const { return count_; }
-  Duration mean() const { return {mean_x1024_ / 1024}; }
-  Duration last() const { return last_; }
-  // Upper edge of the bucket below which `per_mille` thousandths of the samples lie; 0 without any.
+  uint64_t count() const { return durations_.count(); }
+  Duration mean() const { return durations_.mean(); }
+  Duration last() const { return durations_.last(); }
   Duration quantile(uint32_t per_mille) const { return durations_.quantile(per_mille); }
 
-  uint64_t gap_count() const { return gap_count_; }
-  Duration mean_gap() const { return {gap_count_ == 0 ? -1 : gap_mean_x1024_ / 1024}; }
-  Duration last_gap() const { return last_gap_; }  // < 0: none known
-  // As `quantile`; < 0 without any.
+  // < 0: none known.
+  uint64_t gap_count() const { return gaps_.count(); }
+  Duration mean_gap() const { return gap_count() == 0 ? Duration{-1} : gaps_.mean(); }
+  Duration last_gap() const { return gap_count() == 0 ? Duration{-1} : gaps_.last(); }
   Duration gap_quantile(uint32_t per_mille) const {
-    return gap_count_ == 0 ? Duration{-1} : gaps_.quantile(per_mille);
+    return gap_count() == 0 ? Duration{-1} : gaps_.quantile(per_mille);
   }
 
-  // All that is known, to be kept and taken up again; `from` corrects what cannot be.
+  // All that is known, to be kept and taken up again; `from` corrects what cannot be. A drift that
+  // is just being noticed is not kept.
   struct Saved {
     uint64_t count = 0;
     int64_t mean_x1024 = 0;
@@ -58,14 +58,24 @@ class KernelProfile {
   static KernelProfile from(const Saved& saved);
 
  private:
-  uint64_t count_ = 0;
-  int64_t mean_x1024_ = 0;
-  Duration last_;
-  uint64_t gap_count_ = 0;
-  int64_t gap_mean_x1024_ = 0;
-  Duration last_gap_{-1};
-  QuantileSketch durations_;
-  QuantileSketch gaps_;
+  LengthProfile durations_{LengthProfile::Company::kLengthens};
+  LengthProfile gaps_{LengthProfile::Company::kShortens};
+};
+
+// The same of a kernel at one place only (after one kernel, at one position). Learnt from
+// undisturbed samples alone, since the kernel's own profile is there to fall back on, and begun
+// anew when that one has noticed a drift: it would take this one far longer.
+class PlaceProfile {
+ public:
+  void add(const KernelProfile& kernel, Duration duration, Duration gap);
+  // Null where nothing is known of the kernel as it is now.
+  const KernelProfile* of(const KernelProfile& kernel) const {
+    return profile_.count() > 0 && relearnt_ == kernel.relearnt() ? &profile_ : nullptr;
+  }
+
+ private:
+  KernelProfile profile_;
+  uint32_t relearnt_ = 0;  // of the kernel, when this was begun
 };
 
 }  // namespace lull::policies

@@ -15,14 +15,16 @@ class PositionProfiles {
  public:
   static constexpr uint32_t kMostPositions = 4096;
 
-  void add(uint64_t generation, uint32_t position, Duration duration, Duration gap,
-           bool disturbed);
+  // An undisturbed measurement of the kernel that has its place there.
+  void add(uint64_t generation, uint32_t position, const KernelProfile& kernel, Duration duration,
+           Duration gap);
   // Null where nothing is known.
-  const KernelProfile* find(uint64_t generation, uint32_t position) const;
+  const KernelProfile* find(uint64_t generation, uint32_t position,
+                            const KernelProfile& kernel) const;
 
  private:
   uint64_t generation_ = 0;
-  std::vector<KernelProfile> profiles_;  // by position, as far as any was seen
+  std::vector<PlaceProfile> profiles_;  // by position, as far as any was seen
 };
 
 }  // namespace lull::policies

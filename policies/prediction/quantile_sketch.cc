@@ -25,17 +25,24 @@ int64_t upper_edge(uint16_t index) {
   return static_cast<int64_t>(((QuantileSketch::kPerOctave + within + 1) << octave) - 1);
 }
 
+int64_t lower_edge(uint16_t index) { return index == 0 ? 0 : upper_edge(index - 1) + 1; }
+
 }  // namespace
 
-void QuantileSketch::add(int64_t ns) {
-  const uint16_t index = bucket_of(std::clamp<int64_t>(ns, 0, kLongestNs));
+void QuantileSketch::add(int64_t ns) { add(bucket_of(std::clamp<int64_t>(ns, 0, kLongestNs)), 1); }
+
+void QuantileSketch::add(const QuantileSketch& other) {
+  for (const Bucket& bucket : other.buckets_) add(bucket.index, bucket.samples);
+}
+
+void QuantileSketch::add(uint16_t index, uint32_t samples) {
   auto bucket = std::lower_bound(buckets_.begin(), buckets_.end(), index,
                                  [](const Bucket& b, uint16_t i) { return b.index < i; });
   if (bucket == buckets_.end() || bucket->index != index) {
     bucket = buckets_.insert(bucket, Bucket{index, 0});
   }
-  bucket->samples += 1;
-  samples_ += 1;
+  bucket->samples += samples;
+  samples_ += samples;
   if (samples_ < kFull) return;
   samples_ = 0;
   for (Bucket& b : buckets_) {
@@ -45,14 +52,24 @@ void QuantileSketch::add(int64_t ns) {
   std::erase_if(buckets_, [](const Bucket& b) { return b.samples == 0; });
 }
 
-Duration QuantileSketch::quantile(uint32_t per_mille) const {
+const QuantileSketch::Bucket* QuantileSketch::bucket_at(uint32_t per_mille) const {
   const uint64_t wanted = (uint64_t{samples_} * std::min<uint32_t>(per_mille, 1000) + 999) / 1000;
   uint64_t seen = 0;
   for (const Bucket& bucket : buckets_) {
     seen += bucket.samples;
-    if (seen >= std::max<uint64_t>(wanted, 1)) return Duration{upper_edge(bucket.index)};
+    if (seen >= std::max<uint64_t>(wanted, 1)) return &bucket;
   }
-  return Duration{};
+  return nullptr;
+}
+
+Duration QuantileSketch::quantile(uint32_t per_mille) const {
+  const Bucket* bucket = bucket_at(per_mille);
+  return Duration{bucket == nullptr ? 0 : upper_edge(bucket->index)};
+}
+
+Duration QuantileSketch::quantile_floor(uint32_t per_mille) const {
+  const Bucket* bucket = bucket_at(per_mille);
+  return Duration{bucket == nullptr ? 0 : lower_edge(bucket->index)};
 }
 
 QuantileSketch QuantileSketch::from(const std::vector<Bucket>& buckets) {

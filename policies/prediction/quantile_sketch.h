@@ -24,8 +24,11 @@ class QuantileSketch {
   };
 
   void add(int64_t ns);
+  void add(const QuantileSketch& other);
   // Upper edge of the bucket below which `per_mille` thousandths of the samples lie; 0 without any.
   Duration quantile(uint32_t per_mille) const;
+  // Its lower edge: the same quantile, never too long.
+  Duration quantile_floor(uint32_t per_mille) const;
   uint32_t samples() const { return samples_; }
 
   // What it holds, ascending by index; and taken over from there: what does not hold is left out.
@@ -33,6 +36,9 @@ class QuantileSketch {
   static QuantileSketch from(const std::vector<Bucket>& buckets);
 
  private:
+  void add(uint16_t index, uint32_t samples);
+  const Bucket* bucket_at(uint32_t per_mille) const;
+
   uint32_t samples_ = 0;
   std::vector<Bucket> buckets_;
 };

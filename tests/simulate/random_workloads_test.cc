@@ -1,4 +1,4 @@
-// Random programs on random nodes, every policy, invariants looked at after every event:
+// Random programs on random nodes, every policy and predictor, invariants looked at after every event:
 //   - nothing is published for a client that is not there
 //   - what is in flight under credit stays within its bound (a unit longer than it goes alone)
 //   - no launch is held beyond the watchdog, and every program ends
@@ -97,6 +97,9 @@ class Case {
     by_prediction_ = row.holding == policies::Holding::kByPrediction;
     if (by_prediction_) policy_ += " max_hold_ms=" + std::to_string(kMaxHoldNs / 1'000'000);
     options.coordinator.policy = policy_;
+    if (const uint64_t how = seed % (policies::kPlainPredictors + 2); how > 0) {
+      options.coordinator.predictor = static_cast<policies::Predictor>(how - 1);
+    }
     node_.emplace(options);
     node_->coordinator().watch(
         [this](Instant now, auto inputs, auto outputs) { look(now, inputs, outputs); });

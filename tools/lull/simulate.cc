@@ -24,6 +24,7 @@ struct Words1 {
   SlowdownBound bound;
   std::vector<std::string> lows;
   std::vector<std::string> policies;
+  std::vector<std::string> predictors;
   std::string sharing = "serial";
   std::string json_file;
   std::string replay;
@@ -75,6 +76,13 @@ std::optional<int> read_words(const Words& words, Words1& w) {
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--predictor", w.predictors,
+                 "what tells the policies how long kernels and pauses are: " +
+                     policies::predictor_names() +
+                     "; may be repeated: each policy under each (default: the policy's own)")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--sharing", w.sharing, "time_slice, mps or serial (default)");
   app.add_option("--devices", w.devices, "simulated devices (default 1)")
       ->check(CLI::Range(1, 16));
@@ -122,6 +130,12 @@ std::optional<int> read_words(const Words& words, Words1& w) {
       return kUsage;
     }
     w.bound = *bound;
+  }
+  for (const std::string& name : w.predictors) {
+    if (policies::predictor_named(name)) continue;
+    complain(fmt::format("simulate: --predictor: unknown predictor '{}': one of {}", name,
+                         policies::predictor_names()));
+    return kUsage;
   }
   if (w.policies.empty()) w.policies = {"share", "priority", "fikit"};
   for (std::string& policy : w.policies) {
@@ -196,6 +210,9 @@ int simulate_main(const Words& words) {
     plan.lows.push_back(std::move(*low));
   }
   plan.policies = w.policies;
+  for (const std::string& name : w.predictors) {
+    plan.predictors.push_back(*policies::predictor_named(name));
+  }
   plan.node.coordinator.control_latency =
       w.control_latency_us >= 0
           ? us(w.control_latency_us)

@@ -14,6 +14,7 @@ constexpr Duration kMostSpacing{10'000'000};
 engine::EngineOptions engine_options(const CoordinatorOptions& options) {
   engine::EngineOptions engine;
   engine.policy = options.policy;
+  engine.predictor = options.predictor;
   engine.control_latency = options.control_latency;
   engine.policies = options.policies;
   return engine;

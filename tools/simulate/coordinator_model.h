@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ namespace lull::simulate {
 
 struct CoordinatorOptions {
   std::string policy = "share";
+  std::optional<policies::Predictor> predictor;  // none: the policy's own
   Duration control_latency{10'000};
   Duration poll{5'000};
   std::string model;  // of the devices, as the driver names them

@@ -70,19 +70,26 @@ class Experiment {
     ExperimentResult result;
     heading(result.heading);
     if (auto done = alone(result); !done) return std::unexpected(done.error());
+    std::vector<std::optional<policies::Predictor>> predictors(plan_.predictors.begin(),
+                                                               plan_.predictors.end());
+    if (predictors.empty()) predictors.emplace_back();
     for (const std::string& policy : plan_.policies) {
-      auto one = together(policy, result);
-      if (!one) return std::unexpected(one.error());
-      result.rows.insert(result.rows.end(), one->rows.begin(), one->rows.end());
-      result.policies.push_back(std::move(*one));
+      for (const auto& predictor : predictors) {
+        auto one = together(policy, predictor, result);
+        if (!one) return std::unexpected(one.error());
+        result.rows.insert(result.rows.end(), one->rows.begin(), one->rows.end());
+        result.policies.push_back(std::move(*one));
+      }
     }
     return result;
   }
 
  private:
-  NodeOptions options(const std::string& policy) const {
+  // Tasks are alone at first, under `share`; `together` sets the policy when they meet.
+  NodeOptions options(std::optional<policies::Predictor> predictor = {}) const {
     NodeOptions node = plan_.node;
-    node.coordinator.policy = policy;
+    node.coordinator.policy = "share";
+    node.coordinator.predictor = predictor;
     return node;
   }
 
@@ -127,7 +134,7 @@ class Experiment {
       double interval = 0;
       for (const bool poisson : {false, true}) {
         if (poisson && (!is_high || plan_.load <= 0)) continue;
-        Node node(options("share"));
+        Node node(options());
         ProgramPlan plan = plan_of(spec, plan_.seed);
         if (poisson) plan.arrival_interval_ns = interval;
         Program& program = node.start(plan);
@@ -209,8 +216,9 @@ class Experiment {
   }
 
   std::expected<PolicyResult, std::string> together(const std::string& policy,
+                                                    std::optional<policies::Predictor> predictor,
                                                     ExperimentResult& result) {
-    Node node(options("share"));
+    Node node(options(predictor));
     if (!learn(node)) return std::unexpected(rest("learning"));
     const uint64_t learnt_events = node.kernel_events();
     node.coordinator().set_policy(policy, node.now());
@@ -243,6 +251,7 @@ class Experiment {
     }
     PolicyResult one;
     one.policy = policy;
+    if (predictor) one.policy += fmt::format(" ({})", policies::name_of(*predictor));
     one.steps = node.coordinator().steps();
     one.notices = node.coordinator().notices();
     TaskRecord high_record = watchers.back().record();
@@ -258,7 +267,7 @@ class Experiment {
       record.high = high_record;
       record.low = watchers[i].record();
       record.device_busy = busy.device_time;
-      auto rows = command::make_rows(policy, record, high_side, low_side(i), alone_high_,
+      auto rows = command::make_rows(one.policy, record, high_side, low_side(i), alone_high_,
                                      alone_low_[i]);
       if (i == 0) {
         response_of(rows.front(), one.services);

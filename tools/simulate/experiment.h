@@ -26,8 +26,10 @@ struct TaskSpec {
 struct ExperimentPlan {
   TaskSpec high;
   std::vector<TaskSpec> lows;
-  NodeOptions node;                   // its policy is set from `policies`
+  NodeOptions node;                   // its policy and predictor are set from what follows
   std::vector<std::string> policies;  // whole texts
+  // Each policy under each of them; none: under its own.
+  std::vector<policies::Predictor> predictors;
   double load = 0;                    // Poisson arrivals at this share of the capacity; 0: closed
   uint64_t iterations = 300;          // of the high task, measured
   uint64_t warmup = 50;
@@ -49,7 +51,7 @@ struct HighFigures {
 inline constexpr uint64_t kCountForP99 = 1000;
 
 struct PolicyResult {
-  std::string policy;
+  std::string policy;                 // as in the table: with the predictor, where one was asked for
   std::vector<command::Row> rows;     // high, then each low
   HighFigures high;
   std::vector<double> low_work;       // of each low: kernel ns per ns while the high task ran

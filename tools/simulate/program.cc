@@ -128,9 +128,11 @@ void Program::act(Instant now) {
 void Program::returned(Instant now) {
   const Call& call = script_.calls[position_];
   const bool sync = call.kind == CallKind::kSyncStream || call.kind == CallKind::kSyncDevice;
-  if (sync) {
+  // A blocking read-back says so too, as in shim/hooks/copy.cc.
+  const bool read_back = call.waits && call.op == simgpu::OpKind::kCopyD2H;
+  if (sync || read_back) {
     for (uint32_t slot = 0; slot < streams_.size(); ++slot) {
-      if (call.kind == CallKind::kSyncStream && slot != call.stream) continue;
+      if (call.kind != CallKind::kSyncDevice && slot != call.stream) continue;
       if (streams_[slot].sequence > 0) {
         coordinator_.synced(client_, StreamSlot{slot}, streams_[slot].sequence, now);
       }
@@ -138,6 +140,8 @@ void Program::returned(Instant now) {
     timer_.harvest([&](const TimerModel::Sample& sample, Duration duration, Duration gap) {
       measured(sample, duration, gap, now);
     });
+  }
+  if (sync) {
     timeline_.blocking_call(static_cast<uint64_t>(now.ns));
   } else {
     const uint64_t call_ns = plan_.greedy ? kGreedyCallNs : call.call_ns;

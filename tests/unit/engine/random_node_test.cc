@@ -1,7 +1,7 @@
 // A random node: programs that launch, wait, die and lie, a device that runs one unit at a time, and
 // a shim that obeys the gate exactly as the real one does (channel/gate.h). The engine is checked
 // after every step; the same seed must give the same outputs twice; and in the end every launch that
-// was held has gone.
+// was held has gone. The seed also chooses what predicts.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
@@ -15,6 +15,7 @@
 using namespace lull;
 using namespace lull::engine;
 namespace channel = lull::channel;
+namespace pol = lull::policies;
 
 namespace {
 
@@ -102,6 +103,9 @@ class Node {
     EngineOptions options;
     options.control_latency = Duration{latency_ns};
     options.policy = plan.policy;
+    if (const uint32_t how = plan.seed % (pol::kPlainPredictors + 2); how > 0) {
+      options.predictor = static_cast<pol::Predictor>(how - 1);
+    }
     return options;
   }
   int64_t pick(int64_t low, int64_t high) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 
 using namespace lull;
+namespace policies = lull::policies;
 using lull::policies::KernelProfile;
 
 TEST_CASE("A profile without samples knows nothing") {
@@ -57,16 +59,154 @@ TEST_CASE("Absurd samples are bounded") {
   CHECK(profile.mean_gap().ns == KernelProfile::kLongestNs);
 }
 
-TEST_CASE("What was measured in company does not lengthen a kernel or change its gap") {
+namespace {
+
+KernelProfile trusted(int64_t ns = 10'000, int64_t gap_ns = 50'000) {
   KernelProfile profile;
-  for (uint64_t i = 0; i < KernelProfile::kTrusted; ++i) profile.add(Duration{10'000}, Duration{50'000});
-  for (int i = 0; i < 100; ++i) profile.add(Duration{90'000}, Duration{1'000}, /*disturbed=*/true);
+  for (uint64_t i = 0; i < KernelProfile::kTrusted; ++i) profile.add(Duration{ns}, Duration{gap_ns});
+  return profile;
+}
+
+}  // namespace
+
+TEST_CASE("What was measured in company does not lengthen a kernel or shorten its gap") {
+  KernelProfile profile = trusted();
+  // It mostly waits for others, now and then it does not.
+  for (int64_t i = 0; i < 1000; ++i) {
+    const bool waits = i % 20 != 0;
+    profile.add(Duration{waits ? 15'000 + i * 97 % 90'000 : 10'100}, Duration{waits ? 1'000 : 49'000},
+                /*disturbed=*/true);
+  }
   CHECK(profile.mean().ns == 10'000);
   CHECK(profile.mean_gap().ns == 50'000);
-  profile.add(Duration{2'000}, Duration{1'000}, /*disturbed=*/true);
-  CHECK(profile.mean().ns < 10'000);  // nothing makes a kernel seem shorter than it is
-  CHECK(profile.mean_gap().ns == 50'000);
+  CHECK(profile.relearnt() == 0);
   KernelProfile always_in_company;
   always_in_company.add(Duration{30'000}, Duration{5'000}, /*disturbed=*/true);
   CHECK(always_in_company.mean().ns == 30'000);
+}
+
+TEST_CASE("Disturbed samples do not bias the mean of varied lengths to either side") {
+  std::mt19937_64 random(4);
+  KernelProfile clean;
+  KernelProfile mixed;
+  for (int i = 0; i < 20'000; ++i) {
+    const int64_t own = 8'000 + static_cast<int64_t>(random() % 4'000);
+    const int64_t wait = static_cast<int64_t>(random() % 3'000);
+    const bool disturbed = random() % 4 != 0;
+    if (!disturbed) clean.add(Duration{own}, Duration{20'000});
+    mixed.add(Duration{disturbed ? own + wait : own}, Duration{disturbed ? 20'000 - wait : 20'000}, disturbed);
+  }
+  CHECK(mixed.relearnt() == 0);
+  CHECK(mixed.mean().ns == Approx(clean.mean().ns).epsilon(0.01));
+  CHECK(mixed.mean().ns == Approx(10'000).epsilon(0.02));
+  CHECK(mixed.mean_gap().ns == Approx(20'000).epsilon(0.01));
+}
+
+TEST_CASE("A kernel that changes its length is relearnt within eight undisturbed samples") {
+  for (const int64_t now_ns : {30'000, 3'333}) {
+    KernelProfile profile;
+    for (int i = 0; i < 3'000; ++i) profile.add(Duration{10'000}, Duration{50'000});
+    for (int i = 0; i < 7; ++i) profile.add(Duration{now_ns}, Duration{50'000});
+    CHECK(profile.mean().ns == 10'000);
+    profile.add(Duration{now_ns}, Duration{50'000});
+    CHECK(profile.mean().ns == now_ns);
+    CHECK(profile.durations().at_most().ns == Approx(now_ns).epsilon(0.07));
+    CHECK(profile.relearnt() == 1);
+    CHECK(profile.mean_gap().ns == 50'000);
+  }
+}
+
+TEST_CASE("A kernel that is never alone is relearnt too, from what company has moved least") {
+  std::mt19937_64 random(9);
+  const auto feed = [&random](KernelProfile& profile, int64_t own_ns, int64_t wait_ns, int samples) {
+    for (int i = 0; i < samples; ++i) {
+      const int64_t wait = static_cast<int64_t>(random() % static_cast<uint64_t>(wait_ns));
+      profile.add(Duration{own_ns + wait}, Duration{-1}, /*disturbed=*/true);
+    }
+  };
+  KernelProfile longer = trusted();
+  feed(longer, 30'000, 30'000, 31);
+  CHECK(longer.mean().ns == 10'000);
+  feed(longer, 30'000, 30'000, 1);
+  CHECK(longer.mean().ns >= 30'000);
+  CHECK(longer.mean().ns < 33'000);
+  KernelProfile waits_long = trusted();
+  feed(waits_long, 30'000, 60'000, 64);
+  CHECK(waits_long.mean().ns >= 30'000);
+  CHECK(waits_long.mean().ns < 33'000);
+  // Shorter shows where company leaves it so: here in a third of the samples.
+  KernelProfile shorter = trusted(30'000);
+  feed(shorter, 10'000, 45'000, 48);
+  CHECK(shorter.mean().ns >= 10'000);
+  CHECK(shorter.mean().ns < 13'000);
+  // It always waits, for 40 us at least: believed until the first time that it does not.
+  KernelProfile waits = trusted();
+  for (int i = 0; i < 100; ++i) feed(waits, 50'000, 20'000, 1);
+  CHECK(waits.mean().ns < 52'000);
+  for (int i = 0; i < 8; ++i) feed(waits, 10'000, 100, 1);
+  CHECK(waits.mean().ns < 10'100);
+}
+
+TEST_CASE("A kernel that always waits for others, now longer and now shorter, has not drifted") {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 random(seed);
+    KernelProfile profile = trusted(5'000);
+    for (int i = 0; i < 2'000; ++i) {
+      profile.add(Duration{5'000 + static_cast<int64_t>(random() % 50'000)}, Duration{-1},
+                  /*disturbed=*/true);
+    }
+    CHECK(profile.relearnt() == 0);
+    CHECK(profile.mean().ns == 5'000);
+  }
+}
+
+TEST_CASE("A gap in company is relearnt from the longest, and longer gaps as they come") {
+  KernelProfile profile = trusted();
+  for (int i = 0; i < 32; ++i) {
+    profile.add(Duration{10'000}, Duration{i % 4 == 0 ? 16'000 : 2'000}, /*disturbed=*/true);
+  }
+  CHECK(profile.mean_gap().ns == 16'000);
+  for (int i = 0; i < 8; ++i) profile.add(Duration{10'000}, Duration{48'000}, /*disturbed=*/true);
+  CHECK(profile.mean_gap().ns == 48'000);
+  CHECK(profile.mean().ns == 10'000);
+}
+
+TEST_CASE("Two lengths in long turns are no drift: both are kept") {
+  KernelProfile profile;
+  for (int turn = 0; turn < 20; ++turn) {
+    for (int i = 0; i < 50; ++i) profile.add(Duration{turn % 2 == 0 ? 10'000 : 100'000}, Duration{-1});
+  }
+  CHECK(profile.relearnt() == 1);  // the first time could not be told
+  CHECK(profile.mean().ns == Approx(55'000).epsilon(0.3));
+  CHECK(profile.quantile(400).ns < 11'000);
+  CHECK(profile.durations().at_most().ns >= 100'000);
+}
+
+TEST_CASE("An odd long sample is no drift, and counts") {
+  KernelProfile profile = trusted();
+  for (int i = 0; i < 80; ++i) profile.add(Duration{i % 8 == 7 ? 10'000 : 40'000}, Duration{-1});
+  CHECK(profile.relearnt() == 0);
+  CHECK(profile.quantile(990).ns >= 40'000);
+}
+
+TEST_CASE("What was learnt of one place is forgotten when the kernel drifts") {
+  KernelProfile kernel = trusted();
+  policies::PlaceProfile place;
+  CHECK(place.of(kernel) == nullptr);
+  for (int i = 0; i < 5; ++i) place.add(kernel, Duration{10'000}, Duration{7'000});
+  REQUIRE(place.of(kernel) != nullptr);
+  CHECK(place.of(kernel)->mean_gap().ns == 7'000);
+  for (int i = 0; i < 8; ++i) kernel.add(Duration{30'000}, Duration{50'000});
+  CHECK(place.of(kernel) == nullptr);
+  place.add(kernel, Duration{30'000}, Duration{9'000});
+  CHECK(place.of(kernel)->mean().ns == 30'000);
+}
+
+TEST_CASE("What is saved and taken up again says the same") {
+  KernelProfile profile;
+  for (int64_t i = 0; i < 500; ++i) profile.add(Duration{9'000 + i * 7 % 2'000}, Duration{i * 100});
+  const KernelProfile again = KernelProfile::from(profile.saved());
+  CHECK(again.mean() == profile.mean());
+  CHECK(again.durations().at_most() == profile.durations().at_most());
+  CHECK(again.gaps().at_least() == profile.gaps().at_least());
 }

@@ -55,6 +55,12 @@ TEST_CASE("The watchdog's time comes with the policies that hold by prediction")
   }
 }
 
+TEST_CASE("The published rule is told means, guarded what predicts best") {
+  CHECK(parse_policy("fikit")->row->predictor == Predictor::kMean);
+  CHECK(parse_policy("priority")->row->predictor == Predictor::kMean);
+  CHECK(parse_policy("guarded")->row->predictor == Predictor::kBest);
+}
+
 TEST_CASE("A timer is about nobody, not about client 0") {
   for (const PolicyRow& row : policy_rows()) {
     const auto policy = row.make(parse_policy(row.name)->values);

@@ -1,0 +1,251 @@
+// What policies are told of lengths and pauses, under each predictor, and that the sums hold.
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+
+#include "coordinator/engine/engine.h"
+#include "tests/seed.h"
+
+using namespace lull;
+using namespace lull::engine;
+namespace pol = lull::policies;
+
+namespace {
+
+// Opens every gate and writes down what it was told.
+struct Told {
+  std::vector<pol::Submitted> submitted;
+  std::vector<pol::Waiting> waiting;
+  std::vector<pol::Completed> completed;
+  std::map<uint32_t, int64_t> in_flight_ns;  // by client
+} told;
+
+class Scribe final : public pol::LaunchPolicy {
+ public:
+  void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>&) override {
+    for (const pol::Event& event : events) {
+      if (const auto* s = std::get_if<pol::Submitted>(&event)) {
+        told.submitted.push_back(*s);
+        told.in_flight_ns[s->client.value] += s->predicted.ns;
+      } else if (const auto* w = std::get_if<pol::Waiting>(&event)) {
+        told.waiting.push_back(*w);
+      } else if (const auto* c = std::get_if<pol::Completed>(&event)) {
+        told.completed.push_back(*c);
+        told.in_flight_ns[c->client.value] -= c->predicted.ns;
+      }
+    }
+  }
+};
+
+const pol::PolicyRow kRows[] = {
+    {"scribe", {}, pol::ProgressNeed::kNever, pol::Holding::kByPrediction,
+     [](const pol::SettingValues&) -> std::unique_ptr<pol::LaunchPolicy> {
+       return std::make_unique<Scribe>();
+     }}};
+
+struct Bench {
+  explicit Bench(std::optional<pol::Predictor> predictor,
+                 std::span<const pol::PolicyRow> rows = kRows)
+      : engine(options(predictor, rows)) {
+    told = {};
+    tell(ClientAttached{ClientId{1}, JobId{1}, Priority{5}, "task"});
+    tell(DeviceUsed{ClientId{1}, DeviceId{0}});
+  }
+  static EngineOptions options(std::optional<pol::Predictor> predictor,
+                               std::span<const pol::PolicyRow> rows) {
+    EngineOptions options;
+    options.policy = "scribe";
+    options.predictor = predictor;
+    options.policies = rows;
+    return options;
+  }
+  void tell(Input input) {
+    const Input one[] = {std::move(input)};
+    engine.step(Instant{now_ns}, one, out);
+  }
+  void launch(uint64_t kernel, bool tracked = true) {
+    now_ns += 1000;
+    tell(Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = {}, .sequence = ++sequence,
+                  .kernel = KernelId{kernel}, .at = Instant{now_ns}, .tracked = tracked});
+  }
+  void measure(uint64_t kernel, int64_t ns, int64_t gap_ns) {
+    tell(Timed{ClientId{1}, KernelId{kernel}, Duration{ns}, Duration{gap_ns}, Instant{now_ns},
+               StreamSlot{}, sequence});
+    now_ns += ns;
+    tell(Progressed{ClientId{1}, StreamSlot{}, sequence});
+  }
+  // Kernel 7 runs 10 us behind kernel 1 and 50 us behind kernel 2; at the end of the iteration,
+  // behind kernel 1 too, 90 us.
+  void iterate() {
+    const auto run = [this](uint64_t kernel, int64_t us, int64_t gap_us) {
+      launch(kernel);
+      measure(kernel, us * 1000, gap_us * 1000);
+    };
+    run(1, 5, 0);
+    run(7, 10, 20);
+    run(2, 5, 0);
+    run(7, 50, 400);
+    run(3, 5, 0);
+    run(1, 5, 0);
+    run(7, 90, 20);
+    now_ns += 500'000;
+  }
+
+  Engine engine;
+  std::vector<Output> out;
+  int64_t now_ns = 1'000'000;
+  uint64_t sequence = 0;
+};
+
+}  // namespace
+
+TEST_CASE("Each predictor tells what it is for, at launches and at held heads") {
+  struct Case {
+    pol::Predictor how;
+    int64_t first_us, second_us, third_us, gap_us;  // of kernel 7; the gap behind the second
+  };
+  // p90 of 10, 50, 90; of 10, 90 behind kernel 1; of each alone.
+  for (const Case& c : {Case{pol::Predictor::kMean, 50, 50, 50, 146},
+                        Case{pol::Predictor::kQuantile, 90, 90, 90, 20},
+                        Case{pol::Predictor::kPair, 90, 50, 90, 400},
+                        Case{pol::Predictor::kPosition, 10, 50, 90, 400},
+                        Case{pol::Predictor::kBest, 10, 50, 90, 400}}) {
+    INFO(name_of(c.how));
+    Bench bench(c.how);
+    for (int i = 0; i < 60; ++i) bench.iterate();
+    told = {};
+    bench.iterate();
+    REQUIRE(told.submitted.size() == 7);
+    const auto near_us = [](int64_t us) { return Approx(static_cast<double>(us) * 1000).epsilon(0.07); };
+    CHECK(told.submitted[1].predicted.ns == near_us(c.first_us));
+    CHECK(told.submitted[3].predicted.ns == near_us(c.second_us));
+    CHECK(told.submitted[6].predicted.ns == near_us(c.third_us));
+    CHECK(told.submitted[3].gap.ns == near_us(c.gap_us));
+    CHECK(told.submitted[3].expected.ns == near_us(50));
+    // A head that waits is told as the launch it will be.
+    bench.launch(1);
+    bench.tell(Held{ClientId{1}, DeviceId{0}, ThreadSlot{0}, StreamSlot{}, Ticket{1}, KernelId{7},
+                    Instant{bench.now_ns}});
+    REQUIRE(told.waiting.size() == 1);
+    CHECK(told.waiting[0].predicted.ns == near_us(c.first_us));
+  }
+}
+
+TEST_CASE("What is charged is the kernel's mean, whatever the policy is told") {
+  std::vector<std::vector<std::pair<uint64_t, int64_t>>> published;
+  for (size_t how = 0; how <= pol::kPlainPredictors; ++how) {
+    Bench bench(static_cast<pol::Predictor>(how));
+    for (int i = 0; i < 40; ++i) bench.iterate();
+    auto& list = published.emplace_back();
+    for (const Output& output : bench.out) {
+      if (const auto* p = std::get_if<Predict>(&output)) {
+        list.emplace_back(p->kernel.value, p->length.ns);
+      }
+    }
+    CHECK(list.size() > 5);
+    CHECK(list == published.front());
+  }
+}
+
+TEST_CASE("What is told done is what was told launched, under every predictor") {
+  const uint64_t seed = tests::test_seed();
+  INFO("seed " << seed);
+  std::vector<int64_t> sums;
+  for (size_t how = 0; how <= pol::kPlainPredictors; ++how) {
+    std::mt19937_64 random(seed);
+    Bench bench(static_cast<pol::Predictor>(how));
+    for (int i = 0; i < 20; ++i) bench.iterate();
+    for (int i = 0; i < 6000; ++i) {  // beyond what a stream holds one by one
+      bench.launch(random() % 12, random() % 50 != 0);
+      if (random() % 400 == 0) bench.tell(Cancelled{ClientId{1}, StreamSlot{}, bench.sequence});
+      if (random() % 5 == 0) {
+        bench.tell(Timed{ClientId{1}, KernelId{random() % 12},
+                         Duration{static_cast<int64_t>(random() % 90'000)}, Duration{-1}});
+      }
+      if (random() % 3000 == 0) {
+        bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence - random() % 20});
+      }
+      REQUIRE(told.in_flight_ns[1] == bench.engine.status().clients[0].devices[0].in_flight.ns);
+    }
+    bench.now_ns += 10'000'000'000;
+    bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+    uint32_t units = 0;
+    for (const auto& done : told.completed) units += done.units;
+    CHECK(units == told.submitted.size());
+    CHECK(told.in_flight_ns[1] == 0);
+    CHECK(bench.engine.status().clients[0].devices[0].in_flight.ns == 0);
+    int64_t sum = 0;
+    for (const auto& launch : told.submitted) sum += launch.predicted.ns;
+    sums.push_back(sum);
+  }
+  CHECK(sums[1] > sums[0]);  // they are not all the same
+}
+
+TEST_CASE("A kernel that was never measured is told as long as nine in ten of the others") {
+  Bench bench(pol::Predictor::kQuantile);
+  bench.launch(99);
+  CHECK(told.submitted.back().predicted.ns == 50'000);
+  for (uint64_t k = 1; k <= 10; ++k) {
+    bench.launch(k);
+    bench.measure(k, static_cast<int64_t>(k) * 10'000, -1);
+  }
+  bench.launch(98);
+  CHECK(told.submitted.back().predicted.ns == Approx(90'000).epsilon(0.07));
+  CHECK(told.submitted.back().predicted.ns >= 90'000);
+  CHECK(told.submitted.back().expected.ns == 55'000);
+  CHECK(told.submitted.back().gap.ns == -1);
+}
+
+TEST_CASE("A policy is told by the predictor of its row, and heads anew when it comes") {
+  std::vector<pol::PolicyRow> rows{kRows[0], kRows[0]};
+  rows[1].name = "careful";
+  rows[1].predictor = pol::Predictor::kPosition;
+  Bench bench(std::nullopt, rows);
+  for (int i = 0; i < 60; ++i) bench.iterate();
+  bench.launch(1);
+  bench.tell(Held{ClientId{1}, DeviceId{0}, ThreadSlot{0}, StreamSlot{}, Ticket{1}, KernelId{7},
+                  Instant{bench.now_ns}});
+  CHECK(told.waiting.back().predicted.ns == Approx(50'000).epsilon(0.05));
+  bench.tell(PolicyChanged{"careful"});
+  REQUIRE(told.waiting.size() == 2);
+  CHECK(told.waiting.back().predicted.ns == Approx(10'000).epsilon(0.07));
+}
+
+TEST_CASE("A measurement counts unless others were there before the launch had completed") {
+  enum class Other { kAfter, kMeanwhile, kBefore };
+  struct Case {
+    Other other;
+    int64_t ns;
+    uint64_t counted;
+  };
+  // What is as it was without company, at the same place, did not suffer from it.
+  for (const Case& c : {Case{Other::kAfter, 10'500, 9}, Case{Other::kMeanwhile, 10'500, 8},
+                        Case{Other::kBefore, 10'500, 8}, Case{Other::kMeanwhile, 10'000, 9}}) {
+    INFO(static_cast<int>(c.other) << ", " << c.ns << " ns");
+    Bench bench(pol::Predictor::kMean);
+    bench.tell(ClientAttached{ClientId{2}, JobId{2}, Priority{5}, "other"});
+    bench.tell(DeviceUsed{ClientId{2}, DeviceId{0}});
+    const auto other_launches = [&bench] {
+      bench.tell(Launched{.client = ClientId{2}, .device = DeviceId{0}, .stream = {}, .sequence = 1,
+                          .kernel = KernelId{5}, .at = Instant{bench.now_ns}});
+    };
+    const auto complete = [&bench] {
+      bench.now_ns += 10'000;
+      bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+    };
+    for (int i = 0; i < 8; ++i) {
+      bench.launch(1);
+      bench.measure(1, 10'000, -1);
+    }
+    if (c.other == Other::kBefore) other_launches();
+    bench.launch(1);
+    const Instant launched{bench.now_ns};
+    if (c.other == Other::kMeanwhile) other_launches();
+    complete();
+    if (c.other == Other::kAfter) other_launches();
+    bench.tell(Timed{ClientId{1}, KernelId{1}, Duration{c.ns}, Duration{-1}, launched, StreamSlot{},
+                     bench.sequence});
+    REQUIRE(bench.engine.record(ClientId{1})->kernels.size() == 1);
+    CHECK(bench.engine.record(ClientId{1})->kernels[0].saved.count == c.counted);
+  }
+}
