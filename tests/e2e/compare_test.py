@@ -43,6 +43,14 @@ class Compare(unittest.TestCase):
                     self.assertGreater(one["completed"], 0, one)
             print(text)
 
+    def test_the_high_program_may_state_what_it_may_lose(self):
+        with lab.Lab() as here:
+            result, text = compare(here, WORKLOADS / "chatty_inference.json", WORKLOADS / "dense_inference.json", "serial",
+                                   "--policy", "guarded", "--max-slowdown", "1%", "--iterations", 5)
+            self.assertEqual(result["max_slowdown"], {"mean_per_mille": 10, "p99_per_mille": 17})
+            self.assertIn("high task may lose 1%,1.7%", text)
+            self.assertGreater(row(result, "guarded", "high")["completed"], 0)
+
     @unittest.skipUnless(TRACES.is_dir(), "recorded traces are not here")
     def test_the_important_task_keeps_its_speed_beside_recorded_programs(self):
         bert = TRACES / "h100-bert-small-inference.json.gz"
