@@ -11,6 +11,7 @@
 
 #include "tools/lull/compare/measure.h"
 #include "tools/simulate/node.h"
+#include "tools/simulate/oracle.h"
 
 namespace lull::simulate {
 
@@ -52,6 +53,11 @@ struct PolicyResult {
   std::vector<command::Row> rows;     // high, then each low
   HighFigures high;
   std::vector<double> low_work;       // of each low: kernel ns per ns while the high task ran
+  // The same by the oracle, within the allowance of the policy (of `guarded`'s preset where it has none),
+  // and without any; and what share of it the policy gave. All of the first low task; the others'
+  // shares are in their rows.
+  double oracle_work = 0, oracle0_work = 0;
+  std::optional<double> oracle_share, oracle0_share;
   std::vector<Service> services;      // of the high task, measured
   std::vector<std::string> notices;
   uint64_t steps = 0;

@@ -1,0 +1,823 @@
+#include "tools/simulate/oracle.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "tools/simgpu/device/device_model.h"
+
+namespace lull::simulate {
+namespace {
+
+constexpr int64_t kEver = std::numeric_limits<int64_t>::max() / 4;
+constexpr int64_t kGreedyCallNs = 1000;  // as Program's
+constexpr size_t kMostStates = 60'000;   // rounded ones; more: a coarser grid
+constexpr double kCoarser = 2;
+constexpr uint32_t kNone = UINT32_MAX;
+
+// ---- a script as works, waits and what they follow ------------------------------------------------
+
+struct Work {
+  uint32_t stretch = 0;  // of the host, between two waits
+  int64_t offset = 0;    // of its launch in the stretch
+  int64_t length = 0;
+  bool kernel = false, compute = false;
+  std::vector<uint32_t> after;
+};
+
+struct Wait {
+  int64_t arrive = 0;  // of the host, in the stretch that the wait ends
+  std::vector<uint32_t> on;
+  bool all = false;    // that was launched
+};
+
+struct Item {
+  bool wait = false;
+  uint32_t index = 0;
+};
+
+struct Flow {
+  std::vector<Work> works;
+  std::vector<Wait> waits;  // wait i ends stretch i; the last one the iteration
+  std::vector<std::pair<uint32_t, int64_t>> calls;  // stretch and offset of each call
+  // Alone: in the order in which the device takes it up, and when it ends.
+  std::vector<Item> order;
+  std::vector<int64_t> work_end, wait_end;
+};
+
+Flow flow_of(const Script& script, bool greedy) {
+  Flow flow;
+  std::vector<uint32_t> last(script.streams, kNone), event(script.events, kNone);
+  int64_t host = 0;  // in the stretch: when it is ready for the next call
+  const auto stretch = [&] { return static_cast<uint32_t>(flow.waits.size()); };
+  const auto wait = [&](int64_t arrive, uint32_t from, uint32_t to) {
+    Wait made{.arrive = arrive};
+    for (uint32_t stream = from; stream < to; ++stream) {
+      if (last[stream] != kNone) made.on.push_back(last[stream]);
+      last[stream] = kNone;
+    }
+    host = arrive;
+    if (made.on.empty()) return;
+    made.all = std::all_of(last.begin(), last.end(), [](uint32_t work) { return work == kNone; });
+    flow.waits.push_back(std::move(made));
+    host = 0;
+  };
+  const auto work = [&](uint32_t stream, Work made) {
+    made.stretch = stretch();
+    if (last[stream] != kNone) made.after.push_back(last[stream]);
+    last[stream] = static_cast<uint32_t>(flow.works.size());
+    flow.works.push_back(std::move(made));
+  };
+  for (const Call& call : script.calls) {
+    const int64_t at = host + (greedy ? 0 : static_cast<int64_t>(call.pause_ns));
+    host = at + (greedy ? kGreedyCallNs : static_cast<int64_t>(call.call_ns));
+    flow.calls.emplace_back(stretch(), at);
+    switch (call.kind) {
+      case CallKind::kWork:
+        work(call.stream, {.offset = at,
+                           .length = static_cast<int64_t>(call.work_ns),
+                           .kernel = call.op == simgpu::OpKind::kKernel,
+                           .compute = simgpu::engine_of(call.op) == simgpu::Engine::kCompute &&
+                                      call.work_ns > 0});
+        if (call.waits) wait(host, call.stream, call.stream + 1);
+        break;
+      case CallKind::kRecordEvent:
+        event[call.event] = last[call.stream];
+        break;
+      case CallKind::kWaitEvent:
+        if (event[call.event] != kNone) work(call.stream, {.offset = at, .after = {event[call.event]}});
+        break;
+      case CallKind::kSyncStream:
+        wait(at, call.stream, call.stream + 1);
+        break;
+      case CallKind::kSyncDevice:
+        wait(at, 0, script.streams);
+        break;
+    }
+  }
+  const bool open = std::any_of(last.begin(), last.end(), [](uint32_t w) { return w != kNone; });
+  if (host > 0 || open || flow.waits.empty()) {
+    const int64_t arrive = host;
+    wait(arrive, 0, script.streams);
+    if (!open) flow.waits.push_back({.arrive = arrive, .all = true});
+  }
+
+  // Alone: the device takes up what has become ready first.
+  const auto works = static_cast<uint32_t>(flow.works.size());
+  const auto waits = static_cast<uint32_t>(flow.waits.size());
+  std::vector<uint32_t> open_count(works + waits);
+  std::vector<int64_t> ready(works + waits, 0);
+  std::vector<std::vector<uint32_t>> then(works + waits);
+  const auto follows = [&](uint32_t node, uint32_t before) {
+    then[before].push_back(node);
+    open_count[node] += 1;
+  };
+  for (uint32_t i = 0; i < works; ++i) {
+    for (const uint32_t before : flow.works[i].after) follows(i, before);
+    if (flow.works[i].stretch > 0) follows(i, works + flow.works[i].stretch - 1);
+  }
+  for (uint32_t w = 0; w < waits; ++w) {
+    for (const uint32_t before : flow.waits[w].on) follows(works + w, before);
+    if (w > 0) follows(works + w, works + w - 1);
+  }
+  flow.work_end.resize(works);
+  flow.wait_end.resize(waits);
+  using Due = std::pair<int64_t, uint32_t>;
+  std::priority_queue<Due, std::vector<Due>, std::greater<>> due;
+  const auto offset = [&](uint32_t node) {
+    const uint32_t of = node < works ? flow.works[node].stretch : node - works;
+    const int64_t base = of == 0 ? 0 : flow.wait_end[of - 1];
+    return base + (node < works ? flow.works[node].offset : flow.waits[of].arrive);
+  };
+  const auto push = [&](uint32_t node) { due.emplace(std::max(ready[node], offset(node)), node); };
+  for (uint32_t node = 0; node < works + waits; ++node) {
+    if (open_count[node] == 0) push(node);
+  }
+  int64_t free = 0;
+  while (!due.empty()) {
+    const auto [at, node] = due.top();
+    due.pop();
+    int64_t end = at;
+    if (node < works) {
+      const Work& w = flow.works[node];
+      end = (w.compute ? std::max(free, at) : at) + w.length;
+      if (w.compute) free = end;
+      flow.work_end[node] = end;
+    } else {
+      flow.wait_end[node - works] = end;
+    }
+    flow.order.push_back({node >= works, node >= works ? node - works : node});
+    for (const uint32_t next : then[node]) {
+      ready[next] = std::max(ready[next], end);
+      if (--open_count[next] == 0) push(next);
+    }
+  }
+  return flow;
+}
+
+// ---- the high task --------------------------------------------------------------------------------
+
+struct Segment {
+  std::vector<Item> items;
+  int64_t alone = 0;  // from its start to the host's return
+  uint32_t first_stretch = 0;
+};
+
+struct High {
+  Flow flow;
+  std::vector<Segment> segments;
+  std::vector<int64_t> latest;  // start of each work, from the start of its segment
+  int64_t alone = 0, pause = 0;
+  bool exact = true;
+};
+
+High high_of(const Script& script, bool greedy) {
+  High high{.flow = flow_of(script, greedy)};
+  const Flow& flow = high.flow;
+  high.pause = greedy ? 0 : static_cast<int64_t>(script.pause_after_ns);
+  high.alone = flow.wait_end.back();
+  high.latest.assign(flow.works.size(), 0);
+  Segment segment;
+  int64_t start = 0;
+  for (const Item& item : flow.order) {
+    segment.items.push_back(item);
+    if (!item.wait) continue;
+    high.exact = high.exact && flow.waits[item.index].all;
+    if (!flow.waits[item.index].all) continue;
+    const int64_t end = flow.wait_end[item.index];
+    segment.alone = end - start;
+    // Backwards from the host's return.
+    std::map<uint32_t, int64_t> base;  // by stretch, the latest
+    std::unordered_map<uint32_t, int64_t> finish;
+    const auto lower = [](auto& of, uint32_t key, int64_t at) {
+      const auto [found, added] = of.emplace(key, at);
+      if (!added) found->second = std::min(found->second, at);
+    };
+    base[item.index + 1] = end;
+    int64_t following = end;
+    for (auto it = segment.items.rbegin(); it != segment.items.rend(); ++it) {
+      if (it->wait) {
+        const int64_t back = base.at(it->index + 1);
+        for (const uint32_t work : flow.waits[it->index].on) lower(finish, work, back);
+        lower(base, it->index, back - flow.waits[it->index].arrive);
+        continue;
+      }
+      const Work& work = flow.works[it->index];
+      lower(finish, it->index, end);
+      int64_t latest = finish.at(it->index) - work.length;
+      if (work.compute) following = latest = std::min(latest, following - work.length);
+      for (const uint32_t before : work.after) lower(finish, before, latest);
+      lower(base, work.stretch, latest - work.offset);
+      high.latest[it->index] = latest - start;
+    }
+    high.segments.push_back(std::move(segment));
+    segment = {.first_stretch = item.index + 1};
+    start = end;
+  }
+  return high;
+}
+
+// ---- the low task: one chain on the compute engine ----------------------------------------------
+
+struct Link {
+  int64_t length = 0;
+  bool kernel = false;
+  int64_t offset = -kEver;  // of its launch, from its host's base; -kEver: long launched
+  int64_t lag = 0;          // after the end of the one before it: copies
+  bool waited = false;      // its end lets the host go on, and gives a new base
+  int64_t wait_lag = 0, arrive = -kEver;
+  int64_t horizon = 0;      // the latest offset that still matters until the next base
+};
+
+struct Chain {
+  std::vector<Link> links;
+  std::vector<int64_t> calls;  // offset of each call from its base
+  int64_t begin = 0;           // and of the iteration
+  bool works = false;          // has a kernel
+  bool in_order = true;
+};
+
+Chain chain_of(const Script& script, bool greedy) {
+  const Flow flow = flow_of(script, greedy);
+  Chain chain;
+  const int64_t pause = greedy ? 0 : static_cast<int64_t>(script.pause_after_ns);
+  // Of each work: the last link it waits for, the time from that one's end to its own, and when it
+  // would be done for the host's sake alone, in its stretch.
+  struct Behind {
+    int64_t link = -1, lag = 0, host = 0;
+  };
+  std::vector<Behind> behind(flow.works.size());
+  struct Stretch {
+    int64_t group = 0, shift = 0;
+  };
+  std::vector<Stretch> stretch(flow.waits.size() + 1);
+  stretch[0].shift = pause;
+  std::vector<int64_t> group_of_link, group_from{-1};  // the link whose end begins the group
+  for (const Item& item : flow.order) {
+    Behind now;
+    const auto gather = [&](const std::vector<uint32_t>& works, uint32_t of) {
+      for (const uint32_t before : works) {
+        const Behind& b = behind[before];
+        if (b.link > now.link) now.link = b.link, now.lag = b.lag;
+        else if (b.link == now.link) now.lag = std::max(now.lag, b.lag);
+        if (flow.works[before].stretch == of) now.host = std::max(now.host, b.host);
+      }
+    };
+    if (item.wait) {
+      const Wait& wait = flow.waits[item.index];
+      now.host = wait.arrive;
+      gather(wait.on, item.index);
+      const Stretch& ends = stretch[item.index];
+      Stretch& next = stretch[item.index + 1];
+      chain.in_order = chain.in_order && wait.all;
+      if (now.link > group_from.back()) {
+        Link& link = chain.links[static_cast<size_t>(now.link)];
+        link.waited = true;
+        link.wait_lag = now.lag;
+        link.arrive = ends.shift + now.host;
+        group_from.push_back(now.link);
+        next = {static_cast<int64_t>(group_from.size()) - 1, 0};
+      } else {
+        next = {ends.group, ends.shift + now.host};
+      }
+      continue;
+    }
+    const Work& work = flow.works[item.index];
+    now.host = work.offset;
+    gather(work.after, work.stretch);
+    if (!work.compute) {
+      behind[item.index] = {now.link, now.link < 0 ? 0 : now.lag + work.length,
+                            now.host + work.length};
+      continue;
+    }
+    Link link{.length = work.length, .kernel = work.kernel};
+    const auto index = static_cast<int64_t>(chain.links.size());
+    const Stretch& of = stretch[work.stretch];
+    if (of.group + 1 == static_cast<int64_t>(group_from.size())) link.offset = of.shift + now.host;
+    if (now.link == index - 1 && now.link > group_from.back()) link.lag = now.lag;
+    group_of_link.push_back(static_cast<int64_t>(group_from.size()) - 1);
+    chain.links.push_back(link);
+    behind[item.index] = {index, 0, 0};
+  }
+  if (chain.links.empty()) return chain;
+  // The iteration ends with a wait for all, so the last link's end is waited for.
+  // What the host does after its return from that wait, the next iteration follows.
+  const int64_t tail = stretch.back().group == 0 ? 0 : stretch.back().shift;
+  for (size_t i = 0; i < chain.links.size(); ++i) {
+    if (group_of_link[i] != 0) continue;
+    Link& link = chain.links[i];
+    if (link.offset > -kEver) link.offset += tail;
+    if (link.waited) link.arrive += tail;
+  }
+  for (const auto& [in, offset] : flow.calls) {
+    chain.calls.push_back(stretch[in].shift + offset + (stretch[in].group == 0 ? tail : 0));
+  }
+  chain.begin = pause + tail;
+  int64_t horizon = 0;
+  for (size_t i = chain.links.size(); i-- > 0;) {
+    Link& link = chain.links[i];
+    if (link.waited) horizon = std::max<int64_t>(0, link.arrive);
+    horizon = std::max(horizon, link.offset);
+    link.horizon = horizon;
+  }
+  for (const Link& link : chain.links) chain.works = chain.works || link.kernel;
+  chain.in_order = chain.in_order && script.streams == 1;
+  return chain;
+}
+
+// ---- one segment, one allowance -------------------------------------------------------------------
+
+struct Option {
+  LowState low;
+  int64_t delay = 0;
+  double work = 0;      // until the next iteration begins
+  double work_end = 0;  // until this one ends
+};
+
+struct Played {
+  LowState low;
+  int64_t delay = 0;
+  int64_t missing = kEver;  // the least more that would have let another low kernel go
+  int64_t work = 0, work_end = 0;
+  bool crossing = false;    // the last low kernel began before the end and goes on; without it:
+  LowState before;
+  int64_t before_work = 0;
+};
+
+}  // namespace
+
+class Oracle::Impl {
+ public:
+  Impl(const Script& high, bool high_greedy, const Script& low, bool low_greedy,
+       const OracleOptions& options)
+      : high_(high_of(high, high_greedy)), chain_(chain_of(low, low_greedy)), options_(options) {
+    end_.resize(high_.flow.works.size());
+    base_.resize(high_.flow.waits.size() + 1);
+    grid_ = options.grid_ns >= 0 ? options.grid_ns : (high_.alone + high_.pause) / 256;
+  }
+
+  bool exact() const { return high_.exact && chain_.in_order; }
+  int64_t alone() const { return high_.alone; }
+  int64_t pause() const { return high_.pause; }
+
+  LowState seen(const Progress& low) const {
+    const int64_t length = static_cast<int64_t>(chain_.links.size());
+    if (length == 0) return {};
+    LowState state;
+    state.next = low.completed + (low.running.ns >= 0 ? 1 : 0);
+    state.running_ns = std::max<int64_t>(0, low.running.ns);
+    const Link& link = at(state.next);
+    if (low.between) {
+      state.base_ns = low.due.ns - chain_.begin;
+    } else {
+      const size_t call = std::min(low.call, chain_.calls.size() - 1);
+      state.base_ns = low.waiting ? -link.horizon : low.due.ns - chain_.calls[call];
+      // The host is about to wait for what runs, or waits: it comes back no sooner than that ends.
+      const bool waits = state.next == low.launched && state.next > 0 && at(state.next - 1).waited;
+      if (waits) {
+        state.base_ns = low.waiting ? state.running_ns : std::min(state.base_ns, state.running_ns);
+      }
+    }
+    state.ready_ns = std::max({int64_t{0}, state.running_ns, state.base_ns + link.offset});
+    return canonical(state, 0);
+  }
+
+  double rate(LowState start, bool after_pause, uint64_t iterations, const Allowance& allowance) {
+    if (iterations == 0 || !chain_.works) return 0;
+    const double all = allowance.mean * static_cast<double>(high_.alone) *
+                       static_cast<double>(iterations);
+    most_delay_ = static_cast<int64_t>(all + 1e-6);
+    tail_ = static_cast<int64_t>(allowance.tail * static_cast<double>(high_.alone) + 1e-6);
+    most_over_ = iterations / 100;
+    time_ = static_cast<double>(iterations) * static_cast<double>(high_.alone) +
+            static_cast<double>(iterations - 1) * static_cast<double>(high_.pause);
+    iterations_ = iterations;
+    std::vector<LowState> starts{canonical(start, 0)};
+    if (after_pause) {
+      Played waited;
+      run_low(start, 0, high_.pause, high_.pause, waited);
+      starts = {canonical(waited.low, 0)};
+      if (waited.crossing) starts.push_back(canonical(waited.before, 0));
+    }
+    if (const auto found = frontier(starts)) return *found;
+    return relaxed(starts);
+  }
+
+ private:
+  const Link& at(uint64_t next) const { return chain_.links[next % chain_.links.size()]; }
+
+  // Times that are over say nothing; the rest is rounded down.
+  LowState canonical(LowState low, int64_t grid) const {
+    const auto down = [](int64_t value, int64_t to) {
+      return to <= 1 ? value : (value >= 0 ? value / to : -((-value + to - 1) / to)) * to;
+    };
+    const Link& link = at(low.next);
+    const bool kept_waiting = low.ready_ns > low.running_ns && low.ready_ns > 0 &&
+                              low.ready_ns == low.base_ns + link.offset;
+    low.running_ns = down(std::max<int64_t>(0, low.running_ns), grid);
+    low.ready_ns = std::max(down(std::max<int64_t>(0, low.ready_ns), grid), low.running_ns);
+    low.base_ns = kept_waiting ? low.ready_ns - link.offset : down(low.base_ns, 8 * grid);
+    low.base_ns = std::max(low.base_ns, -link.horizon);
+    return low;
+  }
+
+  // The next link begins at `start`.
+  void begin(LowState& low, int64_t start) const {
+    const Link& link = at(low.next);
+    const int64_t end = start + link.length;
+    if (link.waited) low.base_ns = std::max(end + link.wait_lag, low.base_ns + link.arrive);
+    low.next += 1;
+    const Link& next = at(low.next);
+    low.running_ns = end;
+    low.ready_ns = std::max(end + next.lag, low.base_ns + next.offset);
+  }
+
+  // Low work with nobody else from `free` to `boundary`; its times become relative to that.
+  void run_low(LowState low, int64_t free, int64_t end, int64_t boundary, Played& played) const {
+    LowState before = low;
+    played.crossing = false;
+    while (true) {
+      const int64_t start = std::max(free, low.ready_ns);
+      if (start >= boundary) break;
+      const Link& link = at(low.next);
+      if (link.kernel) {
+        played.work_end += std::max<int64_t>(0, std::min(end, start + link.length) - start);
+      }
+      if (start + link.length > boundary) {
+        before = low;
+        before.running_ns = 0;
+        played.crossing = true;
+        played.before_work = played.work;
+      }
+      if (link.kernel) played.work += std::min(boundary, start + link.length) - start;
+      begin(low, start);
+      free = start + link.length;
+    }
+    low.running_ns = std::max<int64_t>(0, free - boundary);
+    const auto shift = [&](LowState& state) {
+      state.ready_ns -= boundary;
+      state.base_ns -= boundary;
+    };
+    shift(low);
+    shift(before);
+    played.low = low;
+    played.before = before;
+  }
+
+  Played play(const Segment& segment, const LowState& from, int64_t allowed, bool last) {
+    const Flow& flow = high_.flow;
+    Played played;
+    LowState low = from;
+    int64_t free = low.running_ns;
+    base_[segment.first_stretch] = 0;
+    int64_t back = 0;
+    for (const Item& item : segment.items) {
+      if (item.wait) {
+        const Wait& wait = flow.waits[item.index];
+        back = base_[item.index] + wait.arrive;
+        for (const uint32_t work : wait.on) back = std::max(back, end_[work]);
+        base_[item.index + 1] = back;
+        continue;
+      }
+      const Work& work = flow.works[item.index];
+      int64_t ready = base_[work.stretch] + work.offset;
+      for (const uint32_t before : work.after) {
+        if (flow.works[before].stretch >= segment.first_stretch) ready = std::max(ready, end_[before]);
+      }
+      if (!work.compute) {
+        end_[item.index] = ready + work.length;
+        continue;
+      }
+      int64_t rest = work.length;
+      int64_t latest = high_.latest[item.index] + allowed;
+      while (true) {
+        const int64_t start = std::max(free, low.ready_ns);
+        ready = std::max(ready, free);
+        if (start > ready && start >= ready + rest) break;
+        // The part of the high kernel that is done before the low one is there.
+        const int64_t done = std::max<int64_t>(0, start - ready);
+        const Link& link = at(low.next);
+        const int64_t over = start + link.length - (latest + done);
+        if (over > 0) {
+          played.missing = std::min(played.missing, over);
+          break;
+        }
+        rest -= done;
+        latest += done;
+        if (link.kernel) played.work += link.length;
+        begin(low, start);
+        free = start + link.length;
+      }
+      free = end_[item.index] = std::max(ready, free) + rest;
+    }
+    played.delay = std::max<int64_t>(0, back - segment.alone);
+    // What was running at the start, and is not counted in its link.
+    if (from.running_ns > 0 && at(from.next + chain_.links.size() - 1).kernel) {
+      played.work += std::min(from.running_ns, back);
+    }
+    played.work_end = played.work;
+    run_low(low, free, back, back + (last ? high_.pause : 0), played);
+    return played;
+  }
+
+  // What an iteration may come to that begins with `low` so.
+  void options(const LowState& low, int64_t most, int64_t grid, std::vector<Option>& out) {
+    struct Partial {
+      LowState low;
+      int64_t delay = 0;
+      double work = 0;
+      double work_end = 0;
+    };
+    std::vector<Partial> now{{low}}, next;
+    const auto step = static_cast<int64_t>(options_.step * static_cast<double>(high_.alone));
+    for (size_t s = 0; s < high_.segments.size(); ++s) {
+      const bool last = s + 1 == high_.segments.size();
+      next.clear();
+      for (const Partial& partial : now) {
+        const int64_t limit = most - partial.delay;
+        for (int64_t allowed = 0; allowed <= limit;) {
+          Played played = play(high_.segments[s], partial.low, allowed, last);
+          int64_t top = allowed;
+          // Several more kernels within a step count as one option, at the price of the first.
+          if (step > 0 && allowed > 0) {
+            const int64_t total = partial.delay + allowed;
+            const int64_t wide = total <= tail_ ? std::min(step, tail_ - total)
+                                                : std::max(step, total / 8);
+            top = std::min(limit, allowed + wide);
+            if (played.missing <= top - allowed) {
+              const int64_t price = std::min(allowed, played.delay);
+              played = play(high_.segments[s], partial.low, top, last);
+              played.delay = std::min(price, played.delay);
+            } else {
+              top = allowed;
+            }
+          }
+          const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
+            next.push_back({canonical(state, grid), partial.delay + played.delay,
+                            partial.work + static_cast<double>(work),
+                            partial.work + static_cast<double>(work_end)});
+          };
+          keep(played.low, played.work, played.work_end);
+          if (played.crossing && next.back().low.running_ns > 0) {
+            keep(played.before, played.before_work, std::min(played.work_end, played.before_work));
+            if (last) next.back().work_end = next[next.size() - 2].work_end;
+          }
+          if (played.missing >= kEver) break;
+          allowed = top + played.missing;
+        }
+      }
+      std::swap(now, next);
+      if (high_.segments.size() > 1) prune(now);
+    }
+    out.clear();
+    for (const Partial& p : now) out.push_back({p.low, p.delay, p.work, p.work_end});
+  }
+
+  // Whoever starts from `a` can do whatever may be done from `b`.
+  bool no_worse(const LowState& a, const LowState& b) const {
+    if (a.next < b.next || a.running_ns > b.running_ns || a.ready_ns > b.ready_ns) return false;
+    if (a.base_ns <= b.base_ns) return true;
+    for (uint64_t i = b.next; i < a.next; ++i) {  // a new base since then?
+      if (at(i).waited || i > b.next + chain_.links.size()) return true;
+    }
+    return false;
+  }
+
+  template <typename State>
+  void prune(std::vector<State>& states) const {
+    std::sort(states.begin(), states.end(), [](const State& a, const State& b) {
+      return std::tie(b.low.next, a.delay, a.low.running_ns, a.low.ready_ns, b.work_end) <
+             std::tie(a.low.next, b.delay, b.low.running_ns, b.low.ready_ns, a.work_end);
+    });
+    std::vector<State> kept;
+    for (const State& state : states) {
+      bool dominated = false;
+      for (const State& other : kept) {
+        dominated = other.delay <= state.delay && other.work_end >= state.work_end &&
+                    no_worse(other.low, state.low);
+        if constexpr (requires { other.over; }) dominated = dominated && other.over <= state.over;
+        if (dominated) break;
+      }
+      if (!dominated) kept.push_back(state);
+    }
+    states = std::move(kept);
+  }
+
+  // ---- exactly ----
+  struct Reached {
+    LowState low;
+    int64_t delay = 0;
+    double work = 0, work_end = 0;
+    uint64_t over = 0;
+  };
+
+  std::optional<double> frontier(const std::vector<LowState>& starts) {
+    std::vector<Reached> now, next;
+    for (const LowState& start : starts) now.push_back({.low = start});
+    std::vector<Option> choices;
+    double best = 0;
+    for (uint64_t n = 0; n < iterations_; ++n) {
+      next.clear();
+      for (const Reached& r : now) {
+        const int64_t left = most_delay_ - r.delay;
+        options(r.low, r.over < most_over_ ? left : std::min(left, tail_), grid_, choices);
+        for (const Option& o : choices) {
+          const uint64_t over = r.over + (o.delay > tail_ ? 1 : 0);
+          const double work = r.work + o.work;
+          if (n + 1 == iterations_) {
+            best = std::max(best, (r.work + o.work_end) /
+                                      (time_ + static_cast<double>(r.delay + o.delay)));
+          }
+          next.push_back({o.low, r.delay + o.delay, work, 0, over});
+        }
+        if (next.size() > 64 * options_.frontier) return std::nullopt;
+      }
+      std::swap(now, next);
+      prune(now);
+      if (now.size() > options_.frontier) return std::nullopt;
+    }
+    return best;
+  }
+
+  // ---- relaxed ----
+  struct Edge {
+    uint32_t to = 0;
+    bool over = false;
+    float delay = 0;
+    double work = 0, work_end = 0;
+  };
+
+  struct Hash {
+    size_t operator()(const std::array<int64_t, 4>& key) const {
+      uint64_t hash = 0;
+      for (const int64_t part : key) {
+        hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
+        hash ^= hash >> 29;
+      }
+      return hash;
+    }
+  };
+
+  // All rounded states that can be reached, in the order of how soon.
+  bool explore(const std::vector<LowState>& starts, int64_t grid) {
+    edges_.clear();
+    first_edge_.assign(1, 0);
+    within_.clear();
+    std::unordered_map<std::array<int64_t, 4>, uint32_t, Hash> index;
+    std::vector<LowState> states;
+    const auto number = [&](const LowState& low) {
+      const auto [found, added] = index.emplace(
+          std::array{static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns},
+          states.size());
+      if (added) states.push_back(low);
+      return found->second;
+    };
+    const uint64_t length = chain_.links.size();
+    const auto folded = [&](LowState low) {
+      low.next %= length;
+      return canonical(low, grid);
+    };
+    for (const LowState& start : starts) number(folded(start));
+    std::vector<Option> choices;
+    for (size_t done = 0, depth = 0; depth < iterations_ && done < states.size(); ++depth) {
+      const size_t here = states.size();
+      within_.push_back(static_cast<uint32_t>(here));
+      for (; done < here; ++done) {
+        options(states[done], most_over_ > 0 ? most_delay_ : std::min(tail_, most_delay_), grid,
+                choices);
+        for (const Option& o : choices) {
+          edges_.push_back({number(folded(o.low)), o.delay > tail_, static_cast<float>(o.delay),
+                            o.work, o.work_end});
+        }
+        first_edge_.push_back(static_cast<uint32_t>(edges_.size()));
+        if (states.size() > kMostStates) return false;
+      }
+    }
+    states_ = states.size();
+    return true;
+  }
+
+  // The most of work - price * delay over all iterations; `over`: how many may exceed the tail, -1: all.
+  double value(const std::vector<LowState>& starts, double price, int64_t over) const {
+    const auto layers = static_cast<size_t>(std::max<int64_t>(0, over) + 1);
+    std::vector<double> before(layers * states_, 0), after(layers * states_, 0);
+    for (uint64_t n = 1; n <= iterations_; ++n) {
+      const uint64_t depth = iterations_ - n;
+      const size_t known = within_[std::min<uint64_t>(depth, within_.size() - 1)];
+      double least_gain = 1e300, most_gain = -1e300;
+      for (size_t layer = 0; layer < layers; ++layer) {
+        const double* same = &before[layer * states_];
+        const double* fewer = over < 0 ? same : layer > 0 ? same - states_ : nullptr;
+        for (size_t x = 0; x < known; ++x) {
+          double best = -1e300;
+          for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
+            const Edge& edge = edges_[e];
+            const double* then = edge.over ? fewer : same;
+            if (then == nullptr) continue;
+            best = std::max(best, (n == 1 ? edge.work_end : edge.work) -
+                                      price * static_cast<double>(edge.delay) + then[edge.to]);
+          }
+          after[layer * states_ + x] = best;
+          const double gain = best - same[x];
+          least_gain = std::min(least_gain, gain);
+          most_gain = std::max(most_gain, gain);
+        }
+      }
+      std::swap(before, after);
+      // Settled: every further iteration gains at most this.
+      if (n > 8 && most_gain - least_gain < 1e-4 * std::abs(most_gain)) {
+        const double rest = static_cast<double>(iterations_ - n) * most_gain;
+        for (double& v : before) v += rest;
+        break;
+      }
+    }
+    double best = 0;
+    for (size_t x = 0; x < starts.size() && x < states_; ++x) {
+      best = std::max(best, before[(layers - 1) * states_ + x]);
+    }
+    return best;
+  }
+
+  double relaxed(const std::vector<LowState>& starts) {
+    auto grid = std::max<int64_t>(1, grid_);
+    while (!explore(starts, grid)) grid = static_cast<int64_t>(static_cast<double>(grid) * kCoarser);
+    const auto bound = [&](double price, int64_t over) {
+      const double most = value(starts, price, over);
+      const auto delay = static_cast<double>(most_delay_);
+      return std::max(most / time_, (most + price * delay) / (time_ + delay));
+    };
+    if (most_delay_ == 0) return bound(0, 0);
+    // Convex in the price: by golden section, on its logarithm, first as if there were no tail.
+    double best_price = 0;
+    const auto search = [&](int64_t over, int steps) {
+      double best = bound(0, over);
+      best_price = 0;
+      constexpr double kGolden = 0.6180339887498949;
+      double from = -4, to = 6;
+      double a = to - kGolden * (to - from), b = from + kGolden * (to - from);
+      double at_a = bound(std::exp2(a), over), at_b = bound(std::exp2(b), over);
+      for (int i = 0; i < steps; ++i) {
+        if (std::min(at_a, at_b) < best) {
+          best = std::min(at_a, at_b);
+          best_price = std::exp2(at_a < at_b ? a : b);
+        }
+        if (at_a < at_b) {
+          to = b, b = a, at_b = at_a;
+          a = to - kGolden * (to - from);
+          at_a = bound(std::exp2(a), over);
+        } else {
+          from = a, a = b, at_a = at_b;
+          b = from + kGolden * (to - from);
+          at_b = bound(std::exp2(b), over);
+        }
+      }
+      return std::min({best, at_a, at_b});
+    };
+    const double free_tail = search(-1, 8);
+    const double no_tail = value(starts, best_price, 0);
+    if (no_tail > 0.997 * value(starts, best_price, -1)) return free_tail;
+    return std::min(free_tail, search(static_cast<int64_t>(most_over_), 6));
+  }
+
+  High high_;
+  Chain chain_;
+  OracleOptions options_;
+  int64_t grid_ = 0;
+
+  // of the question that is being answered
+  int64_t most_delay_ = 0, tail_ = 0;
+  uint64_t most_over_ = 0, iterations_ = 0;
+  double time_ = 0;
+
+  // scratch of play()
+  std::vector<int64_t> end_, base_;
+
+  std::vector<Edge> edges_;
+  std::vector<uint32_t> first_edge_;  // by state
+  std::vector<uint32_t> within_;      // states that can be reached in so many iterations
+  size_t states_ = 0;
+};
+
+Oracle::Oracle(const Script& high, bool high_greedy, const Script& low, bool low_greedy,
+               const OracleOptions& options)
+    : impl_(std::make_unique<Impl>(high, high_greedy, low, low_greedy, options)) {}
+Oracle::~Oracle() = default;
+Oracle::Oracle(Oracle&&) noexcept = default;
+
+bool Oracle::exact() const { return impl_->exact(); }
+int64_t Oracle::alone_ns() const { return impl_->alone(); }
+int64_t Oracle::pause_ns() const { return impl_->pause(); }
+LowState Oracle::seen(const Progress& low) const { return impl_->seen(low); }
+double Oracle::rate(const LowState& start, bool after_pause, uint64_t iterations,
+                    const Allowance& allowance) {
+  return impl_->rate(start, after_pause, iterations, allowance);
+}
+
+}  // namespace lull::simulate
