@@ -283,7 +283,7 @@ class Experiment {
       one.low_work.push_back(command::work_rate(*record.low, window, *record.low));
     }
     figures(one);
-    oracles(one, low_then, window);
+    oracles(one, low_then, window, result);
     result.kernel_events += node.kernel_events() - learnt_events;
     return one;
   }
@@ -320,7 +320,8 @@ class Experiment {
     return std::min(alone, std::max(0.0, left));
   }
 
-  void oracles(PolicyResult& one, const Progress& low_then, const command::Window& window) {
+  void oracles(PolicyResult& one, const Progress& low_then, const command::Window& window,
+               ExperimentResult& result) {
     const Allowance allowance = allowance_of(one.policy);
     const uint64_t count = one.services.size();
     if (count == 0) return;
@@ -328,8 +329,11 @@ class Experiment {
       double most = 0, most0 = 0;
       if (oracle_) {
         const LowState start = oracle_->seen(low_then);
-        most = oracle_->rate(start, plan_.warmup > 0, count, allowance);
-        most0 = oracle_->rate(start, plan_.warmup > 0, count, {0, 0});
+        const OracleRate rate = oracle_->rate(start, plan_.warmup > 0, count, allowance);
+        const OracleRate rate0 = oracle_->rate(start, plan_.warmup > 0, count, {0, 0});
+        most = rate.most;
+        most0 = rate0.most;
+        if (!rate.sharp || !rate0.sharp) result.heading.oracle = "estimate";
       } else {
         most = bound(i, one, window, allowance.mean);
         most0 = bound(i, one, window, 0);

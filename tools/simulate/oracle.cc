@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
@@ -18,8 +17,12 @@ namespace {
 
 constexpr int64_t kEver = std::numeric_limits<int64_t>::max() / 4;
 constexpr int64_t kGreedyCallNs = 1000;  // as Program's
-constexpr size_t kMostStates = 60'000;   // rounded ones; more: a coarser grid
+constexpr size_t kMostStates = 30'000;   // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
+constexpr int64_t kBuckets = 32;  // of what is spent of the mean allowance, where states are left out
+constexpr size_t kInBucket = 3;   // states that stay
+constexpr double kNearly = 0.99;
+constexpr int kPrices = 6;                // that are tried
 constexpr uint32_t kNone = UINT32_MAX;
 
 // ---- a script as works, waits and what they follow ------------------------------------------------
@@ -175,6 +178,7 @@ struct High {
   std::vector<Segment> segments;
   std::vector<int64_t> latest;  // start of each work, from the start of its segment
   int64_t alone = 0, pause = 0;
+  int64_t work = 0;             // on the compute engine
   bool exact = true;
 };
 
@@ -183,6 +187,7 @@ High high_of(const Script& script, bool greedy) {
   const Flow& flow = high.flow;
   high.pause = greedy ? 0 : static_cast<int64_t>(script.pause_after_ns);
   high.alone = flow.wait_end.back();
+  for (const Work& work : flow.works) high.work += work.compute ? work.length : 0;
   high.latest.assign(flow.works.size(), 0);
   Segment segment;
   int64_t start = 0;
@@ -241,6 +246,7 @@ struct Chain {
   std::vector<int64_t> calls;  // offset of each call from its base
   int64_t begin = 0;           // and of the iteration
   bool works = false;          // has a kernel
+  int64_t longest = 0;
   bool in_order = true;
 };
 
@@ -327,7 +333,10 @@ Chain chain_of(const Script& script, bool greedy) {
     horizon = std::max(horizon, link.offset);
     link.horizon = horizon;
   }
-  for (const Link& link : chain.links) chain.works = chain.works || link.kernel;
+  for (const Link& link : chain.links) {
+    chain.works = chain.works || link.kernel;
+    chain.longest = std::max(chain.longest, link.length);
+  }
   chain.in_order = chain.in_order && script.streams == 1;
   return chain;
 }
@@ -389,13 +398,13 @@ class Oracle::Impl {
     return canonical(state, 0);
   }
 
-  double rate(LowState start, bool after_pause, uint64_t iterations, const Allowance& allowance) {
-    if (iterations == 0 || !chain_.works) return 0;
+  OracleRate rate(LowState start, bool after_pause, uint64_t iterations, const Allowance& allowance) {
+    if (iterations == 0 || !chain_.works) return {};
     const double all = allowance.mean * static_cast<double>(high_.alone) *
                        static_cast<double>(iterations);
     most_delay_ = static_cast<int64_t>(all + 1e-6);
     tail_ = static_cast<int64_t>(allowance.tail * static_cast<double>(high_.alone) + 1e-6);
-    most_over_ = iterations / 100;
+    most_over_ = static_cast<uint64_t>(allowance.over * static_cast<double>(iterations) + 1e-9);
     time_ = static_cast<double>(iterations) * static_cast<double>(high_.alone) +
             static_cast<double>(iterations - 1) * static_cast<double>(high_.pause);
     iterations_ = iterations;
@@ -406,8 +415,16 @@ class Oracle::Impl {
       starts = {canonical(waited.low, 0)};
       if (waited.crossing) starts.push_back(canonical(waited.before, 0));
     }
-    if (const auto found = frontier(starts)) return *found;
-    return relaxed(starts);
+    // An estimate from below where states had to be left out, else exact.
+    bool thinned = false;
+    const int64_t within = std::min(tail_, most_delay_);
+    double reached = frontier(starts, plays_over() ? most_delay_ : within, thinned);
+    if (!thinned && !plays_over() && most_over_ > 0 && most_delay_ > tail_) {
+      reached = frontier(starts, most_delay_, thinned);
+    }
+    if (!thinned || plays_over()) return {reached, reached, !thinned};
+    const double most = std::max(reached, relaxed(starts));
+    return {most, reached, reached >= kNearly * most};
   }
 
  private:
@@ -549,7 +566,7 @@ class Oracle::Impl {
           if (step > 0 && allowed > 0) {
             const int64_t total = partial.delay + allowed;
             const int64_t wide = total <= tail_ ? std::min(step, tail_ - total)
-                                                : std::max(step, total / 8);
+                                                : std::max(step, total / 4);
             top = std::min(limit, allowed + wide);
             if (played.missing <= top - allowed) {
               const int64_t price = std::min(allowed, played.delay);
@@ -610,52 +627,16 @@ class Oracle::Impl {
     states = std::move(kept);
   }
 
-  // ---- exactly ----
+  // ---- exactly, or nearly: the Pareto-best states after each iteration ----
   struct Reached {
     LowState low;
     int64_t delay = 0;
     double work = 0, work_end = 0;
     uint64_t over = 0;
   };
-
-  std::optional<double> frontier(const std::vector<LowState>& starts) {
-    std::vector<Reached> now, next;
-    for (const LowState& start : starts) now.push_back({.low = start});
-    std::vector<Option> choices;
-    double best = 0;
-    for (uint64_t n = 0; n < iterations_; ++n) {
-      next.clear();
-      for (const Reached& r : now) {
-        const int64_t left = most_delay_ - r.delay;
-        options(r.low, r.over < most_over_ ? left : std::min(left, tail_), grid_, choices);
-        for (const Option& o : choices) {
-          const uint64_t over = r.over + (o.delay > tail_ ? 1 : 0);
-          const double work = r.work + o.work;
-          if (n + 1 == iterations_) {
-            best = std::max(best, (r.work + o.work_end) /
-                                      (time_ + static_cast<double>(r.delay + o.delay)));
-          }
-          next.push_back({o.low, r.delay + o.delay, work, 0, over});
-        }
-        if (next.size() > 64 * options_.frontier) return std::nullopt;
-      }
-      std::swap(now, next);
-      prune(now);
-      if (now.size() > options_.frontier) return std::nullopt;
-    }
-    return best;
-  }
-
-  // ---- relaxed ----
-  struct Edge {
-    uint32_t to = 0;
-    bool over = false;
-    float delay = 0;
-    double work = 0, work_end = 0;
-  };
-
+  using Key = std::array<int64_t, 4>;
   struct Hash {
-    size_t operator()(const std::array<int64_t, 4>& key) const {
+    size_t operator()(const Key& key) const {
       uint64_t hash = 0;
       for (const int64_t part : key) {
         hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
@@ -664,18 +645,99 @@ class Oracle::Impl {
       return hash;
     }
   };
+  static Key key_of(const LowState& low) {
+    return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns};
+  }
+
+  // Of the low task's first iteration; the same of any other.
+  const std::vector<Option>& known_options(const LowState& low, int64_t most) {
+    const auto [found, added] = known_.try_emplace(key_of(low));
+    if (added) options(low, most, grid_, found->second);
+    return found->second;
+  }
+
+  static int64_t least_delay(const std::vector<Option>& options) {
+    int64_t least = kEver;
+    for (const Option& o : options) least = std::min(least, o.delay);
+    return least;
+  }
+
+  // The best few for each share of the allowances that is spent.
+  void thin_out(std::vector<Reached>& states) const {
+    const int64_t bucket = most_delay_ / kBuckets + 1;
+    const auto place = [&](const Reached& r) { return std::pair(r.over, r.delay / bucket); };
+    std::sort(states.begin(), states.end(), [&](const Reached& a, const Reached& b) {
+      return std::tuple(place(a), b.low.next, a.low.running_ns, a.delay) <
+             std::tuple(place(b), a.low.next, b.low.running_ns, b.delay);
+    });
+    size_t kept = 0, in_bucket = 0;
+    for (size_t i = 0; i < states.size(); ++i) {
+      in_bucket = i > 0 && place(states[i]) == place(states[i - 1]) ? in_bucket + 1 : 0;
+      // (the place of i - 1 stands: what is overwritten lies before it, or is itself)
+      if (in_bucket < kInBucket) states[kept++] = states[i];
+    }
+    states.resize(kept);
+  }
+
+  double frontier(const std::vector<LowState>& starts, int64_t most, bool& thinned) {
+    std::vector<Reached> now, next;
+    for (const LowState& start : starts) now.push_back({.low = canonical(start, grid_)});
+    known_.clear();
+    const uint64_t length = chain_.links.size();
+    double best = 0;
+    for (uint64_t n = 0; n < iterations_; ++n) {
+      next.clear();
+      for (const Reached& r : now) {
+        const int64_t left = most_delay_ - r.delay;
+        const int64_t limit = std::min(most, r.over < most_over_ ? left : std::min(left, tail_));
+        LowState folded = r.low;
+        folded.next %= length;
+        const std::vector<Option>& all = known_options(folded, most);
+        // What it finds running is not its doing.
+        const int64_t found = n == 0 ? least_delay(all) : 0;
+        for (const Option& o : all) {
+          const int64_t delay = o.delay - found;
+          if (delay > limit) continue;
+          Reached to{o.low, r.delay + delay, r.work + o.work, 0, r.over + (delay > tail_ ? 1 : 0)};
+          to.low.next += r.low.next - folded.next;
+          if (n + 1 == iterations_) {
+            best = std::max(best, (r.work + o.work_end) / (time_ + static_cast<double>(to.delay)));
+          }
+          next.push_back(to);
+        }
+      }
+      std::swap(now, next);
+      if (n + 1 == iterations_) break;
+      if (now.size() > options_.frontier) {
+        if (now.size() < 16 * options_.frontier) prune(now);
+        if (now.size() > options_.frontier) thin_out(now), thinned = true;
+      }
+      prune(now);
+    }
+    return best;
+  }
+
+  // Whether low kernels may need an iteration that exceeds the tail.
+  bool plays_over() const {
+    return most_over_ > 0 && most_delay_ > tail_ && chain_.longest > tail_;
+  }
+
+  // ---- relaxed ----
+  struct Edge {
+    uint32_t to = 0;
+    float delay = 0;
+    double work = 0, work_end = 0;
+  };
 
   // All rounded states that can be reached, in the order of how soon.
   bool explore(const std::vector<LowState>& starts, int64_t grid) {
     edges_.clear();
     first_edge_.assign(1, 0);
     within_.clear();
-    std::unordered_map<std::array<int64_t, 4>, uint32_t, Hash> index;
+    std::unordered_map<Key, uint32_t, Hash> index;
     std::vector<LowState> states;
     const auto number = [&](const LowState& low) {
-      const auto [found, added] = index.emplace(
-          std::array{static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns},
-          states.size());
+      const auto [found, added] = index.emplace(key_of(low), states.size());
       if (added) states.push_back(low);
       return found->second;
     };
@@ -690,11 +752,13 @@ class Oracle::Impl {
       const size_t here = states.size();
       within_.push_back(static_cast<uint32_t>(here));
       for (; done < here; ++done) {
-        options(states[done], most_over_ > 0 ? most_delay_ : std::min(tail_, most_delay_), grid,
-                choices);
+        const int64_t most = std::min(tail_, most_delay_);
+        options(states[done], most, grid, choices);
+        const int64_t found = depth == 0 ? least_delay(choices) : 0;
         for (const Option& o : choices) {
-          edges_.push_back({number(folded(o.low)), o.delay > tail_, static_cast<float>(o.delay),
-                            o.work, o.work_end});
+          const int64_t delay = o.delay - found;
+          if (delay > most) continue;
+          edges_.push_back({number(folded(o.low)), static_cast<float>(delay), o.work, o.work_end});
         }
         first_edge_.push_back(static_cast<uint32_t>(edges_.size()));
         if (states.size() > kMostStates) return false;
@@ -704,86 +768,75 @@ class Oracle::Impl {
     return true;
   }
 
-  // The most of work - price * delay over all iterations; `over`: how many may exceed the tail, -1: all.
-  double value(const std::vector<LowState>& starts, double price, int64_t over) const {
-    const auto layers = static_cast<size_t>(std::max<int64_t>(0, over) + 1);
-    std::vector<double> before(layers * states_, 0), after(layers * states_, 0);
+  // The most of work - price * delay over all iterations. Those that exceed the tail are not played:
+  // they may end in any state, and have the device do nothing but the two tasks' work.
+  double value(const std::vector<LowState>& starts, double price) const {
+    std::vector<double> before(states_, 0), after(states_, 0);
+    const double idle = static_cast<double>(high_.alone + high_.pause - high_.work) -
+                        std::max(0.0, price - 1) * static_cast<double>(tail_);
+    double jump = 0;  // the most that one of these gains
+    double rest = 0;
     for (uint64_t n = 1; n <= iterations_; ++n) {
-      const uint64_t depth = iterations_ - n;
-      const size_t known = within_[std::min<uint64_t>(depth, within_.size() - 1)];
-      double least_gain = 1e300, most_gain = -1e300;
-      for (size_t layer = 0; layer < layers; ++layer) {
-        const double* same = &before[layer * states_];
-        const double* fewer = over < 0 ? same : layer > 0 ? same - states_ : nullptr;
-        for (size_t x = 0; x < known; ++x) {
-          double best = -1e300;
-          for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
-            const Edge& edge = edges_[e];
-            const double* then = edge.over ? fewer : same;
-            if (then == nullptr) continue;
-            best = std::max(best, (n == 1 ? edge.work_end : edge.work) -
-                                      price * static_cast<double>(edge.delay) + then[edge.to]);
-          }
-          after[layer * states_ + x] = best;
-          const double gain = best - same[x];
-          least_gain = std::min(least_gain, gain);
-          most_gain = std::max(most_gain, gain);
+      const auto known = [&](uint64_t depth) {
+        return within_[std::min<uint64_t>(depth, within_.size() - 1)];
+      };
+      double least_gain = 1e300, most_gain = -1e300, least = 1e300, most = 0;
+      for (size_t y = 0; n > 1 && y < known(iterations_ - n + 1); ++y) most = std::max(most, before[y]);
+      for (size_t x = 0; x < known(iterations_ - n); ++x) {
+        double best = -1e300;
+        for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
+          const Edge& edge = edges_[e];
+          best = std::max(best, (n == 1 ? edge.work_end : edge.work) -
+                                    price * static_cast<double>(edge.delay) + before[edge.to]);
         }
+        after[x] = best;
+        least = std::min(least, best);
+        least_gain = std::min(least_gain, best - before[x]);
+        most_gain = std::max(most_gain, best - before[x]);
       }
+      jump = std::max(jump, idle + most - least);
       std::swap(before, after);
       // Settled: every further iteration gains at most this.
       if (n > 8 && most_gain - least_gain < 1e-4 * std::abs(most_gain)) {
-        const double rest = static_cast<double>(iterations_ - n) * most_gain;
-        for (double& v : before) v += rest;
+        rest = static_cast<double>(iterations_ - n) * most_gain;
         break;
       }
     }
     double best = 0;
-    for (size_t x = 0; x < starts.size() && x < states_; ++x) {
-      best = std::max(best, before[(layers - 1) * states_ + x]);
+    for (size_t x = 0; x < starts.size() && x < states_; ++x) best = std::max(best, before[x]);
+    if (most_delay_ > tail_) {
+      rest += static_cast<double>(most_over_) * jump +
+              std::max(0.0, 1 - price) * static_cast<double>(most_delay_);
     }
-    return best;
+    return best + rest;
   }
 
   double relaxed(const std::vector<LowState>& starts) {
     auto grid = std::max<int64_t>(1, grid_);
     while (!explore(starts, grid)) grid = static_cast<int64_t>(static_cast<double>(grid) * kCoarser);
-    const auto bound = [&](double price, int64_t over) {
-      const double most = value(starts, price, over);
+    const auto bound = [&](double price) {
+      const double most = value(starts, price);
       const auto delay = static_cast<double>(most_delay_);
       return std::max(most / time_, (most + price * delay) / (time_ + delay));
     };
-    if (most_delay_ == 0) return bound(0, 0);
-    // Convex in the price: by golden section, on its logarithm, first as if there were no tail.
-    double best_price = 0;
-    const auto search = [&](int64_t over, int steps) {
-      double best = bound(0, over);
-      best_price = 0;
-      constexpr double kGolden = 0.6180339887498949;
-      double from = -4, to = 6;
-      double a = to - kGolden * (to - from), b = from + kGolden * (to - from);
-      double at_a = bound(std::exp2(a), over), at_b = bound(std::exp2(b), over);
-      for (int i = 0; i < steps; ++i) {
-        if (std::min(at_a, at_b) < best) {
-          best = std::min(at_a, at_b);
-          best_price = std::exp2(at_a < at_b ? a : b);
-        }
-        if (at_a < at_b) {
-          to = b, b = a, at_b = at_a;
-          a = to - kGolden * (to - from);
-          at_a = bound(std::exp2(a), over);
-        } else {
-          from = a, a = b, at_a = at_b;
-          b = from + kGolden * (to - from);
-          at_b = bound(std::exp2(b), over);
-        }
+    double best = bound(1);
+    if (most_delay_ == 0) return best;
+    // Convex in the price: by golden section, on its logarithm.
+    constexpr double kGolden = 0.6180339887498949;
+    double from = -3, to = 5;
+    double a = to - kGolden * (to - from), b = from + kGolden * (to - from);
+    double at_a = bound(std::exp2(a)), at_b = bound(std::exp2(b));
+    for (int i = 0; i < kPrices; ++i) {
+      best = std::min({best, at_a, at_b});
+      if (at_a < at_b) {
+        to = b, b = a, at_b = at_a;
+        at_a = bound(std::exp2(a = to - kGolden * (to - from)));
+      } else {
+        from = a, a = b, at_a = at_b;
+        at_b = bound(std::exp2(b = from + kGolden * (to - from)));
       }
-      return std::min({best, at_a, at_b});
-    };
-    const double free_tail = search(-1, 8);
-    const double no_tail = value(starts, best_price, 0);
-    if (no_tail > 0.997 * value(starts, best_price, -1)) return free_tail;
-    return std::min(free_tail, search(static_cast<int64_t>(most_over_), 6));
+    }
+    return std::min({best, at_a, at_b});
   }
 
   High high_;
@@ -795,6 +848,8 @@ class Oracle::Impl {
   int64_t most_delay_ = 0, tail_ = 0;
   uint64_t most_over_ = 0, iterations_ = 0;
   double time_ = 0;
+
+  std::unordered_map<Key, std::vector<Option>, Hash> known_;
 
   // scratch of play()
   std::vector<int64_t> end_, base_;
@@ -815,8 +870,8 @@ bool Oracle::exact() const { return impl_->exact(); }
 int64_t Oracle::alone_ns() const { return impl_->alone(); }
 int64_t Oracle::pause_ns() const { return impl_->pause(); }
 LowState Oracle::seen(const Progress& low) const { return impl_->seen(low); }
-double Oracle::rate(const LowState& start, bool after_pause, uint64_t iterations,
-                    const Allowance& allowance) {
+OracleRate Oracle::rate(const LowState& start, bool after_pause, uint64_t iterations,
+                        const Allowance& allowance) {
   return impl_->rate(start, after_pause, iterations, allowance);
 }
 

@@ -38,11 +38,12 @@
 
 namespace lull::simulate {
 
-// What the high task may lose, as a share of its time alone: of the sum of all its iterations, and
-// of one iteration, which at most one in a hundred may exceed.
+// What the high task may lose, as a share of its time alone: all its iterations together, and each of
+// them, but for a part of them that may exceed it.
 struct Allowance {
   double mean = 0.03;
   double tail = 0.05;
+  double over = 0.01;
 };
 
 // Where a low task is, seen from an instant.
@@ -57,6 +58,13 @@ struct OracleOptions {
   int64_t grid_ns = -1;    // -1: a 256th of the high task's iteration; 0: none
   double step = 1.0 / 256;  // of an iteration's allowance, as a share of its length; 0: none
   size_t frontier = 200;   // most Pareto-best states kept after an iteration before the Lagrangian
+};
+
+// Kernel ns per ns.
+struct OracleRate {
+  double most = 0;     // the figure; no schedule does more
+  double reached = 0;  // by a schedule that was found
+  bool sharp = true;   // `reached` is as good as `most`, and `most` is a bound
 };
 
 class Oracle {
@@ -75,8 +83,8 @@ class Oracle {
   // Kernel ns per ns, at most, from the start of the first to the end of the last of so many
   // iterations, the low task being at `start` when the first one begins, or (`after_pause`) one pause
   // before that. 0 iterations: 0.
-  double rate(const LowState& start, bool after_pause, uint64_t iterations,
-              const Allowance& allowance);
+  OracleRate rate(const LowState& start, bool after_pause, uint64_t iterations,
+                  const Allowance& allowance);
 
  private:
   class Impl;
