@@ -171,6 +171,7 @@ struct Segment {
   std::vector<Item> items;
   int64_t alone = 0;  // from its start to the host's return
   uint32_t first_stretch = 0;
+  uint32_t last = kNone;  // work of the compute engine
 };
 
 struct High {
@@ -193,6 +194,7 @@ High high_of(const Script& script, bool greedy) {
   int64_t start = 0;
   for (const Item& item : flow.order) {
     segment.items.push_back(item);
+    if (!item.wait && flow.works[item.index].compute) segment.last = item.index;
     if (!item.wait) continue;
     high.exact = high.exact && flow.waits[item.index].all;
     if (!flow.waits[item.index].all) continue;
@@ -423,7 +425,7 @@ class Oracle::Impl {
       reached = frontier(starts, most_delay_, thinned);
     }
     if (!thinned || plays_over()) return {reached, reached, !thinned};
-    const double most = std::max(reached, relaxed(starts));
+    const double most = std::max(reached, std::min(relaxed(starts), undisturbed(starts)));
     return {most, reached, reached >= kNearly * most};
   }
 
@@ -513,21 +515,21 @@ class Oracle::Impl {
         continue;
       }
       int64_t rest = work.length;
-      int64_t latest = high_.latest[item.index] + allowed;
+      const int64_t finish = high_.latest[item.index] + work.length + allowed;
       while (true) {
         const int64_t start = std::max(free, low.ready_ns);
         ready = std::max(ready, free);
-        if (start > ready && start >= ready + rest) break;
+        // Only the last one may be held back for a low kernel that is not there yet.
+        if (start > ready && start >= ready + rest && item.index != segment.last) break;
         // The part of the high kernel that is done before the low one is there.
-        const int64_t done = std::max<int64_t>(0, start - ready);
+        const int64_t done = std::clamp<int64_t>(start - ready, 0, rest);
         const Link& link = at(low.next);
-        const int64_t over = start + link.length - (latest + done);
+        const int64_t over = start + link.length + (rest - done) - finish;
         if (over > 0) {
           played.missing = std::min(played.missing, over);
           break;
         }
         rest -= done;
-        latest += done;
         if (link.kernel) played.work += link.length;
         begin(low, start);
         free = start + link.length;
@@ -722,7 +724,30 @@ class Oracle::Impl {
     return most_over_ > 0 && most_delay_ > tail_ && chain_.longest > tail_;
   }
 
-  // ---- relaxed ----
+  // ---- bounds ----
+  // As if the high task were not there, over any time that it may take.
+  double undisturbed(const std::vector<LowState>& starts) const {
+    double best = 0;
+    for (LowState low : starts) {
+      const auto shortest = static_cast<int64_t>(time_);
+      int64_t free = low.running_ns;
+      int64_t work = at(low.next + chain_.links.size() - 1).kernel ? low.running_ns : 0;
+      while (free < shortest + most_delay_) {
+        const int64_t start = std::max(free, low.ready_ns);
+        const Link& link = at(low.next);
+        begin(low, start);
+        const int64_t before = work + (link.kernel ? std::clamp<int64_t>(shortest - start, 0, link.length) : 0);
+        if (free <= shortest) best = std::max(best, static_cast<double>(before) / time_);
+        free = start + link.length;
+        work += link.kernel ? link.length : 0;
+        if (free > shortest) {
+          best = std::max(best, static_cast<double>(work) / static_cast<double>(free));
+        }
+      }
+    }
+    return best;
+  }
+
   struct Edge {
     uint32_t to = 0;
     float delay = 0;
