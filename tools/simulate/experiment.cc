@@ -21,6 +21,7 @@ constexpr uint64_t kAloneWarmup = 12;
 constexpr uint64_t kAloneLow = 3;
 constexpr Duration kHeadStart{5'000'000};
 constexpr uint64_t kFewIterations = 5;
+constexpr double kNearly = 0.99;  // a bound that a schedule comes so close to is exact
 
 double ns(Instant at) { return static_cast<double>(at.ns); }
 
@@ -303,6 +304,11 @@ class Experiment {
     heading.oracle = oracle_->exact() && plan_.node.jitter.ns == 0 ? "exact" : "estimate";
   }
 
+  static void say_how_sharp(std::string& oracle, const OracleRate& rate) {
+    if (!rate.bound) oracle = "estimate";
+    if (oracle == "exact" && rate.reached < kNearly * rate.most) oracle = "bound";
+  }
+
   // Elsewhere: what the low task does alone, and no more than what the high one leaves of the device.
   double bound(size_t low, const PolicyResult& one, const command::Window& window,
                double mean) const {
@@ -333,7 +339,9 @@ class Experiment {
         const OracleRate rate0 = oracle_->rate(start, plan_.warmup > 0, count, {0, 0});
         most = rate.most;
         most0 = rate0.most;
-        if (!rate.sharp || !rate0.sharp) result.heading.oracle = "estimate";
+        one.oracle_reached = rate.reached;
+        say_how_sharp(result.heading.oracle, rate);
+        say_how_sharp(result.heading.oracle, rate0);
       } else {
         most = bound(i, one, window, allowance.mean);
         most0 = bound(i, one, window, 0);
@@ -342,6 +350,7 @@ class Experiment {
       if (most > 0) row.oracle_share = one.low_work[i] / most;
       if (most0 > 0) row.oracle0_share = one.low_work[i] / most0;
       if (i > 0) continue;
+      if (getenv("ODBG")) { int over=0; double sum=0; for (auto& v : one.services) { double d=(double)(v.ended-v.began).ns/one.high.alone.mean-1; sum+=d; if (d>0.05) over++; } fprintf(stderr,"%s most %f reached %f most0 %f over %d mean %f model alone %ld sim alone %.0f\n", one.policy.c_str(), most, one.oracle_reached, most0, over, sum/(double)one.services.size(), oracle_?oracle_->alone_ns():0, one.high.alone.mean); }
       one.oracle_work = most;
       one.oracle0_work = most0;
       if (most > 0) one.oracle_share = row.oracle_share;

@@ -57,6 +57,7 @@ struct PolicyResult {
   // and without any; and what share of it the policy gave. All of the first low task; the others'
   // shares are in their rows.
   double oracle_work = 0, oracle0_work = 0;
+  double oracle_reached = 0;          // of oracle_work, by a schedule that was found
   std::optional<double> oracle_share, oracle0_share;
   std::vector<Service> services;      // of the high task, measured
   std::vector<std::string> notices;

@@ -21,7 +21,6 @@ constexpr size_t kMostStates = 30'000;   // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
 constexpr int64_t kBuckets = 32;  // of what is spent of the mean allowance, where states are left out
 constexpr size_t kInBucket = 3;   // states that stay
-constexpr double kNearly = 0.99;
 constexpr int kPrices = 6;                // that are tried
 constexpr uint32_t kNone = UINT32_MAX;
 
@@ -371,7 +370,9 @@ class Oracle::Impl {
       : high_(high_of(high, high_greedy)), chain_(chain_of(low, low_greedy)), options_(options) {
     end_.resize(high_.flow.works.size());
     base_.resize(high_.flow.waits.size() + 1);
-    grid_ = options.grid_ns >= 0 ? options.grid_ns : (high_.alone + high_.pause) / 256;
+    const int64_t idle = high_.alone + high_.pause - high_.work;
+    grid_ = options.grid_ns >= 0 ? options.grid_ns : (idle + high_.alone / 32) / 256;
+    if (getenv("OGRID")) grid_ = (idle + high_.alone / 32) / atoi(getenv("OGRID"));
   }
 
   bool exact() const { return high_.exact && chain_.in_order; }
@@ -426,7 +427,7 @@ class Oracle::Impl {
     }
     if (!thinned || plays_over()) return {reached, reached, !thinned};
     const double most = std::max(reached, std::min(relaxed(starts), undisturbed(starts)));
-    return {most, reached, reached >= kNearly * most};
+    return {most, reached, true};
   }
 
  private:
@@ -664,19 +665,29 @@ class Oracle::Impl {
     return least;
   }
 
-  // The best few for each share of the allowances that is spent.
-  void thin_out(std::vector<Reached>& states) const {
-    const int64_t bucket = most_delay_ / kBuckets + 1;
-    const auto place = [&](const Reached& r) { return std::pair(r.over, r.delay / bucket); };
+  // The best few for each share of the allowances that is spent; finer about the even pace.
+  void thin_out(std::vector<Reached>& states, uint64_t iterations) const {
+    const auto even = static_cast<int64_t>(static_cast<double>(most_delay_) *
+                                           static_cast<double>(iterations) /
+                                           static_cast<double>(iterations_));
+    const int64_t coarse = most_delay_ / kBuckets + 1;
+    const int64_t fine = tail_ / kBuckets + 1;
+    const auto place = [&](const Reached& r) {
+      const int64_t ahead = r.delay - even;
+      const bool near = std::abs(ahead) < kBuckets * fine;
+      return std::tuple(r.over, near, near ? (ahead + kBuckets * fine) / fine : r.delay / coarse);
+    };
     std::sort(states.begin(), states.end(), [&](const Reached& a, const Reached& b) {
       return std::tuple(place(a), b.low.next, a.low.running_ns, a.delay) <
              std::tuple(place(b), a.low.next, b.low.running_ns, b.delay);
     });
     size_t kept = 0, in_bucket = 0;
-    for (size_t i = 0; i < states.size(); ++i) {
-      in_bucket = i > 0 && place(states[i]) == place(states[i - 1]) ? in_bucket + 1 : 0;
-      // (the place of i - 1 stands: what is overwritten lies before it, or is itself)
-      if (in_bucket < kInBucket) states[kept++] = states[i];
+    auto last = place(states.front());
+    for (const Reached& state : states) {
+      const auto now = place(state);
+      in_bucket = now == last ? in_bucket + 1 : 1;
+      last = now;
+      if (in_bucket <= kInBucket) states[kept++] = state;
     }
     states.resize(kept);
   }
@@ -712,7 +723,7 @@ class Oracle::Impl {
       if (n + 1 == iterations_) break;
       if (now.size() > options_.frontier) {
         if (now.size() < 16 * options_.frontier) prune(now);
-        if (now.size() > options_.frontier) thin_out(now), thinned = true;
+        if (now.size() > options_.frontier) thin_out(now, n + 1), thinned = true;
       }
       prune(now);
     }
@@ -790,6 +801,7 @@ class Oracle::Impl {
       }
     }
     states_ = states.size();
+    if (getenv("ODBG")) fprintf(stderr, "grid %ld states %zu edges %zu depth %zu t %.2f\n", grid, states_, edges_.size(), within_.size(), clock()/1e6);
     return true;
   }
 
@@ -833,6 +845,7 @@ class Oracle::Impl {
       rest += static_cast<double>(most_over_) * jump +
               std::max(0.0, 1 - price) * static_cast<double>(most_delay_);
     }
+    if (getenv("ODBG")) fprintf(stderr, "price %f: %f rest %f jump %f t %.2f\n", price, (best+rest)/time_, rest/time_, jump/time_, clock()/1e6);
     return best + rest;
   }
 

@@ -56,15 +56,15 @@ struct LowState {
 
 struct OracleOptions {
   int64_t grid_ns = -1;    // -1: a 256th of the high task's iteration; 0: none
-  double step = 1.0 / 256;  // of an iteration's allowance, as a share of its length; 0: none
+  double step = 1.0 / 512;  // of an iteration's allowance, as a share of its length; 0: none
   size_t frontier = 200;   // most Pareto-best states kept after an iteration before the Lagrangian
 };
 
 // Kernel ns per ns.
 struct OracleRate {
-  double most = 0;     // the figure; no schedule does more
-  double reached = 0;  // by a schedule that was found
-  bool sharp = true;   // `reached` is as good as `most`, and `most` is a bound
+  double most = 0;
+  double reached = 0;  // by a schedule that was found, as far as rounding goes
+  bool bound = true;   // `most` is one; else states had to be left out on the way to it
 };
 
 class Oracle {
