@@ -350,7 +350,6 @@ class Experiment {
       if (most > 0) row.oracle_share = one.low_work[i] / most;
       if (most0 > 0) row.oracle0_share = one.low_work[i] / most0;
       if (i > 0) continue;
-      if (getenv("ODBG")) { int over=0; double sum=0; for (auto& v : one.services) { double d=(double)(v.ended-v.began).ns/one.high.alone.mean-1; sum+=d; if (d>0.05) over++; } fprintf(stderr,"%s most %f reached %f most0 %f over %d mean %f model alone %ld sim alone %.0f\n", one.policy.c_str(), most, one.oracle_reached, most0, over, sum/(double)one.services.size(), oracle_?oracle_->alone_ns():0, one.high.alone.mean); }
       one.oracle_work = most;
       one.oracle0_work = most0;
       if (most > 0) one.oracle_share = row.oracle_share;

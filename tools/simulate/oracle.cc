@@ -19,8 +19,8 @@ constexpr int64_t kEver = std::numeric_limits<int64_t>::max() / 4;
 constexpr int64_t kGreedyCallNs = 1000;  // as Program's
 constexpr size_t kMostStates = 30'000;   // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
-constexpr int64_t kBuckets = 32;  // of what is spent of the mean allowance, where states are left out
-constexpr size_t kInBucket = 3;   // states that stay
+constexpr int64_t kBuckets = 128;  // of what is spent of the mean allowance, where states are left out
+constexpr size_t kInBucket = 4;   // states that stay
 constexpr int kPrices = 6;                // that are tried
 constexpr uint32_t kNone = UINT32_MAX;
 
@@ -372,7 +372,6 @@ class Oracle::Impl {
     base_.resize(high_.flow.waits.size() + 1);
     const int64_t idle = high_.alone + high_.pause - high_.work;
     grid_ = options.grid_ns >= 0 ? options.grid_ns : (idle + high_.alone / 32) / 256;
-    if (getenv("OGRID")) grid_ = (idle + high_.alone / 32) / atoi(getenv("OGRID"));
   }
 
   bool exact() const { return high_.exact && chain_.in_order; }
@@ -801,7 +800,6 @@ class Oracle::Impl {
       }
     }
     states_ = states.size();
-    if (getenv("ODBG")) fprintf(stderr, "grid %ld states %zu edges %zu depth %zu t %.2f\n", grid, states_, edges_.size(), within_.size(), clock()/1e6);
     return true;
   }
 
@@ -845,7 +843,6 @@ class Oracle::Impl {
       rest += static_cast<double>(most_over_) * jump +
               std::max(0.0, 1 - price) * static_cast<double>(most_delay_);
     }
-    if (getenv("ODBG")) fprintf(stderr, "price %f: %f rest %f jump %f t %.2f\n", price, (best+rest)/time_, rest/time_, jump/time_, clock()/1e6);
     return best + rest;
   }
 
