@@ -1,7 +1,9 @@
 // The oracle against every schedule there is, on workloads small enough to try them all; and against
 // the policies, none of which may do more than it within the same allowance.
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "tests/seed.h"
 #include "tests/simulate/made_workload.h"
@@ -126,6 +128,11 @@ class EverySchedule {
       }
       // Low kernels that begin before the host is back or next launches are tried below.
     }
+    const std::array<int64_t, 13> here{
+        static_cast<int64_t>(high.stretch), static_cast<int64_t>(high.kernel), high.base, high.last_end,
+        static_cast<int64_t>(low.stretch), static_cast<int64_t>(low.kernel), low.base, free,
+        static_cast<int64_t>(iteration), began, spent, static_cast<int64_t>(over), work};
+    if (!seen_.insert(here).second) return;  // by another order
     // The high task's next kernel ...
     {
       Cursor next = high;
@@ -173,6 +180,7 @@ class EverySchedule {
   uint64_t most_over_ = 0;
   double best_ = 0;
   uint64_t schedules_ = 0;
+  std::set<std::array<int64_t, 13>> seen_;
 };
 
 const simgpu::DeviceProfile kProfile = simgpu::built_in_profile();
@@ -190,7 +198,7 @@ Allowance any_allowance(Random& random) {
 TEST_CASE("the oracle does what the best of all schedules does, for a low task that is always ready") {
   const uint64_t first = tests::test_seed();
   uint64_t schedules = 0, filled = 0;
-  for (uint64_t seed = first; seed < first + 400; ++seed) {
+  for (uint64_t seed = first; seed < first + 250; ++seed) {
     Random random(seed);
     const Task high = task_of(random, 1 + random.up_to(3), 25, 45, /*waits=*/true);
     const Task low = ready_task(random, 1 + random.up_to(5), 20 + random.up_to(80));
@@ -210,7 +218,7 @@ TEST_CASE("the oracle does what the best of all schedules does, for a low task t
     schedules += every.schedules();
     filled += rate.most > 0 ? 1 : 0;
   }
-  CHECK(filled > 300);
+  CHECK(filled > 200);
   CHECK(schedules > 10'000);
 }
 
@@ -218,7 +226,7 @@ TEST_CASE("no schedule does more than the oracle beside a low task whose host ke
   const uint64_t first = tests::test_seed();
   double sum = 0;
   int same = 0;
-  for (uint64_t seed = first; seed < first + 300; ++seed) {
+  for (uint64_t seed = first; seed < first + 150; ++seed) {
     Random random(seed ^ 0xbeef);
     const Task high = task_of(random, 1 + random.up_to(3), 25, 45, /*waits=*/true);
     const Task low = task_of(random, 1 + random.up_to(4), 60, 40, /*waits=*/true);
@@ -234,8 +242,8 @@ TEST_CASE("no schedule does more than the oracle beside a low task whose host ke
     sum += most > 0 ? every.best() / most : 1;
     same += most <= every.best() + 1e-9 ? 1 : 0;
   }
-  CHECK(same > 150);       // and mostly it is no more than that
-  CHECK(sum / 300 > 0.9);
+  CHECK(same > 75);       // and mostly it is no more than that
+  CHECK(sum / 150 > 0.9);
 }
 
 TEST_CASE("where states are left out, the oracle's figure is above the exact one, what it found below") {

@@ -297,6 +297,7 @@ class Experiment {
   }
 
   void prepare_oracle(command::Heading& heading) {
+    if (!plan_.oracle) return;
     heading.oracle = "bound";
     if (!can_play()) return;
     oracle_.emplace(plan_.high.script, plan_.high.greedy, plan_.lows[0].script,
@@ -330,7 +331,7 @@ class Experiment {
                ExperimentResult& result) {
     const Allowance allowance = allowance_of(one.policy);
     const uint64_t count = one.services.size();
-    if (count == 0) return;
+    if (count == 0 || !plan_.oracle) return;
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
       double most = 0, most0 = 0;
       if (oracle_) {

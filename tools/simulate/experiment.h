@@ -36,6 +36,7 @@ struct ExperimentPlan {
   uint64_t drift_after = UINT64_MAX;  // measured iterations after which the high kernels change ...
   double drift = 1;                   // ... by this factor
   CoordinatorModel::Watch watch;      // of the joint phases
+  bool oracle = true;                 // compares each policy with it; takes about as long as the policy
 };
 
 // How the high task did, in ns of service time (and response time, for arrivals).

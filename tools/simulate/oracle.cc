@@ -19,8 +19,10 @@ constexpr int64_t kEver = std::numeric_limits<int64_t>::max() / 4;
 constexpr int64_t kGreedyCallNs = 1000;  // as Program's
 constexpr size_t kMostStates = 30'000;   // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
-constexpr int64_t kBuckets = 128;  // of what is spent of the mean allowance, where states are left out
-constexpr size_t kInBucket = 4;   // states that stay
+// Where states are left out: of what is spent of the mean allowance, the more the coarser the steps in
+// which it goes; and how many states stay in each.
+constexpr int64_t kBuckets = 32, kManyBuckets = 128;
+constexpr size_t kInBucket = 4;
 constexpr int kPrices = 6;                // that are tried
 constexpr uint32_t kNone = UINT32_MAX;
 
@@ -618,11 +620,10 @@ class Oracle::Impl {
     std::vector<State> kept;
     for (const State& state : states) {
       bool dominated = false;
-      for (const State& other : kept) {
-        dominated = other.delay <= state.delay && other.work_end >= state.work_end &&
-                    no_worse(other.low, state.low);
-        if constexpr (requires { other.over; }) dominated = dominated && other.over <= state.over;
-        if (dominated) break;
+      for (auto other = kept.rbegin(); other != kept.rend() && !dominated; ++other) {
+        dominated = other->delay <= state.delay && other->work_end >= state.work_end &&
+                    no_worse(other->low, state.low);
+        if constexpr (requires { state.over; }) dominated = dominated && other->over <= state.over;
       }
       if (!dominated) kept.push_back(state);
     }
@@ -669,12 +670,13 @@ class Oracle::Impl {
     const auto even = static_cast<int64_t>(static_cast<double>(most_delay_) *
                                            static_cast<double>(iterations) /
                                            static_cast<double>(iterations_));
-    const int64_t coarse = most_delay_ / kBuckets + 1;
-    const int64_t fine = tail_ / kBuckets + 1;
+    const int64_t buckets = plays_over() ? kManyBuckets : kBuckets;
+    const int64_t coarse = most_delay_ / buckets + 1;
+    const int64_t fine = tail_ / buckets + 1;
     const auto place = [&](const Reached& r) {
       const int64_t ahead = r.delay - even;
-      const bool near = std::abs(ahead) < kBuckets * fine;
-      return std::tuple(r.over, near, near ? (ahead + kBuckets * fine) / fine : r.delay / coarse);
+      const bool near = std::abs(ahead) < buckets * fine;
+      return std::tuple(r.over, near, near ? (ahead + buckets * fine) / fine : r.delay / coarse);
     };
     std::sort(states.begin(), states.end(), [&](const Reached& a, const Reached& b) {
       return std::tuple(place(a), b.low.next, a.low.running_ns, a.delay) <

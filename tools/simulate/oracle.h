@@ -57,7 +57,7 @@ struct LowState {
 struct OracleOptions {
   int64_t grid_ns = -1;    // -1: a 256th of the high task's iteration; 0: none
   double step = 1.0 / 512;  // of an iteration's allowance, as a share of its length; 0: none
-  size_t frontier = 600;   // most Pareto-best states kept after an iteration before the Lagrangian
+  size_t frontier = 300;   // most Pareto-best states kept after an iteration before the Lagrangian
 };
 
 // Kernel ns per ns.
