@@ -12,22 +12,27 @@
 //     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none
 //        low work
 //
-// That is the most for this d, by exchange (any schedule's next low kernel may be moved forward
-// to the first place where it breaks no latest start). Which d each iteration gets is then chosen:
-// exactly, over all Pareto-best states, while there are few of them; else by Lagrangian relaxation of
-// the mean allowance, over states rounded to a grid in the oracle's favour. The tail allowance is a
-// count in both.
+// That is the most for this d, by exchange: any schedule's next low kernel may be moved forward to the
+// first place where it breaks no latest start. Only those d count at which one more low kernel goes.
+// A kernel may be in flight across a cut, or not be begun before it: both are tried. What d each
+// iteration gets is chosen over all Pareto-best states (how far the low task is, what is in flight,
+// what is spent of both allowances), iteration by iteration. Where these are too many,
+//   - `reached` is what the best of a few kept for each amount spent come to;
+//   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond the tail
+//     allowed to end in any state, and the low task as if it were alone, whichever is least;
+//   - but beside low kernels longer than the tail allowance that bound says nothing: `most` is
+//     `reached`, an estimate from below (`bound` false), though more kept states move it by less
+//     than 1 in 1,000 on the recorded traces.
 //
-// So `rate` is exact for one task on a single stream beside a high task that waits for all it has
-// launched wherever it waits, as far as
-//   - `grid_ns` rounds what is left of a low kernel, down; the allowance of an iteration goes in
-//     steps of `step` of its length and is charged at the lower end;
-//   - the Lagrangian's bound is above the best schedule;
-//   - a low task whose host keeps it waiting may have its kernel start inside a high one, as if that
-//     could be interrupted: whether to wait for the low host instead is not decided. Only then.
-// Each errs upwards: `rate` is never below what can be done. Otherwise (`exact()` false: waits for
-// some streams only, several streams of the low task) the order on the device is as alone, and it is
-// an estimate of the bound. It knows nothing of jitter, several lows, or other sharing models.
+// For one low task on one stream, and a high one that waits for all it has launched wherever it
+// waits (`exact()`), the figure is the most there is, but for what makes it larger:
+//   - `grid_ns`: what is left of a low kernel at an iteration's start is rounded down to it;
+//   - `step`: allowances of an iteration that differ by less count as the smallest of them;
+//   - a low kernel that its host launches while a high one runs may begin in its midst. (Whether to
+//     keep the device idle for it instead is not decided.) Without host pauses this never happens.
+// Else the order on the device is taken to be that of the task alone, and it is an estimate. What runs
+// at the start is not held against it. It knows nothing of jitter, several lows, arrivals, or other
+// sharing models.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +60,9 @@ struct LowState {
 };
 
 struct OracleOptions {
-  int64_t grid_ns = -1;    // -1: a 256th of the high task's iteration; 0: none
-  double step = 1.0 / 512;  // of an iteration's allowance, as a share of its length; 0: none
-  size_t frontier = 300;   // most Pareto-best states kept after an iteration before the Lagrangian
+  int64_t grid_ns = -1;     // -1: a 256th of what an iteration leaves to the low task; 0: none
+  double step = 1.0 / 512;  // of an iteration's length; beyond the tail, of what is spent: a quarter. 0: none
+  size_t frontier = 300;    // Pareto-best states after an iteration; more are too many
 };
 
 // Kernel ns per ns.
