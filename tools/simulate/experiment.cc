@@ -289,7 +289,7 @@ class Experiment {
     return one;
   }
 
-  // One low task beside the high one on a serial device in a closed loop is what the oracle can play.
+  // What the oracle plays: one low task beside the high one, on a serial device, in a closed loop.
   bool can_play() const {
     return plan_.node.sharing == simgpu::Sharing::kSerial && plan_.lows.size() == 1 &&
            plan_.load <= 0 && plan_.drift_after == UINT64_MAX &&
@@ -310,7 +310,7 @@ class Experiment {
     if (oracle == "exact" && rate.reached < kNearly * rate.most) oracle = "bound";
   }
 
-  // Elsewhere: what the low task does alone, and no more than what the high one leaves of the device.
+  // Elsewhere: what the low task does alone, and no more than the high one leaves of the device.
   double bound(size_t low, const PolicyResult& one, const command::Window& window,
                double mean) const {
     const auto& record = *alone_low_[low].low;
@@ -320,9 +320,9 @@ class Experiment {
       return alone;
     }
     const auto count = static_cast<double>(one.services.size());
+    const double pauses = (count - 1) * static_cast<double>(plan_.high.script.pause_after_ns);
     const double most = plan_.load > 0 ? window.length_ns()
-                                       : count * one.high.alone.mean * (1 + mean) +
-                                             (count - 1) * static_cast<double>(plan_.high.script.pause_after_ns);
+                                       : count * one.high.alone.mean * (1 + mean) + pauses;
     const double left = 1 - count * static_cast<double>(plan_.high.script.kernel_ns) / most;
     return std::min(alone, std::max(0.0, left));
   }

@@ -274,13 +274,13 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
     }
   }
   nlohmann::json table = {{"device", heading.device},
-          {"simulated", heading.simulated},
-          {"sharing", heading.sharing},
-          {"slow_motion", heading.slow_motion},
-          {"control_latency_us", heading.control_latency_us},
-          {"player_late_p99_us", number(heading.player_late_p99_us)},
-          {"low_greedy", heading.low_greedy},
-          {"rows", std::move(list)}};
+                          {"simulated", heading.simulated},
+                          {"sharing", heading.sharing},
+                          {"slow_motion", heading.slow_motion},
+                          {"control_latency_us", heading.control_latency_us},
+                          {"player_late_p99_us", number(heading.player_late_p99_us)},
+                          {"low_greedy", heading.low_greedy},
+                          {"rows", std::move(list)}};
   if (!heading.oracle.empty()) table["oracle"] = heading.oracle;
   return table;
 }
