@@ -1,5 +1,5 @@
-// The oracle against every schedule there is, on workloads small enough to try them all; and against
-// the policies, none of which may do more than it within the same allowance.
+// The oracle against every schedule there is, on workloads small enough to try them all; and
+// against the policies, none of which may do more than it within the same allowance.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -96,7 +96,8 @@ class EverySchedule {
       alone.base = std::max(end, alone.base + stretch.arrive);
     }
     alone_ = alone.base;
-    most_delay_ = static_cast<int64_t>(allowance.mean * static_cast<double>(alone_ * static_cast<int64_t>(iterations)) + 1e-6);
+    most_delay_ = static_cast<int64_t>(
+        allowance.mean * static_cast<double>(alone_ * static_cast<int64_t>(iterations)) + 1e-6);
     tail_ = static_cast<int64_t>(allowance.tail * static_cast<double>(alone_) + 1e-6);
     most_over_ = static_cast<uint64_t>(allowance.over * static_cast<double>(iterations));
     try_all({}, {}, 0, 0, 0, 0, 0, 0);
@@ -128,10 +129,19 @@ class EverySchedule {
       }
       // Low kernels that begin before the host is back or next launches are tried below.
     }
-    const std::array<int64_t, 13> here{
-        static_cast<int64_t>(high.stretch), static_cast<int64_t>(high.kernel), high.base, high.last_end,
-        static_cast<int64_t>(low.stretch), static_cast<int64_t>(low.kernel), low.base, free,
-        static_cast<int64_t>(iteration), began, spent, static_cast<int64_t>(over), work};
+    const std::array<int64_t, 13> here{static_cast<int64_t>(high.stretch),
+                                       static_cast<int64_t>(high.kernel),
+                                       high.base,
+                                       high.last_end,
+                                       static_cast<int64_t>(low.stretch),
+                                       static_cast<int64_t>(low.kernel),
+                                       low.base,
+                                       free,
+                                       static_cast<int64_t>(iteration),
+                                       began,
+                                       spent,
+                                       static_cast<int64_t>(over),
+                                       work};
     if (!seen_.insert(here).second) return;  // by another order
     // The high task's next kernel ...
     {
@@ -195,7 +205,8 @@ Allowance any_allowance(Random& random) {
 
 }  // namespace
 
-TEST_CASE("the oracle does what the best of all schedules does, for a low task that is always ready") {
+TEST_CASE(
+    "the oracle does what the best of all schedules does, for a low task that is always ready") {
   const uint64_t first = tests::test_seed();
   uint64_t schedules = 0, filled = 0;
   for (uint64_t seed = first; seed < first + 250; ++seed) {
@@ -242,11 +253,12 @@ TEST_CASE("no schedule does more than the oracle beside a low task whose host ke
     sum += most > 0 ? every.best() / most : 1;
     same += most <= every.best() + 1e-9 ? 1 : 0;
   }
-  CHECK(same > 75);       // and mostly it is no more than that
+  CHECK(same > 75);  // and mostly it is no more than that
   CHECK(sum / 150 > 0.9);
 }
 
-TEST_CASE("where states are left out, the oracle's figure is above the exact one, what it found below") {
+TEST_CASE(
+    "where states are left out, the oracle's figure is above the exact one, what it found below") {
   double widest = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed ^ 0xfeed);
@@ -256,7 +268,8 @@ TEST_CASE("where states are left out, the oracle's figure is above the exact one
     const Script low_script = make_script(low.made, kProfile);
     const bool may_exceed = seed % 4 == 0;  // one iteration of the twelve
     const Allowance allowance{0.1, 0.2, may_exceed ? 0.1 : 0};
-    Oracle exact(high_script, false, low_script, false, {.grid_ns = 500, .frontier = 1'000'000});
+    Oracle exact(high_script, false, low_script, false,
+                 {.grid_ns = 500, .step = 0, .frontier = 1'000'000});
     Oracle quick(high_script, false, low_script, false, {.grid_ns = 500, .frontier = 4});
     INFO("seed " << seed);
     const OracleRate all = exact.rate({}, false, 12, allowance);
@@ -264,7 +277,7 @@ TEST_CASE("where states are left out, the oracle's figure is above the exact one
     REQUIRE(all.most == all.reached);
     REQUIRE(some.bound);
     CHECK(some.most >= all.most - 1e-9);
-    CHECK(some.reached <= all.most * 1.002);  // each rounds in its own way
+    CHECK(some.reached <= all.most * 1.01);  // but for its steps
     if (!may_exceed) widest = std::max(widest, some.most / all.most - 1);
   }
   CHECK(widest > 0);  // it did relax
@@ -291,8 +304,9 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
     REQUIRE(result.has_value());
     CHECK(result->heading.oracle != "estimate");
     for (const PolicyResult& one : result->policies) {
-      INFO("seed " << seed << " under " << one.policy << ": share " << *one.oracle_share << ", of none "
-                   << one.oracle0_share.value_or(-1) << ", high " << one.high.slowdown_mean);
+      INFO("seed " << seed << " under " << one.policy << ": share " << *one.oracle_share
+                   << ", of none " << one.oracle0_share.value_or(-1) << ", high "
+                   << one.high.slowdown_mean);
       double longest = 0;
       for (const Service& s : one.services) {
         longest = std::max(longest, static_cast<double>((s.ended - s.began).ns));
@@ -321,7 +335,8 @@ TEST_CASE("what the oracle cannot play has a bound and is called so") {
   plan.high.task = "high";
   plan.high.priority = Priority{2};
   TaskSpec low;
-  low.script = make_script(workload("low", std::vector<play::Op>(50, launch(2, 20'000, 0, 2'000))), kProfile);
+  low.script = make_script(workload("low", std::vector<play::Op>(50, launch(2, 20'000, 0, 2'000))),
+                           kProfile);
   low.task = "low";
   low.priority = Priority{7};
   plan.lows.push_back(low);

@@ -201,8 +201,10 @@ Chain chain_of(const Script& script, bool greedy) {
     const auto gather = [&](const std::vector<uint32_t>& works, uint32_t of) {
       for (const uint32_t before : works) {
         const Behind& b = behind[before];
-        if (b.link > now.link) now.link = b.link, now.lag = b.lag;
-        else if (b.link == now.link) now.lag = std::max(now.lag, b.lag);
+        if (b.link > now.link)
+          now.link = b.link, now.lag = b.lag;
+        else if (b.link == now.link)
+          now.lag = std::max(now.lag, b.lag);
         if (flow.works[before].stretch == of) now.host = std::max(now.host, b.host);
       }
     };

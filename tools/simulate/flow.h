@@ -1,7 +1,7 @@
-// What a script asks of a device: its works and host waits, what each follows, and the order in which
-// a serial device takes them up when nobody else is there. From it, the two forms in which the oracle
-// plays a task: the high one by segments with latest starts, the low one as one chain. Called by
-// Oracle. Pure; times are in ns.
+// What a script asks of a device: its works and host waits, what each follows, and the order in
+// which a serial device takes them up when nobody else is there. From it, the two forms in which
+// the oracle plays a task: the high one by segments with latest starts, the low one as one chain.
+// Called by Oracle. Pure; times are in ns.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Work {
 struct Wait {
   int64_t arrive = 0;  // of the host, in the stretch that the wait ends
   std::vector<uint32_t> on;
-  bool all = false;    // that was launched
+  bool all = false;  // that was launched
 };
 
 struct Item {
@@ -59,13 +59,14 @@ struct High {
   std::vector<Segment> segments;
   std::vector<int64_t> latest;  // start of each work, from the start of its segment
   int64_t alone = 0, pause = 0;
-  int64_t work = 0;             // on the compute engine
+  int64_t work = 0;  // on the compute engine
   bool exact = true;
 };
 
 High high_of(const Script& script, bool greedy);
 
-// The low task: its works on the compute engine in the order in which they run alone, round and round.
+// The low task: its works on the compute engine in the order in which they run alone, round and
+// round.
 struct Link {
   int64_t length = 0;
   bool kernel = false;
@@ -73,7 +74,7 @@ struct Link {
   int64_t lag = 0;          // after the end of the one before it: copies
   bool waited = false;      // its end lets the host go on, and gives a new base
   int64_t wait_lag = 0, arrive = -kEver;
-  int64_t horizon = 0;      // the latest offset that still matters until the next base
+  int64_t horizon = 0;  // the latest offset that still matters until the next base
 };
 
 struct Chain {

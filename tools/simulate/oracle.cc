@@ -12,13 +12,13 @@
 namespace lull::simulate {
 namespace {
 
-constexpr size_t kMostStates = 30'000;   // rounded ones; more: a coarser grid
+constexpr size_t kMostStates = 30'000;  // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
 // Where states are left out: classes of what is spent of the mean allowance (more of them where it
 // goes in long kernels), and how many states stay in each.
 constexpr int64_t kBuckets = 32, kManyBuckets = 128;
 constexpr size_t kInBucket = 4;
-constexpr int kPrices = 6;               // of a delay, that are tried
+constexpr int kPrices = 6;  // of a delay, that are tried
 
 // ---- one segment, one allowance -----------------------------------------------------------------
 
@@ -34,7 +34,7 @@ struct Played {
   int64_t delay = 0;
   int64_t missing = kEver;  // the least more that would have let another low kernel go
   int64_t work = 0, work_end = 0;
-  bool crossing = false;    // the last low kernel began before the end and goes on; without it:
+  bool crossing = false;  // the last low kernel began before the end and goes on; without it:
   LowState before;
   int64_t before_work = 0;
 };
@@ -78,10 +78,11 @@ class Oracle::Impl {
     return canonical(state, 0);
   }
 
-  OracleRate rate(LowState start, bool after_pause, uint64_t iterations, const Allowance& allowance) {
+  OracleRate rate(LowState start, bool after_pause, uint64_t iterations,
+                  const Allowance& allowance) {
     if (iterations == 0 || !chain_.works) return {};
-    const double all = allowance.mean * static_cast<double>(high_.alone) *
-                       static_cast<double>(iterations);
+    const double all =
+        allowance.mean * static_cast<double>(high_.alone) * static_cast<double>(iterations);
     most_delay_ = static_cast<int64_t>(all + 1e-6);
     tail_ = static_cast<int64_t>(allowance.tail * static_cast<double>(high_.alone) + 1e-6);
     most_over_ = static_cast<uint64_t>(allowance.over * static_cast<double>(iterations) + 1e-9);
@@ -186,7 +187,8 @@ class Oracle::Impl {
       const Work& work = flow.works[item.index];
       int64_t ready = base_[work.stretch] + work.offset;
       for (const uint32_t before : work.after) {
-        if (flow.works[before].stretch >= segment.first_stretch) ready = std::max(ready, end_[before]);
+        if (flow.works[before].stretch >= segment.first_stretch)
+          ready = std::max(ready, end_[before]);
       }
       if (!work.compute) {
         end_[item.index] = ready + work.length;
@@ -245,8 +247,8 @@ class Oracle::Impl {
           // Several more kernels within a step count as one option, at the price of the first.
           if (step > 0 && allowed > 0) {
             const int64_t total = partial.delay + allowed;
-            const int64_t wide = total <= tail_ ? std::min(step, tail_ - total)
-                                                : std::max(step, total / 4);
+            const int64_t wide =
+                total <= tail_ ? std::min(step, tail_ - total) : std::max(step, allowed / 12);
             top = std::min(limit, allowed + wide);
             if (played.missing <= top - allowed) {
               const int64_t price = std::min(allowed, played.delay);
@@ -343,9 +345,9 @@ class Oracle::Impl {
 
   // The best few for each share of the allowances that is spent; finer about the even pace.
   void thin_out(std::vector<Reached>& states, uint64_t iterations) const {
-    const auto even = static_cast<int64_t>(static_cast<double>(most_delay_) *
-                                           static_cast<double>(iterations) /
-                                           static_cast<double>(iterations_));
+    const auto even =
+        static_cast<int64_t>(static_cast<double>(most_delay_) * static_cast<double>(iterations) /
+                             static_cast<double>(iterations_));
     const int64_t buckets = plays_over() ? kManyBuckets : kBuckets;
     const int64_t coarse = most_delay_ / buckets + 1;
     const int64_t fine = tail_ / buckets + 1;
@@ -412,8 +414,9 @@ class Oracle::Impl {
     return most_over_ > 0 && most_delay_ > tail_ && chain_.longest > tail_;
   }
 
-  // ---- bounds -------------------------------------------------------------------------------------
-  // As if the high task were not there, over any time that it may take.
+  // ---- bounds
+  // ------------------------------------------------------------------------------------- As if the
+  // high task were not there, over any time that it may take.
   double undisturbed(const std::vector<LowState>& starts) const {
     double best = 0;
     for (LowState low : starts) {
@@ -424,7 +427,8 @@ class Oracle::Impl {
         const int64_t start = std::max(free, low.ready_ns);
         const Link& link = at(low.next);
         begin(low, start);
-        const int64_t before = work + (link.kernel ? std::clamp<int64_t>(shortest - start, 0, link.length) : 0);
+        const int64_t before =
+            work + (link.kernel ? std::clamp<int64_t>(shortest - start, 0, link.length) : 0);
         if (free <= shortest) best = std::max(best, static_cast<double>(before) / time_);
         free = start + link.length;
         work += link.kernel ? link.length : 0;
@@ -481,8 +485,8 @@ class Oracle::Impl {
     return true;
   }
 
-  // The most of work - price * delay over all iterations. Those that exceed the tail are not played:
-  // they may end in any state, and have the device do nothing but the two tasks' work.
+  // The most of work - price * delay over all iterations. Those that exceed the tail are not
+  // played: they may end in any state, and have the device do nothing but the two tasks' work.
   double value(const std::vector<LowState>& starts, double price) const {
     std::vector<double> before(states_, 0), after(states_, 0);
     const double idle = static_cast<double>(high_.alone + high_.pause - high_.work) -
@@ -494,7 +498,8 @@ class Oracle::Impl {
         return within_[std::min<uint64_t>(depth, within_.size() - 1)];
       };
       double least_gain = 1e300, most_gain = -1e300, least = 1e300, most = 0;
-      for (size_t y = 0; n > 1 && y < known(iterations_ - n + 1); ++y) most = std::max(most, before[y]);
+      for (size_t y = 0; n > 1 && y < known(iterations_ - n + 1); ++y)
+        most = std::max(most, before[y]);
       for (size_t x = 0; x < known(iterations_ - n); ++x) {
         double best = -1e300;
         for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
@@ -526,7 +531,8 @@ class Oracle::Impl {
 
   double relaxed(const std::vector<LowState>& starts) {
     auto grid = std::max<int64_t>(1, grid_);
-    while (!explore(starts, grid)) grid = static_cast<int64_t>(static_cast<double>(grid) * kCoarser);
+    while (!explore(starts, grid))
+      grid = static_cast<int64_t>(static_cast<double>(grid) * kCoarser);
     const auto bound = [&](double price) {
       const double most = value(starts, price);
       const auto delay = static_cast<double>(most_delay_);

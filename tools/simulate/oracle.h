@@ -12,13 +12,14 @@
 //     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none
 //        low work
 //
-// That is the most for this d, by exchange: any schedule's next low kernel may be moved forward to the
-// first place where it breaks no latest start. Only those d count at which one more low kernel goes.
-// A kernel may be in flight across a cut, or not be begun before it: both are tried. What d each
-// iteration gets is chosen over all Pareto-best states (how far the low task is, what is in flight,
-// what is spent of both allowances), iteration by iteration. Where these are too many,
+// That is the most for this d, by exchange: any schedule's next low kernel may be moved forward to
+// the first place where it breaks no latest start. Only those d count at which one more low kernel
+// goes. A kernel may be in flight across a cut, or not be begun before it: both are tried. What d
+// each iteration gets is chosen over all Pareto-best states (how far the low task is, what is in
+// flight, what is spent of both allowances), iteration by iteration. Where these are too many,
 //   - `reached` is what the best of a few kept for each amount spent come to;
-//   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond the tail
+//   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond
+//   the tail
 //     allowed to end in any state, and the low task as if it were alone, whichever is least;
 //   - but beside low kernels longer than the tail allowance that bound says nothing: `most` is
 //     `reached`, an estimate from below (`bound` false), though more kept states move it by less
@@ -30,9 +31,9 @@
 //   - `step`: allowances of an iteration that differ by less count as the smallest of them;
 //   - a low kernel that its host launches while a high one runs may begin in its midst. (Whether to
 //     keep the device idle for it instead is not decided.) Without host pauses this never happens.
-// Else the order on the device is taken to be that of the task alone, and it is an estimate. What runs
-// at the start is not held against it. It knows nothing of jitter, several lows, arrivals, or other
-// sharing models.
+// Else the order on the device is taken to be that of the task alone, and it is an estimate. What
+// runs at the start is not held against it. It knows nothing of jitter, several lows, arrivals, or
+// other sharing models.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,8 @@
 
 namespace lull::simulate {
 
-// What the high task may lose, as a share of its time alone: all its iterations together, and each of
-// them, but for a part of them that may exceed it.
+// What the high task may lose, as a share of its time alone: all its iterations together, and each
+// of them, but for a part of them that may exceed it.
 struct Allowance {
   double mean = 0.03;
   double tail = 0.05;
@@ -53,16 +54,17 @@ struct Allowance {
 
 // Where a low task is, seen from an instant.
 struct LowState {
-  uint64_t next = 0;       // the work of the compute engine that has not begun, counted from its start
+  uint64_t next = 0;  // the work of the compute engine that has not begun, counted from its start
   int64_t running_ns = 0;  // what is left of the one before, on the device now
   int64_t ready_ns = 0;    // until the next one may begin, for its own task's sake
-  int64_t base_ns = 0;     // when its host last came back from a wait, or will: what its calls follow
+  int64_t base_ns = 0;  // when its host last came back from a wait, or will: what its calls follow
 };
 
 struct OracleOptions {
-  int64_t grid_ns = -1;     // -1: a 256th of what an iteration leaves to the low task; 0: none
-  double step = 1.0 / 512;  // of an iteration's length; beyond the tail, of what is spent: a quarter. 0: none
-  size_t frontier = 300;    // Pareto-best states after an iteration; more are too many
+  int64_t grid_ns = -1;  // -1: a 256th of what an iteration leaves to the low task; 0: none
+  double step =
+      1.0 / 512;          // of an iteration's length; beyond the tail a 12th of the delay. 0: none
+  size_t frontier = 300;  // Pareto-best states after an iteration; more are too many
 };
 
 // Kernel ns per ns.
@@ -86,8 +88,8 @@ class Oracle {
   LowState seen(const Progress& low) const;
 
   // Kernel ns per ns, at most, from the start of the first to the end of the last of so many
-  // iterations, the low task being at `start` when the first one begins, or (`after_pause`) one pause
-  // before that. 0 iterations: 0.
+  // iterations, the low task being at `start` when the first one begins, or (`after_pause`) one
+  // pause before that. 0 iterations: 0.
   OracleRate rate(const LowState& start, bool after_pause, uint64_t iterations,
                   const Allowance& allowance);
 
