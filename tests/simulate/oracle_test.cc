@@ -277,7 +277,7 @@ TEST_CASE(
     REQUIRE(all.most == all.reached);
     REQUIRE(some.bound);
     CHECK(some.most >= all.most - 1e-9);
-    CHECK(some.reached <= all.most * 1.01);  // but for its steps
+    CHECK(some.reached <= all.most * 1.02);  // but for its steps
     if (!may_exceed) widest = std::max(widest, some.most / all.most - 1);
   }
   CHECK(widest > 0);  // it did relax

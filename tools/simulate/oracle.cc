@@ -248,7 +248,7 @@ class Oracle::Impl {
           if (step > 0 && allowed > 0) {
             const int64_t total = partial.delay + allowed;
             const int64_t wide =
-                total <= tail_ ? std::min(step, tail_ - total) : std::max(step, allowed / 12);
+                total <= tail_ ? std::min(step, tail_ - total) : std::max(step, allowed / (exact() ? 12 : 4));
             top = std::min(limit, allowed + wide);
             if (played.missing <= top - allowed) {
               const int64_t price = std::min(allowed, played.delay);
