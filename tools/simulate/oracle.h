@@ -62,9 +62,8 @@ struct LowState {
 
 struct OracleOptions {
   int64_t grid_ns = -1;  // -1: a 256th of what an iteration leaves to the low task; 0: none
-  double step =
-      1.0 / 512;          // of an iteration's length; beyond the tail a 12th of the delay
-                            // (a 4th where not exact()). 0: none
+  // Of an iteration's length; beyond the tail a 12th of the delay, a 4th where not exact(). 0: none.
+  double step = 1.0 / 512;
   size_t frontier = 300;  // Pareto-best states after an iteration; more are too many
 };
 
