@@ -176,6 +176,7 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
     text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
                         heading.control_latency_us);
   }
+  if (!heading.oracle.empty()) text += "; oracle: " + heading.oracle;
   if (!heading.arrivals.empty()) text += "; " + heading.arrivals;
   text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
                       heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
@@ -272,14 +273,16 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
       if (std::isfinite(value)) list.back()[name] = value;
     }
   }
-  return {{"device", heading.device},
-          {"simulated", heading.simulated},
-          {"sharing", heading.sharing},
-          {"slow_motion", heading.slow_motion},
-          {"control_latency_us", heading.control_latency_us},
-          {"player_late_p99_us", number(heading.player_late_p99_us)},
-          {"low_greedy", heading.low_greedy},
-          {"rows", std::move(list)}};
+  nlohmann::json table = {{"device", heading.device},
+                          {"simulated", heading.simulated},
+                          {"sharing", heading.sharing},
+                          {"slow_motion", heading.slow_motion},
+                          {"control_latency_us", heading.control_latency_us},
+                          {"player_late_p99_us", number(heading.player_late_p99_us)},
+                          {"low_greedy", heading.low_greedy},
+                          {"rows", std::move(list)}};
+  if (!heading.oracle.empty()) table["oracle"] = heading.oracle;
+  return table;
 }
 
 }  // namespace lull::command
