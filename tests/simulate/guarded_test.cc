@@ -28,6 +28,7 @@ PolicyResult under(const std::string& policy, uint64_t low_ns, uint64_t iteratio
   plan.lows.push_back(std::move(low));
   plan.policies = {policy};
   plan.iterations = iterations;
+  plan.oracle = false;
   plan.drift = drift;
   if (drift != 1) plan.drift_after = iterations / 2;
   auto result = run_experiment(plan);

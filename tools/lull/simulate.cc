@@ -31,7 +31,7 @@ struct Words1 {
   double load = 0;
   double control_latency_us = -1, jitter_us = 0, max_hold_ms = 0, seconds = 60, drift = 1;
   uint64_t iterations = 300, warmup = 50, seed = 1, devices = 1, drift_after = 0;
-  bool greedy = false, speed = false;
+  bool greedy = false, speed = false, no_oracle = false;
 };
 
 std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uint8_t level,
@@ -109,6 +109,8 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   auto* hold = app.add_option("--max-hold", w.max_hold_ms,
                               "watchdog of the policies that hold by prediction, in ms; 0: off");
   app.add_option("--json", w.json_file, "write the table to FILE as JSON; - for standard output");
+  app.add_flag("--no-oracle", w.no_oracle,
+               "without the oracle's shares, which take longer than the rest with long runs");
   app.add_flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
   auto* replay = app.add_option("--replay", w.replay,
                                 "play FILE, as `lulld --decision-log` wrote it, through the engine "
@@ -220,6 +222,7 @@ int simulate_main(const Words& words) {
   plan.node.jitter = us(w.jitter_us);
   plan.load = w.load;
   plan.iterations = w.iterations;
+  plan.oracle = !w.no_oracle;
   plan.warmup = w.warmup;
   plan.longest = us(w.seconds * 1e6);
   plan.seed = w.seed;

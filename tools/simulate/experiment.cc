@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "policies/launch/registry.h"
 #include "tools/lull/values.h"
 
 namespace lull::simulate {
@@ -19,6 +21,7 @@ constexpr uint64_t kAloneWarmup = 12;
 constexpr uint64_t kAloneLow = 3;
 constexpr Duration kHeadStart{5'000'000};
 constexpr uint64_t kFewIterations = 5;
+constexpr double kNearly = 0.99;  // a bound that a schedule comes so close to is exact
 
 double ns(Instant at) { return static_cast<double>(at.ns); }
 
@@ -37,9 +40,12 @@ ProgramPlan plan_of(const TaskSpec& spec, uint64_t seed) {
 // What a program has done, as known at some instants.
 class Watcher {
  public:
-  explicit Watcher(const Program& program) : program_(program) {}
+  // Where kernels run to their end, what is done of a running one is known.
+  Watcher(const Program& program, simgpu::Sharing sharing)
+      : program_(program), whole_(sharing == simgpu::Sharing::kSerial) {}
   void sample(const Node& node) {
-    record_.work.add(ns(node.now()), program_.completed_kernel_ns());
+    record_.work.add(ns(node.now()), whole_ ? program_.executed_kernel_ns(node.now())
+                                            : program_.completed_kernel_ns());
     record_.device_time.add(ns(node.now()), node.device_time_ns(program_));
   }
   TaskRecord record() const {
@@ -53,8 +59,31 @@ class Watcher {
 
  private:
   const Program& program_;
+  bool whole_;
   TaskRecord record_;
 };
+
+// What the high task states itself, else as the policy's own settings say, else as guarded's
+// presets do.
+Allowance allowance_of(const std::string& policy, SlowdownBound stated) {
+  Allowance allowance;
+  const auto read = [&](const std::string& text) {
+    const auto choice = policies::parse_policy(text);
+    if (!choice) return;
+    for (size_t i = 0; i < policies::kMaxSettings; ++i) {
+      const auto share = static_cast<double>(choice->values[i]) / 1000;
+      if (choice->row->settings[i].key == "mean_per_mille") allowance.mean = share;
+      if (choice->row->settings[i].key == "p99_per_mille") allowance.tail = share;
+    }
+  };
+  read("guarded");
+  read(policy);
+  if (stated.is_set()) {
+    allowance.mean = stated.mean_per_mille / 1000.0;
+    allowance.tail = stated.p99_per_mille / 1000.0;
+  }
+  return allowance;
+}
 
 struct Phase {
   std::vector<PhaseRecord> by_low;  // one a low; alone: one
@@ -69,6 +98,7 @@ class Experiment {
   std::expected<ExperimentResult, std::string> run() {
     ExperimentResult result;
     heading(result.heading);
+    prepare_oracle(result.heading);
     if (auto done = alone(result); !done) return std::unexpected(done.error());
     std::vector<std::optional<policies::Predictor>> predictors(plan_.predictors.begin(),
                                                                plan_.predictors.end());
@@ -138,7 +168,7 @@ class Experiment {
         ProgramPlan plan = plan_of(spec, plan_.seed);
         if (poisson) plan.arrival_interval_ns = interval;
         Program& program = node.start(plan);
-        Watcher watcher(program);
+        Watcher watcher(program, plan_.node.sharing);
         const uint64_t count =
             is_high ? std::min<uint64_t>(plan_.iterations + kAloneWarmup, kCountForP99 + kAloneWarmup)
                     : kAloneLow + 1;
@@ -227,7 +257,8 @@ class Experiment {
     watchers.reserve(plan_.lows.size() + 1);
     std::vector<Watcher*> all;
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
-      watchers.emplace_back(node.start(plan_of(plan_.lows[i], plan_.seed + 1 + i)));
+      watchers.emplace_back(node.start(plan_of(plan_.lows[i], plan_.seed + 1 + i)),
+                            plan_.node.sharing);
     }
     const Instant meet = node.now() + kHeadStart;
     node.run([] { return false; }, meet);
@@ -238,13 +269,14 @@ class Experiment {
       plan.drift = plan_.drift;
     }
     Program& high = node.start(plan);
-    watchers.emplace_back(high);
+    watchers.emplace_back(high, plan_.node.sharing);
     for (Watcher& watcher : watchers) all.push_back(&watcher);
     TaskRecord busy;
     // Requests that are rare may need longer to warm up than is measured.
     if (!watch(node, high, plan_.warmup, all, Duration{2 * plan_.longest.ns}, busy)) {
       return std::unexpected(rest("both under " + policy));
     }
+    const Progress low_then = watchers.front().program().progress(node.now());
     const size_t warmup = high.services().size();
     if (!watch(node, high, warmup + plan_.iterations, all, plan_.longest, busy)) {
       return std::unexpected(rest("both under " + policy));
@@ -277,8 +309,78 @@ class Experiment {
       one.low_work.push_back(command::work_rate(*record.low, window, *record.low));
     }
     figures(one);
+    oracles(one, low_then, window, result);
     result.kernel_events += node.kernel_events() - learnt_events;
     return one;
+  }
+
+  // What the oracle plays: one low task beside the high one, on a serial device, in a closed loop.
+  bool can_play() const {
+    return plan_.node.sharing == simgpu::Sharing::kSerial && plan_.lows.size() == 1 &&
+           plan_.load <= 0 && plan_.drift_after == UINT64_MAX &&
+           plan_.lows[0].device == plan_.high.device;
+  }
+
+  void prepare_oracle(command::Heading& heading) {
+    if (!plan_.oracle) return;
+    heading.oracle = "bound";
+    if (!can_play()) return;
+    oracle_.emplace(plan_.high.script, plan_.high.greedy, plan_.lows[0].script,
+                    plan_.lows[0].greedy);
+    heading.oracle = oracle_->exact() && plan_.node.jitter.ns == 0 ? "exact" : "estimate";
+  }
+
+  static void say_how_sharp(std::string& oracle, const OracleRate& rate) {
+    if (!rate.bound) oracle = "estimate";
+    if (oracle == "exact" && rate.reached < kNearly * rate.most) oracle = "bound";
+  }
+
+  // Elsewhere: what the low task does alone, and no more than the high one leaves of the device.
+  double bound(size_t low, const PolicyResult& one, const command::Window& window,
+               double mean) const {
+    const auto& record = *alone_low_[low].low;
+    const double alone = command::work_rate(record, command::measured_window(record, 1), record);
+    if (plan_.lows[low].device != plan_.high.device || plan_.drift_after != UINT64_MAX ||
+        plan_.node.sharing == simgpu::Sharing::kMps) {
+      return alone;
+    }
+    const auto count = static_cast<double>(one.services.size());
+    const double pauses = (count - 1) * static_cast<double>(plan_.high.script.pause_after_ns);
+    const double most = plan_.load > 0 ? window.length_ns()
+                                       : count * one.high.alone.mean * (1 + mean) + pauses;
+    const double left = 1 - count * static_cast<double>(plan_.high.script.kernel_ns) / most;
+    return std::min(alone, std::max(0.0, left));
+  }
+
+  void oracles(PolicyResult& one, const Progress& low_then, const command::Window& window,
+               ExperimentResult& result) {
+    const Allowance allowance = allowance_of(one.policy, plan_.high.bound);
+    const uint64_t count = one.services.size();
+    if (count == 0 || !plan_.oracle) return;
+    for (size_t i = 0; i < plan_.lows.size(); ++i) {
+      double most = 0, most0 = 0;
+      if (oracle_) {
+        const LowState start = oracle_->seen(low_then);
+        const OracleRate rate = oracle_->rate(start, plan_.warmup > 0, count, allowance);
+        const OracleRate rate0 = oracle_->rate(start, plan_.warmup > 0, count, {0, 0});
+        most = rate.most;
+        most0 = rate0.most;
+        one.oracle_reached = rate.reached;
+        say_how_sharp(result.heading.oracle, rate);
+        say_how_sharp(result.heading.oracle, rate0);
+      } else {
+        most = bound(i, one, window, allowance.mean);
+        most0 = bound(i, one, window, 0);
+      }
+      command::Row& row = one.rows[i + 1];
+      if (most > 0) row.oracle_share = one.low_work[i] / most;
+      if (most0 > 0) row.oracle0_share = one.low_work[i] / most0;
+      if (i > 0) continue;
+      one.oracle_work = most;
+      one.oracle0_work = most0;
+      if (most > 0) one.oracle_share = row.oracle_share;
+      if (most0 > 0) one.oracle0_share = row.oracle0_share;
+    }
   }
 
   void figures(PolicyResult& one) const {
@@ -300,6 +402,7 @@ class Experiment {
   std::vector<PhaseRecord> alone_low_;
   std::vector<Service> alone_services_;
   double interval_ = 0;
+  std::optional<Oracle> oracle_;
 };
 
 }  // namespace

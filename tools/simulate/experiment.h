@@ -11,6 +11,7 @@
 
 #include "tools/lull/compare/measure.h"
 #include "tools/simulate/node.h"
+#include "tools/simulate/oracle.h"
 
 namespace lull::simulate {
 
@@ -38,6 +39,7 @@ struct ExperimentPlan {
   uint64_t drift_after = UINT64_MAX;  // measured iterations after which the high kernels change ...
   double drift = 1;                   // ... by this factor
   CoordinatorModel::Watch watch;      // of the joint phases
+  bool oracle = true;                 // compares each policy with it; takes about as long as the policy
 };
 
 // How the high task did, in ns of service time (and response time, for arrivals).
@@ -55,6 +57,12 @@ struct PolicyResult {
   std::vector<command::Row> rows;     // high, then each low
   HighFigures high;
   std::vector<double> low_work;       // of each low: kernel ns per ns while the high task ran
+  // The same by the oracle, within the bound that the high task states (else the policy's, else
+  // `guarded`'s preset), and without any; and what share of it the policy gave. All of the first low
+  // task; the others' shares are in their rows.
+  double oracle_work = 0, oracle0_work = 0;
+  double oracle_reached = 0;          // of oracle_work, by a schedule that was found
+  std::optional<double> oracle_share, oracle0_share;
   std::vector<Service> services;      // of the high task, measured
   std::vector<std::string> notices;
   uint64_t steps = 0;

@@ -309,6 +309,8 @@ void Program::submit_work(const Call& call, Instant now) {
     }
     launches_ += 1;
   }
+  if (simgpu::engine_of(call.op) == simgpu::Engine::kCompute) unit.compute_ns = work_ns;
+  launched_compute_ += unit.compute_ns > 0 ? 1 : 0;
   unit.device_seq = *device_.submit(stream.id, {.kind = call.op}, work_ns, call.sm_demand);
   stream.last_device_seq = unit.device_seq;
   if (stream.units.empty()) busy_.push_back(call.stream);
@@ -347,8 +349,7 @@ void Program::collect(Instant now) {
   for (size_t i = 0; i < busy_.size();) {
     const uint32_t slot = busy_[i];
     Stream& stream = streams_[slot];
-    const uint64_t completed =
-        device_.state().stream[context_.slot][stream.id.slot].completed_seq;
+    const uint64_t completed = on_device(stream).completed_seq;
     uint64_t written = 0;
     while (!stream.units.empty() && stream.units.front().device_seq <= completed) {
       const Unit& unit = stream.units.front();
@@ -356,6 +357,7 @@ void Program::collect(Instant now) {
       if (unit.tracked) written = unit.sequence;
       if (unit.sequence != 0) completions_ += 1;
       completed_kernel_ns_ += unit.kernel_ns;
+      completed_compute_ += unit.compute_ns > 0 ? 1 : 0;
       credit_in_flight_ -= unit.credit;
       queued_weight_ -= unit.weight;
       in_flight_ -= 1;
@@ -376,6 +378,35 @@ void Program::collect(Instant now) {
   if (!any) return;
   if (state_ == State::kFull) wake_ = now;
   if (state_ == State::kSyncing && wake_ == kNever && is_synced()) wake_ = late(now);
+}
+
+double Program::executed_kernel_ns(Instant now) const {
+  double executed = completed_kernel_ns_;
+  for (const uint32_t slot : busy_) {
+    const Unit& unit = streams_[slot].units.front();
+    const simgpu::stream_state& device = on_device(streams_[slot]);
+    if (unit.kernel_ns <= 0 || device.started == 0) continue;
+    const double since = static_cast<double>(static_cast<uint64_t>(now.ns) - device.started_ns);
+    executed += std::min(unit.kernel_ns, since);
+  }
+  return executed;
+}
+
+Progress Program::progress(Instant now) const {
+  Progress progress{.launched = launched_compute_, .completed = completed_compute_, .call = position_};
+  for (const uint32_t slot : busy_) {
+    const Unit& unit = streams_[slot].units.front();
+    const simgpu::stream_state& device = on_device(streams_[slot]);
+    if (unit.compute_ns == 0 || device.started == 0) continue;
+    const Instant end{static_cast<int64_t>(device.started_ns + unit.compute_ns)};
+    progress.running = std::max(end - now, Duration{0});
+  }
+  progress.between = state_ == State::kCalling && began_ == kNever;
+  progress.waiting = state_ == State::kSyncing;
+  if (state_ == State::kCalling) {
+    progress.due = (progress.between ? wake_ : deadline_) - now;
+  }
+  return progress;
 }
 
 // ---- what the coordinator publishes -------------------------------------------------------------

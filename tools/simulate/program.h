@@ -38,6 +38,16 @@ struct ProgramPlan {
   uint64_t seed = 1;
 };
 
+// How far a program is on the compute engine, and what its host does next.
+struct Progress {
+  uint64_t launched = 0, completed = 0;  // works of the compute engine
+  Duration running{-1};       // what is left of the one that runs; -1: none
+  size_t call = 0;            // the next one; all before it are made
+  Duration due;               // until it may make it, not counting a gate
+  bool between = false;       // iterations: `due` is until the next one begins
+  bool waiting = false;       // for the device, in a call made already
+};
+
 // One iteration, or request: `arrived` is its start in a closed loop.
 struct Service {
   Instant arrived, began, ended;
@@ -77,6 +87,9 @@ class Program {
   uint64_t launches() const { return launches_; }
   uint64_t completions() const { return completions_; }
   double completed_kernel_ns() const { return completed_kernel_ns_; }
+  // The same with what has been done of a running kernel; where kernels run to their end only.
+  double executed_kernel_ns(Instant now) const;
+  Progress progress(Instant now) const;
   // Predicted length of what it has launched under credit and the device has not completed.
   Duration credit_in_flight() const { return credit_in_flight_; }
   Duration longest_credit_unit() const { return longest_credit_unit_; }
@@ -89,6 +102,7 @@ class Program {
     uint64_t sequence = 0;  // of the shim; 0: none
     uint64_t sample = 0;
     double kernel_ns = 0;
+    uint64_t compute_ns = 0;  // on the compute engine
     uint32_t weight = 1;    // places it takes in the driver's queue
     bool kernel = false;
     bool tracked = false;
@@ -112,6 +126,9 @@ class Program {
   void measured(const TimerModel::Sample& sample, Duration duration, Duration gap, Instant now);
   void wait_event(const Call& call, Instant now);
   bool is_synced() const;
+  const simgpu::stream_state& on_device(const Stream& stream) const {
+    return device_.state().stream[context_.slot][stream.id.slot];
+  }
   void leave(Instant now);
   Instant late(Instant at) { return at + Duration{static_cast<int64_t>(
                                         random_.up_to(static_cast<uint64_t>(jitter_.ns)))}; }
@@ -167,6 +184,7 @@ class Program {
   uint64_t launches_ = 0;
   uint64_t completions_ = 0;
   double completed_kernel_ns_ = 0;
+  uint64_t launched_compute_ = 0, completed_compute_ = 0;
   Duration credit_in_flight_;
   Duration longest_credit_unit_;
 };

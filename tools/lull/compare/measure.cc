@@ -176,6 +176,7 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
     text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
                         heading.control_latency_us);
   }
+  if (!heading.oracle.empty()) text += "; oracle: " + heading.oracle;
   if (!heading.arrivals.empty()) text += "; " + heading.arrivals;
   if (heading.bound.is_set()) text += "; high task may lose " + show_slowdown(heading.bound);
   text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
@@ -285,6 +286,7 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
     table["max_slowdown"] = {{"mean_per_mille", heading.bound.mean_per_mille},
                              {"p99_per_mille", heading.bound.p99_per_mille}};
   }
+  if (!heading.oracle.empty()) table["oracle"] = heading.oracle;
   return table;
 }
 

@@ -14,6 +14,7 @@ LOADS = (0.0, 0.3, 0.7)  # of what the high task can serve alone; 0: closed loop
 SEEDS = (1, 2, 3)
 POLICIES = ("share", "priority", "fikit", "guarded")
 WARMUP = 50
+ORACLE_ITERATIONS = 100
 ITERATIONS = 1000
 SECONDS = 60.0
 _SUFFIX = re.compile(r"(\.json|\.pt\.trace)*(\.gz)?$")
@@ -56,7 +57,7 @@ class Case:
     def slug(self):
         """Its name as a file's name."""
         parts = [self.high.name, self.low.name, self.sharing, f"{self.load:g}" if self.load else "closed", str(self.seed),
-                 str(self.iterations)]
+                 str(self.iterations), *(self.policies if self.policies != POLICIES else ())]
         return re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
 
     def words(self):
@@ -69,6 +70,13 @@ class Case:
         for policy in self.policies:
             words += ["--policy", policy]
         return [str(word) for word in words] + list(self.more)
+
+    def alone_with_oracle(self):
+        """The short run that says what an oracle could have given; None where it would be no more than
+        a bound. Over many requests it takes far longer than all policies together."""
+        if self.sharing != "serial" or self.load:
+            return None
+        return dataclasses.replace(self, iterations=min(self.iterations, ORACLE_ITERATIONS), policies=("guarded",), more=())
 
     def key(self, lull_digest):
         """The same key: the same figures. The files count by what they hold, not by where they lie."""
@@ -127,9 +135,14 @@ def pairs(all_workloads, patterns=()):
 
 def full(chosen_pairs, sharings=SHARINGS, loads=LOADS, seeds=SEEDS, **options):
     """A closed loop without jitter has nothing random in it: it is run once and counted once."""
-    return [Case(high, low, sharing, load, seed, **options)
+    return [Case(high, low, sharing, load, seed, more=("--no-oracle",), **options)
             for sharing in sharings for load in loads for high, low in chosen_pairs
             for seed in (seeds if load else seeds[:1])]
+
+
+def with_oracles(chosen):
+    """These cases and the short runs that ask the oracle."""
+    return chosen + [short for case in chosen if (short := case.alone_with_oracle()) is not None]
 
 
 CI_HIGHS = ("bert", "vit", "qwen")

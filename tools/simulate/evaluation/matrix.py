@@ -118,9 +118,21 @@ def collect(chosen, folder, problems, all_workloads):
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
         "cases": {case.name: {"high": case.high.name, "low": case.low.name, "sharing": case.sharing, "load": case.load, "seed": case.seed,
-                              "policies": {policy: rounded(one) for policy, one in bars.figures(found.result).items() if policy != "alone"}}
+                              "policies": {policy: rounded(one) for policy, one in judged(case, found.result, folder).items()
+                                           if policy != "alone"}}
                   for case, found in kept.items()},
     }
+
+
+def judged(case, result, folder):
+    """The case's figures, with what the oracle's short run says."""
+    by_policy = bars.figures(result)
+    short = case.alone_with_oracle()
+    asked = folder.find(short) if short is not None else None
+    if asked is not None and bars.GUARDED in by_policy:
+        said = bars.figures(asked.result).get(bars.GUARDED, {})
+        by_policy[bars.GUARDED].update({key: said.get(key) for key in ("oracle", "oracle_bound", "oracle0") if key in said})
+    return by_policy
 
 
 def rounded(one):
@@ -178,7 +190,7 @@ def main(words):
         if arguments.dry_run:
             print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
             return 0
-        problems = run_missing(chosen, folder, arguments, say)
+        problems = run_missing(cases.with_oracles(chosen), folder, arguments, say)
         data = collect(chosen, folder, problems, all_workloads)
         target = pathlib.Path(arguments.write or folder.path)
         others = [(link, what) for link, what in OTHERS if (target / link).exists()]

@@ -1,0 +1,101 @@
+// The oracle: knowing the whole future, how much kernel work a low task can do at most, in its own
+// order, while the high task does its iterations within an allowance. Called by `run_experiment`
+// for every policy, from where that policy had brought the low task; and by tests. Pure.
+//
+// The world it plays is the serial device of simgpu: kernels to their end, both tasks' host
+// pauses and waits as in the simulator, no control latency, and low work that is launched in good
+// time and only ordered on the device. One iteration of the high task is cut where its host waits
+// for all that it has launched:
+//
+//   |<- segment ->|<- segment ->|<- pause ->|       inside a segment, allowed to end d later:
+//   h1  h2 .. wait h3 ..     wait           h1 ..     every high kernel has a latest start + d;
+//     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none
+//        low work
+//
+// That is the most for this d, by exchange: any schedule's next low kernel may be moved forward to
+// the first place where it breaks no latest start. Only those d count at which one more low kernel
+// goes. A kernel may be in flight across a cut, or not be begun before it: both are tried. What d
+// each iteration gets is chosen over all Pareto-best states (how far the low task is, what is in
+// flight, what is spent of both allowances), iteration by iteration. Where these are too many,
+//   - `reached` is what the best of a few kept for each amount spent come to;
+//   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond
+//   the tail
+//     allowed to end in any state, and the low task as if it were alone, whichever is least;
+//   - but beside low kernels longer than the tail allowance that bound says nothing: `most` is
+//     `reached`, an estimate from below (`bound` false), though more kept states move it by less
+//     than 1 in 1,000 on the recorded traces.
+//
+// For one low task on one stream, and a high one that waits for all it has launched wherever it
+// waits (`exact()`), the figure is the most there is, but for what makes it larger:
+//   - `grid_ns`: what is left of a low kernel at an iteration's start is rounded down to it;
+//   - `step`: allowances of an iteration that differ by less count as the smallest of them;
+//   - a low kernel that its host launches while a high one runs may begin in its midst. (Whether to
+//     keep the device idle for it instead is not decided.) Without host pauses this never happens.
+// Else the order on the device is taken to be that of the task alone, and it is an estimate. What
+// runs at the start is not held against it. It knows nothing of jitter, several lows, arrivals, or
+// other sharing models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tools/simulate/program.h"
+#include "tools/simulate/script.h"
+
+namespace lull::simulate {
+
+// What the high task may lose, as a share of its time alone: all its iterations together, and each
+// of them, but for a part of them that may exceed it.
+struct Allowance {
+  double mean = 0.03;
+  double tail = 0.05;
+  double over = 0.01;
+};
+
+// Where a low task is, seen from an instant.
+struct LowState {
+  uint64_t next = 0;  // the work of the compute engine that has not begun, counted from its start
+  int64_t running_ns = 0;  // what is left of the one before, on the device now
+  int64_t ready_ns = 0;    // until the next one may begin, for its own task's sake
+  int64_t base_ns = 0;  // when its host last came back from a wait, or will: what its calls follow
+};
+
+struct OracleOptions {
+  int64_t grid_ns = -1;  // -1: a 256th of what an iteration leaves to the low task; 0: none
+  // Of an iteration's length; beyond the tail a 12th of the delay, a 4th where not exact(). 0: none.
+  double step = 1.0 / 512;
+  size_t frontier = 300;  // Pareto-best states after an iteration; more are too many
+};
+
+// Kernel ns per ns.
+struct OracleRate {
+  double most = 0;
+  double reached = 0;  // by a schedule that was found, as far as rounding goes
+  bool bound = true;   // `most` is one; else states had to be left out on the way to it
+};
+
+class Oracle {
+ public:
+  Oracle(const Script& high, bool high_greedy, const Script& low, bool low_greedy,
+         const OracleOptions& options = {});
+  ~Oracle();
+  Oracle(Oracle&&) noexcept;
+
+  bool exact() const;
+  // Of one iteration of the high task with nobody beside it, and of the pause after it.
+  int64_t alone_ns() const;
+  int64_t pause_ns() const;
+  LowState seen(const Progress& low) const;
+
+  // Kernel ns per ns, at most, from the start of the first to the end of the last of so many
+  // iterations, the low task being at `start` when the first one begins, or (`after_pause`) one
+  // pause before that. 0 iterations: 0.
+  OracleRate rate(const LowState& start, bool after_pause, uint64_t iterations,
+                  const Allowance& allowance);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lull::simulate
