@@ -369,8 +369,12 @@ void report_complete(ThreadState& thread, Attachment& link, const SeenSequences&
   const bool records = channel::record_mode(*link.control) != channel::kRecordNothing;
   for (uint32_t n = 0; n < seen.count; ++n) {
     const uint32_t slot = seen.of[n].slot;
-    const bool news = channel::raise_completed(link.region, slot, seen.of[n].sequence);
-    if (!records || !news) continue;
+    channel::raise_completed(link.region, slot, seen.of[n].sequence);
+    // That the host has waited is news even where the device has said so before, but only once: a
+    // program may poll. Of two threads that come here together both may say it.
+    std::atomic<uint64_t>& synced = stream_slots[slot].synced;
+    if (!records || seen.of[n].sequence <= synced.load(std::memory_order_relaxed)) continue;
+    synced.store(seen.of[n].sequence, std::memory_order_relaxed);
     channel::lull_record record{};
     record.kind = channel::kRecordSynced;
     record.device = stream_slots[slot].device;

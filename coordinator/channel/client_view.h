@@ -156,15 +156,14 @@ inline void publish_detached(const Region& region) {
   atomic32(region.client()->detached).store(1, std::memory_order_relaxed);
 }
 // The host saw everything up to `sequence` complete. Compare-and-swap, because the device itself
-// writes the same word: a later number is never overwritten by an earlier one. False: known before.
-inline bool raise_completed(const Region& region, uint32_t stream, uint64_t sequence) {
+// writes the same word: a later number is never overwritten by an earlier one.
+inline void raise_completed(const Region& region, uint32_t stream, uint64_t sequence) {
   auto word = atomic64(region.progress()->completed[stream]);
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen < sequence &&
          !word.compare_exchange_weak(seen, sequence, std::memory_order_release,
                                      std::memory_order_relaxed)) {
   }
-  return seen < sequence;
 }
 
 }  // namespace lull::channel

@@ -282,6 +282,20 @@ TEST_CASE("a synchronisation proves the stream complete") {
   CHECK(drain(stage.client).empty());  // nothing new
 }
 
+TEST_CASE("that the host waited is told once, even where the device has said before that it is through") {
+  Stage stage;
+  channel::publish_progress_mode(stage.client.region, 0, channel::kProgressEvery);
+  stage.probe.ask("launch k 1 3 1");
+  drain(stage.client);
+  CHECK(channel::completed_sequence(stage.client.region, 0) == 3);  // by the device
+  stage.probe.ask("sync");
+  const auto records = drain(stage.client, channel::kRecordSynced);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].sequence == 3);
+  stage.probe.ask("sync");
+  CHECK(drain(stage.client).empty());
+}
+
 TEST_CASE("markers follow launches when the coordinator wants progress") {
   Stage stage;
   channel::publish_progress_mode(stage.client.region, 0, channel::kProgressEvery);

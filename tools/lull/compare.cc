@@ -34,6 +34,7 @@ struct Wishes {
   std::vector<std::string> policies;      // as they go to the daemon
   std::vector<std::string> policy_names;  // as they are printed
   Goal goal;
+  std::optional<uint64_t> warmup;
   bool simulate = false;
   simgpu::SimParameters sim;
   std::string json_file;
@@ -145,7 +146,8 @@ std::expected<std::pair<Heading, std::vector<Row>>, std::string> measure(const W
   if (!daemon) return std::unexpected(daemon.error());
 
   const size_t warm = kWarmupIterations, warm_command = kCommandWarmupIterations;
-  const Side high{wishes.high.task, wishes.high.is_command() ? warm_command : warm,
+  const size_t warm_high = wishes.high.is_command() ? warm_command : warm;
+  const Side high{wishes.high.task, wishes.warmup.value_or(warm_high),
                   std::min(wishes.high.is_command() ? kMinCommandIterations : kMinIterations,
                            wishes.goal.iterations.value_or(UINT64_MAX))};
   const Side low{wishes.low.task, wishes.low.is_command() ? warm_command : kLowWarmupIterations, 1};
@@ -204,7 +206,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   std::vector<std::string> policies;
   std::string sim, slowdown;
   double slow_motion = kDefaultSlowMotion, seconds = 0, max_hold_ms = 0;
-  uint64_t iterations = 0, seed = 1;
+  uint64_t iterations = 0, warmup = 0, seed = 1;
   CLI::App app(
       "Runs two programs alone and then together under each policy, as real processes under "
       "lull, and prints one table.\nA program W is a workload file (examples/workloads), a "
@@ -224,6 +226,10 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   auto* iterations_option =
       app.add_option("--iterations", iterations, "measure N iterations of the high program");
   seconds_option->excludes(iterations_option);
+  auto* warmup_option = app.add_option("--warmup", warmup,
+                                       "iterations of the high program before them (default: 3; "
+                                       "of a command 1)")
+                            ->check(CLI::Range(0, 1'000'000));
   app.add_flag("--low-greedy", wishes.low.greedy, "play the low program without its host pauses");
   app.add_flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial");
   auto* slow = app.add_option("--slow-motion", slow_motion,
@@ -260,6 +266,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   }
   if (*seconds_option) wishes.goal.seconds = seconds;
   if (*iterations_option) wishes.goal.iterations = iterations;
+  if (*warmup_option) wishes.warmup = warmup;
   wishes.simulate = !sim.empty();
   if (*slow && !wishes.simulate)
     return wrong("--slow-motion: a real GPU has none: use it with --sim");

@@ -133,9 +133,10 @@ void Program::returned(Instant now) {
   if (sync || read_back) {
     for (uint32_t slot = 0; slot < streams_.size(); ++slot) {
       if (call.kind != CallKind::kSyncDevice && slot != call.stream) continue;
-      if (streams_[slot].sequence > 0) {
-        coordinator_.synced(client_, StreamSlot{slot}, streams_[slot].sequence, now);
-      }
+      Stream& stream = streams_[slot];
+      if (stream.sequence <= stream.synced) continue;  // told before
+      stream.synced = stream.sequence;
+      coordinator_.synced(client_, StreamSlot{slot}, stream.sequence, now);
     }
     timer_.harvest([&](const TimerModel::Sample& sample, Duration duration, Duration gap) {
       measured(sample, duration, gap, now);

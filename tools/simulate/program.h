@@ -112,6 +112,7 @@ class Program {
     simgpu::StreamId id;
     std::deque<Unit> units;
     uint64_t sequence = 0;
+    uint64_t synced = 0;
     simgpu::Seq last_device_seq = 0;
   };
 
