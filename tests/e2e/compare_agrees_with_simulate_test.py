@@ -13,11 +13,11 @@ import lab
 from compare_test import WORKLOADS, compare
 
 # Where a few iterations say what a policy gives: guarded beside a busy high task spends its accounts over
-# hundreds, and what fikit and guarded give long kernels beside chatty_inference is nothing either way.
-PAIRS = (("chatty_inference", "dense_inference", ("priority", "fikit", "guarded")),
+# hundreds, what fikit gives there depends on gaps as short as the daemon's own reactions, and what fikit
+# and guarded give long kernels beside chatty_inference is nothing either way.
+PAIRS = (("chatty_inference", "dense_inference", ("fikit", "guarded")),
          ("chatty_inference", "chatty_inference", ("fikit", "guarded")),
-         ("chatty_inference", "training_step", ("priority",)),
-         ("dense_inference", "chatty_inference", ("fikit",)))
+         ("chatty_inference", "training_step", ("priority",)))
 SHARING = "serial"
 SLOW_MOTION = 50
 REPETITIONS = 3
