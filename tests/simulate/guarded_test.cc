@@ -174,10 +174,10 @@ void gives_as_much(const std::string& other, double share, const play::Workload&
                    std::initializer_list<uint64_t> lows) {
   int kept = 0;
   for (const uint64_t low_ns : lows) {
-    const PolicyResult there = under(other, beside(low_ns, 3000, high));
+    const PolicyResult there = under(other, beside(low_ns, 1000, high));
     if (there.high.slowdown_mean > 1.03 || there.high.slowdown_p99 > 1.05) continue;
     ++kept;
-    CHECK(under("guarded", beside(low_ns, 3000, high)).low_work[0] >= share * there.low_work[0]);
+    CHECK(under("guarded", beside(low_ns, 1000, high)).low_work[0] >= share * there.low_work[0]);
   }
   CHECK(kept > 0);
 }
