@@ -54,7 +54,9 @@ class World {
   void launch(int64_t length, uint32_t stream = 0, int64_t expected = -1) {
     submit(length, stream, expected < 0 ? length : expected, /*copy=*/false);
   }
-  void copy(int64_t length, uint32_t stream) { submit(length, stream, length, /*copy=*/true); }
+  void copy(int64_t length, uint32_t stream, int64_t expected = -1) {
+    submit(length, stream, expected < 0 ? length : expected, /*copy=*/true);
+  }
   // A unit that came to the device `ago`.
   void lower(int64_t length, int64_t ago = 0) {
     const int64_t from = std::max(now - ago, free_);
@@ -488,6 +490,26 @@ TEST_CASE("Copies have engines of their own: lower kernels do not delay them") {
         w.wait({0, 1});
       });
   CHECK(cost == 0);
+  // Not even one that takes longer than ever.
+  const auto slow_copy = [](World& w, int64_t lower_us) {
+    serve_many(w, 10);
+    if (lower_us > 0) w.lower(lower_us);
+    w.copy(150, 1, /*expected=*/100);
+    w.wait({1});
+  };
+  CHECK(charged([&](World& w) { slow_copy(w, 0); }, [&](World& w) { slow_copy(w, 40); }) == 0);
+  // And a kernel does not wait for the copy on another stream.
+  const auto beside_copy = [](World& w, int64_t lower_us) {
+    serve_many(w, 10);
+    w.copy(100, 1);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(30);
+    w.wait({0});
+    w.pause(100);
+    w.wait({1});
+  };
+  CHECK(charged([&](World& w) { beside_copy(w, 0); }, [&](World& w) { beside_copy(w, 40); }) ==
+        40'000);
 }
 
 // Two streams, the host waiting for one and then for the other; lower work before each launch.
