@@ -192,7 +192,7 @@ TEST_CASE("guarded gives what fikit gives where fikit keeps the bound") {
 }
 
 // fikit fills each pause with as many as fit. guarded goes on paying for the unit that its small
-// credit lets go just before each launch, and is overdrawn for ever (20 us), or leaves a little (60).
+// credit lets go just before each launch and is overdrawn for ever (20 us), or gives a little less.
 TEST_CASE("guarded gives what fikit gives where a few units fit in each pause", "[!shouldfail]") {
   gives_as_much("fikit", 0.995, request(), {20'000, 60'000});
 }

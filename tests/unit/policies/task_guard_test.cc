@@ -189,8 +189,7 @@ TEST_CASE("An iteration is known after two whole ones") {
   CHECK_FALSE(broken.known());
 }
 
-TEST_CASE("The next wait is due when the pauses until there have passed, seen before a stretch, in it "
-          "and at its end") {
+TEST_CASE("The next wait is due after the pauses until there, as seen before, in and behind them") {
   OwnTimeline timeline = steady();
   // The last wait has ended at -40; the pause before the first launch is 40.
   CHECK(timeline.due(us(-40)).ns == us(60).ns);
@@ -744,7 +743,7 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
 
 TEST_CASE("A host of random pauses leaves no room") {
   World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
-  int64_t pauses[] = {10, 150, 40, 90, 5, 120, 60};
+  const int64_t pauses[] = {10, 150, 40, 90, 5, 120, 60};
   for (int n = 0; n < 60; ++n) {
     world.iteration();
     world.pause(pauses[(n * 3) % 7]);
