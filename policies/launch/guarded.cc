@@ -202,11 +202,11 @@ class Guarded final : public LaunchPolicy {
   // What all who are above `low` leave it: room for work of its level and below.
   Duration room_for(const Member& low, Instant now) {
     Duration room = kMaxCreditBound;
-    all_idle_ = true;
+    borne_ = kSmallCredit;
     for (const Member& high : table_.members()) {
       if (high.priority >= low.priority || !high.is_active(now)) continue;
       const TaskGuard& guard = *extra(high.client).guard;
-      all_idle_ = all_idle_ && guard.idle() && !guard.wants_clean();
+      borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears()) : Duration{};
       if (guard.wants_clean()) return {};
       const Duration in_flight = lower_in_flight(high);
       room = std::min(room, guard.room(now) - in_flight + queue_.progress(now));
@@ -236,7 +236,7 @@ class Guarded final : public LaunchPolicy {
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
     // Short units while nobody is there cost little, whatever is known.
-    if (all_idle_) credit = std::max(credit, kSmallCredit.ns / sharers(member, now));
+    credit = std::max(credit, borne_.ns / sharers(member, now));
     if (credit <= 0) {
       ClientTable::close(member, out);
     } else {
@@ -314,7 +314,7 @@ class Guarded final : public LaunchPolicy {
   FloorAccount floor_;
   std::vector<Extra> extras_;  // by client
   bool look_again_ = false;
-  bool all_idle_ = false;  // all who are above the client that is decided about
+  Duration borne_;  // by those above the client that is decided about, while none is there
   Instant wake_ = kNever;
 };
 

@@ -46,6 +46,11 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
   in_iteration_ += 1;
 }
 
+Duration OwnTimeline::sure_pause(uint32_t position) const {
+  if (position >= places_.size()) return {};
+  return {std::max<int64_t>(0, places_[position].pause.low())};
+}
+
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
   if (position >= places_.size() || position != next_ || host_at_ == kNever) return {};
   const Estimate& usual = places_[position].pause;

@@ -26,6 +26,8 @@ class OwnTimeline {
   void begin();  // the next launch is the first of an iteration
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
+  // The pause before a launch that can be relied on: none where it varies as waiting for requests does.
+  Duration sure_pause(uint32_t position) const;
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch at `position` took the device, seen or else predicted.

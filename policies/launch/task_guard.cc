@@ -63,6 +63,9 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     began_ = launch.at;
     if (in_flight_.empty()) clean_ = !lower_in_flight;
     if (!in_step_) end_service();
+    if (in_step_ && !place.started) {
+      pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause(place.position));
+    }
   }
   if (place.started || was_in_step != in_step_) end_service();
   if (place.started) timeline_.begin();
@@ -162,7 +165,7 @@ void TaskGuard::synced(const Synced& wait) {
 
 void TaskGuard::settle(bool lower_in_flight) {
   const Wait wait = std::exchange(wait_, Wait{});
-  if (wait.at == kNever || began_ == kNever) return;
+  if (wait.at == kNever || (began_ == kNever && blocked_ns_ == 0)) return;
   launches_ = 0;
   const Instant at = wait.at;
   const Instant through = std::min(wait.end, at);
@@ -188,16 +191,17 @@ void TaskGuard::settle(bool lower_in_flight) {
   timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0);
   service_delay_ns_ += delay;
   account_ns_ -= delay;
-  const Instant served_from = std::max(began_, service_began_);
-  const int64_t served = (at - (in_step_ ? std::max(waited_until_, service_began_) : served_from)).ns - delay;
-  const int64_t earned =
-      std::max<int64_t>(0, served) * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
-  service_earned_ns_ += earned;
+  // What it was served in: the stretch, and the pause before it that is part of the iteration.
+  const Instant from = began_ == kNever ? waited_until_ : began_;
+  const int64_t served = std::max<int64_t>(0, (at - from).ns + pause_.ns - delay);
+  const int64_t earned = served * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
+  service_ns_ += served;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
                            std::max(kAccountServices * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
   waited_until_ = at;
   began_ = kNever;
+  pause_ = {};
   // Work that was not waited for may be late yet.
   host_late_ = {};
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
@@ -243,8 +247,7 @@ void TaskGuard::calibrate(Instant now) {
 
 void TaskGuard::end_service() {
   if (service_began_ != kNever && waited_until_ > service_began_) {
-    const int64_t own = (waited_until_ - service_began_).ns - service_delay_ns_;
-    own_service_ns_ += (own - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
+    own_service_ns_ += (service_ns_ - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
     const int64_t tail = own_service_ns_ * limits_.tail_per_mille / 1000;
     const bool over = service_delay_ns_ > tail + noise_ns_;
     tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0), -kTailMost_x1000,
@@ -255,7 +258,7 @@ void TaskGuard::end_service() {
   refused_ = false;
   service_began_ = kNever;
   service_delay_ns_ = 0;
-  service_earned_ns_ = 0;
+  service_ns_ = 0;
 }
 
 // What is known of the slack is wrong where services lose more than they may, or where the account

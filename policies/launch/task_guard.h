@@ -61,6 +61,8 @@ class TaskGuard {
     spent_ = true;
     longest_refused_ns_ = 0;
   }
+  // By so much a service may be delayed now.
+  Duration bears() const { return {std::max<int64_t>(0, std::min(account_ns_, tail_limit_ns()))}; }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
   bool has_better_moment(Instant now) const;
 
@@ -123,6 +125,7 @@ class TaskGuard {
 
   // ---- the stretch ----
   Instant began_ = kNever;     // its first launch
+  Duration pause_;             // of the host before it, as far as it is part of the iteration
   Duration host_late_;         // since then, by waiting for a place in the queue
   uint32_t launches_ = 0;      // since the last wait
   bool clean_ = true;          // no lower work on the device since then
@@ -137,7 +140,7 @@ class TaskGuard {
   // ---- the service ----
   Instant service_began_ = kNever;
   int64_t service_delay_ns_ = 0;
-  int64_t service_earned_ns_ = 0;
+  int64_t service_ns_ = 0;      // by itself, so far
   int64_t own_service_ns_ = 0;  // mean of what services take by themselves
 
   bool refused_ = false;

@@ -206,7 +206,10 @@ class Player {
     const std::string sequence = words.option("sequence", "");
     const uint64_t number =
         sequence.empty() ? sequence_[{client, stream}] : parse_number(sequence);
-    if (what == "progress") return add(Progressed{client, stream, number});
+    if (what == "progress") {
+      const Instant synced = words.flag("synced") ? Instant{now_} : kNever;
+      return add(Progressed{client, stream, number, synced});
+    }
     if (what == "cancel") return add(Cancelled{client, stream, number});
     if (what == "timed") {
       Timed input{client, kernel_id(words.next("a kernel")), {0}, {-1}};

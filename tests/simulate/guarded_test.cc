@@ -1,5 +1,7 @@
-// What `guarded` promises today, on small pairs whose figures can be foreseen; serial device.
+// What `guarded` promises, on small workloads whose figures can be foreseen; serial device.
 #include <catch2/catch.hpp>
+
+#include <memory>
 
 #include "tests/simulate/made_workload.h"
 #include "tools/simulate/experiment.h"
@@ -10,85 +12,282 @@ using namespace lull::simulate::test;
 
 namespace {
 
-// High: 330 us of which the device works 150. Low: kernels of `low_ns`, one after the other.
-PolicyResult under(const std::string& policy, uint64_t low_ns, uint64_t iterations = 600,
-                   double drift = 1, SlowdownBound bound = {}) {
+// 330 us of which the device works 150.
+play::Workload request() {
+  return workload("high", {launch(0, 100'000, 100'000), sync_stream(), launch(1, 50'000, 80'000)},
+                  30'000);
+}
+// The device works 150 us of 165, in one stretch: the host is ahead.
+play::Workload busy_request() {
+  std::vector<play::Op> ops(10, launch(0, 15'000, 0, 2'000));
+  return workload("high", std::move(ops), 15'000);
+}
+// Kernels of `kernel_ns`, one after the other.
+play::Workload filler(uint64_t kernel_ns, const std::string& name = "low") {
+  return workload(name, std::vector<play::Op>(100, launch(2, kernel_ns, 0, 2'000)));
+}
+
+TaskSpec task(const play::Workload& workload, uint8_t level, const NodeOptions& node) {
+  TaskSpec spec;
+  spec.script = make_script(workload, node.profile);
+  spec.task = workload.name;
+  spec.priority = Priority{level};
+  return spec;
+}
+
+ExperimentPlan beside(uint64_t low_ns, uint64_t iterations = 3000,
+                      const play::Workload& high = request()) {
   ExperimentPlan plan;
-  plan.high.script = make_script(
-      workload("high", {launch(0, 100'000, 100'000), sync_stream(), launch(1, 50'000, 80'000)}, 30'000),
-      plan.node.profile);
-  plan.high.task = "high";
-  plan.high.priority = Priority{2};
-  plan.high.bound = bound;
-  TaskSpec low;
-  low.script = make_script(workload("low", std::vector<play::Op>(100, launch(2, low_ns, 0, 2'000))),
-                           plan.node.profile);
-  low.task = "low";
-  low.priority = Priority{7};
-  plan.lows.push_back(std::move(low));
-  plan.policies = {policy};
+  plan.high = task(high, 2, plan.node);
+  plan.lows.push_back(task(filler(low_ns), 7, plan.node));
   plan.iterations = iterations;
   plan.oracle = false;
-  plan.drift = drift;
-  if (drift != 1) plan.drift_after = iterations / 2;
+  return plan;
+}
+
+PolicyResult under(const std::string& policy, ExperimentPlan plan) {
+  plan.policies = {policy};
   auto result = run_experiment(plan);
   REQUIRE(result.has_value());
-  UNSCOPED_INFO(policy << ", low kernels of " << low_ns << " ns: high "
-                << result->policies[0].high.slowdown_mean << ", low "
-                << result->policies[0].low_work[0]);
-  return std::move(result->policies[0]);
+  PolicyResult& one = result->policies[0];
+  std::string low;
+  for (const double work : one.low_work) low += " " + std::to_string(work);
+  UNSCOPED_INFO(policy << ", load " << plan.load << ", low kernels of "
+                       << plan.lows[0].script.kernel_ns / plan.lows[0].script.launches
+                       << " ns: high " << one.high.slowdown_mean << ", p99 "
+                       << one.high.slowdown_p99 << ", low" << low);
+  return std::move(one);
 }
+
+double mean_ns(const std::vector<Service>& services, size_t from = 0, size_t to = SIZE_MAX) {
+  to = std::min(to, services.size());
+  REQUIRE(from < to);
+  int64_t sum = 0;
+  for (size_t i = from; i < to; ++i) sum += (services[i].ended - services[i].began).ns;
+  return static_cast<double>(sum) / static_cast<double>(to - from);
+}
+
+// What an iteration takes alone with all kernels `factor` times as long.
+double own_ns(const TaskSpec& spec, double factor) {
+  Node node(NodeOptions{});
+  ProgramPlan plan;
+  plan.script = &spec.script;
+  plan.iterations = 20;
+  plan.drift_from = 0;
+  plan.drift = factor;
+  Program& program = node.start(plan);
+  REQUIRE(node.run([&] { return program.ended(); }));
+  return mean_ns(program.services());
+}
+
+// Tasks side by side on one node, each of any level.
+class Stage {
+ public:
+  explicit Stage(const std::string& policy) {
+    options_.coordinator.policy = policy;
+    node_ = std::make_unique<Node>(options_);
+  }
+  Program& start(const play::Workload& workload, uint8_t level) {
+    specs_.push_back(std::make_unique<TaskSpec>(task(workload, level, options_)));
+    ProgramPlan plan;
+    plan.script = &specs_.back()->script;
+    plan.task = workload.name;
+    plan.priority = Priority{level};
+    plan.seed = specs_.size();
+    return node_->start(plan);
+  }
+  // For so many iterations of `program`.
+  void run(const Program& program, size_t iterations) {
+    const size_t until = program.services().size() + iterations;
+    REQUIRE(node_->run([&] { return program.services().size() >= until; }));
+  }
+  Node& node() { return *node_; }
+
+ private:
+  NodeOptions options_;
+  std::vector<std::unique_ptr<TaskSpec>> specs_;
+  std::unique_ptr<Node> node_;
+};
 
 }  // namespace
 
 TEST_CASE("guarded keeps its bound in the mean, and fills") {
-  for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
-    const PolicyResult result = under("guarded", low_ns);
+  for (const uint64_t low_ns : {5'000, 20'000, 60'000, 1'000'000, 6'000'000}) {
+    const PolicyResult result = under("guarded", beside(low_ns));
     CHECK(result.high.slowdown_mean < 1.03);
-    CHECK(result.low_work[0] > 0.02);
+    CHECK(result.low_work[0] > 0.01);
   }
 }
 
-TEST_CASE("guarded asked for less of a loss gives less of it, and the low task less") {
-  const PolicyResult preset = under("guarded", 20'000);
-  const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", 20'000);
-  CHECK(tight.high.slowdown_mean < preset.high.slowdown_mean);
-  CHECK(tight.low_work[0] < preset.low_work[0]);
+TEST_CASE("guarded keeps its bound with requests that arrive at random") {
+  for (const double load : {0.3, 0.7}) {
+    for (const uint64_t low_ns : {5'000, 60'000, 1'000'000}) {
+      ExperimentPlan plan = beside(low_ns);
+      plan.load = load;
+      const PolicyResult result = under("guarded", plan);
+      CHECK(result.high.slowdown_mean < 1.03);
+      CHECK(result.low_work[0] > 0.003);  // 1 ms kernels at 0.3: 0.0037
+    }
+  }
 }
 
-TEST_CASE("a task that states its bound itself is held to it, whatever the policy is set to") {
-  const auto same = [](const PolicyResult& a, const PolicyResult& b) {
-    return a.high.slowdown_mean == b.high.slowdown_mean && a.low_work == b.low_work;
-  };
-  const PolicyResult preset = under("guarded", 20'000);
-  const PolicyResult tight = under("guarded", 20'000, 600, 1, {5, 10});
-  CHECK(tight.high.slowdown_mean < preset.high.slowdown_mean);
-  CHECK(tight.low_work[0] < preset.low_work[0]);
-  CHECK(same(tight, under("guarded mean_per_mille=5 p99_per_mille=10", 20'000)));
-  CHECK(same(tight, under("guarded mean_per_mille=100 p99_per_mille=200", 20'000, 600, 1, {5, 10})));
-  // Nothing that can be foreseen may be lost: less than with any allowance, and gaps are filled yet.
-  const PolicyResult none = under("guarded", 20'000, 600, 1, {0, 0});
-  CHECK(none.high.slowdown_mean <= tight.high.slowdown_mean);
-  CHECK(none.low_work[0] > 0);
-  // Only guarded keeps bounds.
-  CHECK(same(under("priority", 20'000), under("priority", 20'000, 600, 1, {5, 10})));
+// The iteration begins with the second launch, the pause before the first being irregular, so that the
+// time until the next request lies inside it: no allowance is earned by it.
+TEST_CASE("guarded earns nothing while it waits for a request") {
+  const std::pair<double, uint64_t> cases[] = {{0.3, 20'000}, {0.7, 20'000}, {0.3, 6'000'000}};
+  for (const auto& [load, low_ns] : cases) {
+    ExperimentPlan plan = beside(low_ns);
+    plan.load = load;
+    CHECK(under("guarded", plan).high.slowdown_mean < 1.03);
+  }
+}
+
+// One iteration in a hundred may exceed it; of 60 us units about two in a hundred do, by a whole unit
+// (1.27x; 5 and 20 us units: 1.00x and 1.03x). The cause is not found.
+TEST_CASE("guarded keeps its bound at p99", "[!shouldfail]") {
+  for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
+    const PolicyResult result = under("guarded", beside(low_ns));
+    REQUIRE(result.high.p99_counts);
+    CHECK(result.high.slowdown_p99 < 1.05);
+  }
+}
+
+TEST_CASE("guarded keeps its bound at p99 beside units shorter and much longer than its slack") {
+  for (const uint64_t low_ns : {5'000, 1'000'000, 6'000'000}) {
+    const PolicyResult result = under("guarded", beside(low_ns));
+    REQUIRE(result.high.p99_counts);
+    CHECK(result.high.slowdown_p99 < 1.05);
+  }
+}
+
+TEST_CASE("guarded keeps a bound of half a percent, and the low task pays") {
+  for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
+    const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", beside(low_ns));
+    CHECK(tight.high.slowdown_mean < 1.005);
+    CHECK(tight.low_work[0] > 0);
+    CHECK(tight.low_work[0] < under("guarded", beside(low_ns)).low_work[0]);
+  }
+}
+
+// Where `other` keeps the bound, guarded gives the low task so much of what `other` gives.
+void gives_as_much(const std::string& other, double share, const play::Workload& high,
+                   std::initializer_list<uint64_t> lows) {
+  int kept = 0;
+  for (const uint64_t low_ns : lows) {
+    const PolicyResult there = under(other, beside(low_ns, 1000, high));
+    if (there.high.slowdown_mean > 1.03 || there.high.slowdown_p99 > 1.05) continue;
+    ++kept;
+    CHECK(under("guarded", beside(low_ns, 1000, high)).low_work[0] >= share * there.low_work[0]);
+  }
+  CHECK(kept > 0);
+}
+
+TEST_CASE("guarded gives what priority gives where priority keeps the bound") {
+  gives_as_much("priority", 0.97, request(), {1'000, 2'000, 5'000, 20'000});
+}
+
+TEST_CASE("guarded gives what fikit gives where fikit keeps the bound") {
+  gives_as_much("fikit", 0.995, request(), {2'000, 5'000});
+  gives_as_much("fikit", 0.995, busy_request(), {2'000, 5'000, 20'000, 60'000});
+}
+
+// fikit fills each pause with as many as fit. guarded goes on paying for the unit that its small
+// credit lets go just before each launch and is overdrawn for ever (20 us), or gives a little less.
+TEST_CASE("guarded gives what fikit gives where a few units fit in each pause", "[!shouldfail]") {
+  gives_as_much("fikit", 0.995, request(), {20'000, 60'000});
+}
+
+TEST_CASE("guarded keeps its bound with slow control and late hosts") {
+  for (const double load : {0.0, 0.5}) {
+    for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
+      ExperimentPlan plan = beside(low_ns);
+      plan.load = load;
+      plan.node.coordinator.control_latency = Duration{100'000};
+      plan.node.jitter = Duration{50'000};
+      const PolicyResult result = under("guarded", plan);
+      CHECK(result.high.slowdown_mean < 1.03);
+      CHECK(result.low_work[0] > 0);
+    }
+  }
+}
+
+TEST_CASE("guarded keeps its bound from the tenth iteration after all kernels have changed") {
+  for (const double drift : {3.0, 1 / 3.0}) {
+    for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
+      ExperimentPlan plan = beside(low_ns);
+      plan.drift_after = 300;
+      plan.drift = drift;
+      for (const uint64_t until : {600, 3000}) {
+        plan.iterations = until;
+        const PolicyResult result = under("guarded", plan);
+        UNSCOPED_INFO("kernels " << drift << " times as long, until " << until);
+        CHECK(mean_ns(result.services, plan.drift_after + 10) < 1.03 * own_ns(plan.high, drift));
+      }
+    }
+  }
+}
+
+TEST_CASE("guarded lets several low tasks share, and none starves") {
+  ExperimentPlan plan = beside(5'000);
+  plan.lows.push_back(task(filler(20'000, "second"), 7, plan.node));
+  plan.lows.push_back(task(filler(60'000, "third"), 7, plan.node));
+  const PolicyResult result = under("guarded max_hold_ms=0", plan);
+  CHECK(result.high.slowdown_mean < 1.03);
+  for (const double work : result.low_work) CHECK(work > 0.02);
+}
+
+TEST_CASE("guarded keeps the bound of two important tasks above two others") {
+  const auto second = workload("second", {launch(3, 20'000, 150'000), sync_stream()}, 500'000);
+  Stage quiet("guarded max_hold_ms=0");
+  Program& first_undisturbed = quiet.start(request(), 0);
+  Program& second_undisturbed = quiet.start(second, 2);
+  quiet.run(first_undisturbed, 2000);
+  Stage stage("guarded max_hold_ms=0");
+  Program& first = stage.start(request(), 0);
+  Program& its_second = stage.start(second, 2);
+  Program& low = stage.start(filler(5'000), 7);
+  Program& lowest = stage.start(filler(20'000, "lowest"), 9);
+  stage.run(first, 1000);
+  const uint64_t low_before = low.completions(), lowest_before = lowest.completions();
+  stage.run(first, 1000);
+  CHECK(mean_ns(first.services(), 100) < 1.03 * 330'000);
+  CHECK(mean_ns(its_second.services(), 100) <
+        1.03 * mean_ns(second_undisturbed.services(), 100));
+  CHECK(low.completions() > low_before);
+  CHECK(lowest.completions() > lowest_before);
 }
 
 TEST_CASE("guarded lets a kernel longer than the whole request advance without the watchdog") {
-  CHECK(under("guarded max_hold_ms=0", 1'000'000, 3000).low_work[0] > 0);
+  for (const uint64_t low_ns : {1'000'000, 6'000'000}) {
+    const PolicyResult result = under("guarded max_hold_ms=0", beside(low_ns));
+    CHECK(result.low_work[0] > 0.01);
+    CHECK(result.notices.size() == 1);  // that the policy has changed, and nothing of a watchdog
+    CHECK(result.high.slowdown_mean < 1.03);
+  }
 }
 
-// What it is to promise and does not keep yet: these begin to fail when it does.
-TEST_CASE("guarded does not keep a bound of half a percent yet", "[!shouldfail]") {
-  const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", 20'000);
-  CHECK(tight.high.slowdown_mean < 1.005);
+TEST_CASE("guarded gives each low task the floor that the operator sets, whatever it costs") {
+  ExperimentPlan plan = beside(1'000'000, 30'000);  // 10 s and more
+  plan.warmup = 10'000;  // what was queued before the high task came is long done
+  plan.lows.push_back(task(filler(3'000'000, "second"), 7, plan.node));
+  const PolicyResult result = under("guarded max_hold_ms=0 floor_per_mille=50", plan);
+  for (const double work : result.low_work) CHECK(work >= 0.05);
 }
 
-TEST_CASE("guarded loses its bound beside kernels longer than the request yet", "[!shouldfail]") {
-  CHECK(under("guarded max_hold_ms=0", 1'000'000, 3000).high.slowdown_mean < 1.03);
-}
-
-TEST_CASE("guarded gives a floor that the operator sets, whatever it costs") {
-  const PolicyResult result = under("guarded floor_per_mille=50", 1'000'000, 3000);
-  CHECK(result.low_work[0] > 0.045);
+TEST_CASE("a task that states its bound itself is held to it, whatever the policy is set to") {
+  const auto run = [](const std::string& policy, SlowdownBound bound = {}) {
+    ExperimentPlan plan = beside(20'000, 600);
+    plan.high.bound = bound;
+    return under(policy, plan);
+  };
+  const auto same = [](const PolicyResult& a, const PolicyResult& b) {
+    return a.high.slowdown_mean == b.high.slowdown_mean && a.low_work == b.low_work;
+  };
+  const PolicyResult preset = run("guarded");
+  const PolicyResult tight = run("guarded", {5, 10});
+  CHECK(tight.high.slowdown_mean < preset.high.slowdown_mean);
+  CHECK(tight.low_work[0] < preset.low_work[0]);
+  CHECK(same(tight, run("guarded mean_per_mille=5 p99_per_mille=10")));
+  CHECK(same(tight, run("guarded mean_per_mille=100 p99_per_mille=200", {5, 10})));
+  CHECK(same(run("priority"), run("priority", {5, 10})));  // only guarded keeps bounds
 }

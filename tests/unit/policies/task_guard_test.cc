@@ -1,7 +1,10 @@
-// What `guarded` keeps of an important task: how its iteration goes undisturbed, and its accounts.
+// What `guarded` keeps of an important task: how its iteration goes by itself, and its accounts.
 #include "policies/launch/task_guard.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
+#include <vector>
 
 #include "policies/launch/own_timeline.h"
 
@@ -12,120 +15,746 @@ namespace {
 
 Instant us(int64_t us) { return Instant{us * 1000}; }
 Duration long_us(int64_t us) { return Duration{us * 1000}; }
+constexpr int64_t kForEver = 1'000'000'000'000;
+
+// ---- OwnTimeline ------------------------------------------------------------------------------
 
 // Two launches, at 0 and at 20 us, of 10 and 30 us; the host waits until `end_us`.
-Duration iterate(OwnTimeline& timeline, int64_t start_us, int64_t end_us, bool clean) {
-  timeline.begin(us(start_us));
-  timeline.launched(0, us(start_us), long_us(10));
-  timeline.launched(1, us(start_us + 20), long_us(30));
-  timeline.synced(us(start_us + end_us));
-  return timeline.end(clean);
+void iterate(OwnTimeline& timeline, int64_t start_us, int64_t end_us, int64_t delay_us = 0) {
+  timeline.begin();
+  timeline.launched(0, us(start_us), Duration{});
+  timeline.worked(0, long_us(10), /*seen=*/true);
+  timeline.launched(1, us(start_us + 20), Duration{});
+  timeline.worked(1, long_us(30), /*seen=*/true);
+  timeline.waited(us(start_us + end_us), long_us(delay_us), /*plain=*/delay_us == 0);
 }
 
-// A task of three launches of 20 us, 50 us apart, then a wait, whose iterations last 150 us and
-// `delay_us` more when somebody was in its way.
-struct Task {
-  explicit Task(GuardLimits limits = {}) : guard(limits) {}
-  void iterate(int64_t delay_us = 0) {
-    for (uint64_t k = 1; k <= 3; ++k) {
-      const Instant at = us(now_us);
-      guard.submitted({.client = ClientId{1}, .kernel = KernelId{k * 7919}, .predicted = long_us(20),
-                       .at = at},
-                      at, /*lower_in_flight=*/false);
-      if (k == 2 && delay_us > 0) guard.disturbed();
-      now_us += 50 + (k == 3 ? delay_us : 0);
-      guard.completed(1, us(now_us), /*idle=*/true);
+// So many of them, 100 us from one to the next, by themselves; the last of them ends at -40 us.
+OwnTimeline learnt(const std::function<int64_t(int)>& end_us, int count = 20) {
+  OwnTimeline timeline;
+  timeline.restart(2);
+  for (int n = -count; n < 0; ++n) iterate(timeline, 100 * n, end_us(n + count));
+  timeline.begin();
+  return timeline;
+}
+OwnTimeline steady() {
+  return learnt([](int) { return 60; });
+}
+
+// ---- TaskGuard --------------------------------------------------------------------------------
+
+// The protected program, lower work beside it and a serial device with a copy engine, told to the
+// guard in the order of time. In us. With `length` its iteration is known from the start.
+class World {
+ public:
+  explicit World(GuardLimits limits = {}, uint32_t length = 0) : guard(limits), length_(length) {}
+
+  void iteration() { position_ = 0; }
+  void pause(int64_t us) { now += us; }
+  void launch(int64_t length, uint32_t stream = 0, int64_t expected = -1) {
+    submit(length, stream, expected < 0 ? length : expected, /*copy=*/false);
+  }
+  void copy(int64_t length, uint32_t stream, int64_t expected = -1) {
+    submit(length, stream, expected < 0 ? length : expected, /*copy=*/true);
+  }
+  // A unit that came to the device `ago`.
+  void lower(int64_t length, int64_t ago = 0) {
+    const int64_t from = std::max(now - ago, free_);
+    catch_up(now - ago);
+    free_ = from + length;
+    guard.disturbed();
+    add({.from = from, .end = free_, .lower = true});
+  }
+  // Returns what it was delayed, as the guard has it: the difference to what it would have earned.
+  void wait(std::vector<uint32_t> streams = {0}) {
+    for (const Unit& unit : units_) {
+      const bool its = std::find(streams.begin(), streams.end(), unit.stream) != streams.end();
+      if (!unit.lower && its) now = std::max(now, unit.end);
     }
-    guard.synced(us(now_us));
-    now_us += 200;
+    catch_up(now);
+    for (uint32_t stream : streams) {
+      guard.synced({.client = ClientId{1}, .at = us(now), .stream = StreamSlot{stream}});
+    }
+    guard.settle(has_lower());
   }
-  bool learn() {
-    for (int n = 0; n < 200 && !guard.known(); ++n) iterate();
-    for (int n = 0; n < 20; ++n) iterate();
-    return guard.known();
+  // The device has done so many of its units: where a full queue has a place again.
+  int64_t done_at(size_t units_left) const {
+    return units_.size() <= units_left ? 0 : units_[units_.size() - units_left - 1].end;
   }
+  Duration room() const { return guard.room(us(now)); }
+  int64_t account_ns() const { return guard.mean_account().ns; }
+
   TaskGuard guard;
-  int64_t now_us = 1000;
+  int64_t now = 1000;
+
+ private:
+  struct Unit {
+    int64_t from, end;
+    bool lower = false, copy = false;
+    uint32_t stream = 0;
+  };
+  void submit(int64_t length, uint32_t stream, int64_t expected, bool copy) {
+    catch_up(now);
+    IterationPlace place;
+    if (length_ > 0) {
+      place = {.in_step = true, .started = position_ == 0, .position = position_,
+               .length = length_, .generation = 1};
+      position_ += 1;
+    }
+    guard.submitted({.client = ClientId{1}, .kernel = KernelId{1}, .predicted = long_us(expected),
+                     .at = us(now), .place = place, .stream = StreamSlot{stream}, .copy = copy},
+                    has_lower());
+    int64_t& free = copy ? copy_free_ : free_;
+    const int64_t from = std::max(now, free);
+    free = from + length;
+    add({.from = from, .end = free, .copy = copy, .stream = stream});
+  }
+  void add(const Unit& unit) {
+    units_.insert(std::upper_bound(units_.begin(), units_.end(), unit,
+                                   [](const Unit& a, const Unit& b) { return a.end < b.end; }),
+                  unit);
+  }
+  bool has_lower() const {
+    return std::any_of(units_.begin(), units_.end(), [](const Unit& unit) { return unit.lower; });
+  }
+  void catch_up(int64_t until) {
+    while (!units_.empty() && units_.front().end <= until) {
+      const Unit unit = units_.front();
+      units_.erase(units_.begin());
+      if (unit.lower) {
+        guard.lower_ran(us(unit.from), us(unit.end));
+      } else {
+        guard.completed({.client = ClientId{1}, .units = 1, .stream = StreamSlot{unit.stream}},
+                        us(unit.end), has_lower());
+      }
+    }
+  }
+
+  uint32_t length_;
+  uint32_t position_ = 0;
+  std::vector<Unit> units_;  // by end
+  int64_t free_ = 0, copy_free_ = 0;
 };
+
+using Story = std::function<void(World&)>;
+
+// 200 us, of which the device works 100, with a wait at the end. Lower work comes with the launch.
+void serve(World& world, int64_t lower_us = 0) {
+  world.iteration();
+  world.pause(100);
+  if (lower_us > 0) world.lower(lower_us);
+  world.launch(100);
+  world.wait();
+}
+void serve_many(World& world, int count, int64_t lower_us = 0) {
+  for (int n = 0; n < count; ++n) serve(world, lower_us);
+}
+constexpr int64_t kEarned = 100 * 27;  // ns: 3 % from the launch to the wait's end, less a tenth
+
+// What the guard charges for `disturbed` in ns, beside `alone`: the same without others.
+int64_t charged(const Story& alone, const Story& disturbed, GuardLimits limits = {},
+                uint32_t length = 0) {
+  World one(limits, length), other(limits, length);
+  for (World* world : {&one, &other}) world->guard.refused(long_us(1'000'000));  // no end of saving
+  alone(one);
+  disturbed(other);
+  return one.account_ns() - other.account_ns();
+}
 
 }  // namespace
 
-TEST_CASE("An iteration's own time is learnt from clean iterations only") {
+TEST_CASE("An iteration is known after two whole ones") {
   OwnTimeline timeline;
   timeline.restart(2);
-  for (uint64_t n = 0; n < OwnTimeline::kEnough; ++n) {
+  for (uint32_t n = 0; n < OwnTimeline::kEnough; ++n) {
     CHECK_FALSE(timeline.known());
-    CHECK(iterate(timeline, 1000 * static_cast<int64_t>(n), 60, /*clean=*/true).ns == 60'000);
+    iterate(timeline, 100 * n, 60);
   }
+  timeline.begin();
   CHECK(timeline.known());
-  CHECK(timeline.service().ns == 60'000);
-  // From the first launch: both works, and the wait's end.
-  CHECK(timeline.stretch(0).work.ns == 40'000);
-  CHECK(timeline.stretch(0).due.ns == 60'000);
-  CHECK(timeline.stretch(1).work.ns == 30'000);
-  CHECK(iterate(timeline, 10'000, 90, /*clean=*/false).ns == 90'000);
-  CHECK(timeline.service().ns == 60'000);
-  // How late the host is, against its own time.
-  timeline.begin(us(20'000));
-  timeline.launched(0, us(20'000), long_us(10));
-  CHECK(timeline.host_late().ns == 0);
-  timeline.launched(1, us(20'027), long_us(30));
-  CHECK(timeline.host_late().ns == 7'000);
-}
-
-TEST_CASE("A task whose clean iterations change is learnt anew") {
-  OwnTimeline timeline;
-  timeline.restart(2);
-  for (int64_t n = 0; n < 8; ++n) iterate(timeline, 1000 * n, 60, /*clean=*/true);
-  iterate(timeline, 20'000, 180, /*clean=*/true);  // one may be an accident
-  CHECK(timeline.known());
-  iterate(timeline, 21'000, 180, /*clean=*/true);
+  CHECK(timeline.length() == 2);
+  timeline.restart(3);
   CHECK_FALSE(timeline.known());
-  CHECK(timeline.service().ns == 180'000);
-  for (int64_t n = 0; n < 3; ++n) iterate(timeline, 22'000 + 1000 * n, 180, /*clean=*/true);
-  CHECK(timeline.known());
+  CHECK(timeline.length() == 3);
+  CHECK(timeline.best_slack().ns == 0);
+  // Of whole ones: what begins again in its first half does not count.
+  OwnTimeline broken;
+  broken.restart(4);
+  for (int n = 0; n < 10; ++n) {
+    broken.begin();
+    broken.launched(0, us(100 * n), Duration{});
+    broken.launched(1, us(100 * n + 20), Duration{});
+    broken.waited(us(100 * n + 60), Duration{}, /*plain=*/true);
+  }
+  CHECK_FALSE(broken.known());
 }
 
-TEST_CASE("A guard asks for clean iterations until it knows its task, and again when it is over") {
-  Task task;
-  CHECK_FALSE(task.guard.known());
-  CHECK(task.guard.wants_clean());
-  REQUIRE(task.learn());
-  CHECK_FALSE(task.guard.wants_clean());
-  CHECK(task.guard.mean_account().ns > 0);
-  // 3 % of 150 us are 4.5 us an iteration: 15 us each is more than it earns.
-  for (int n = 0; n < 40 && !task.guard.wants_clean(); ++n) task.iterate(15);
-  CHECK(task.guard.wants_clean());
-  CHECK(task.guard.mean_account().ns < 0);
-  for (int n = 0; n < 200 && task.guard.wants_clean(); ++n) task.iterate();
-  CHECK_FALSE(task.guard.wants_clean());
+TEST_CASE("The next wait is due after the pauses until there, as seen before, in and behind them") {
+  OwnTimeline timeline = steady();
+  // The last wait has ended at -40; the pause before the first launch is 40.
+  CHECK(timeline.due(us(-40)).ns == us(60).ns);
+  CHECK(timeline.due(us(-10)).ns == us(60).ns);
+  CHECK(timeline.due(us(15)).ns == us(75).ns);  // the host is late
+  CHECK(timeline.next_position() == 0);
+  timeline.launched(0, us(5), Duration{});
+  CHECK(timeline.next_position() == 1);
+  CHECK_FALSE(timeline.all_launched());
+  CHECK(timeline.due(us(5)).ns == us(65).ns);
+  CHECK(timeline.due(us(25)).ns == us(65).ns);
+  CHECK(timeline.due(us(45)).ns == us(85).ns);  // the second is overdue, and takes 40 to the end
+  timeline.launched(1, us(50), Duration{});
+  CHECK(timeline.all_launched());
+  CHECK(timeline.next_position() == 0);
+  CHECK(timeline.due(us(50)).ns == us(90).ns);
+  CHECK(timeline.due(us(200)).ns == us(90).ns);  // nothing more to come that could be late
 }
 
-TEST_CASE("A delay within the allowance is borne without end") {
-  Task task;
-  REQUIRE(task.learn());
+TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
+  OwnTimeline timeline = steady();
+  CHECK(timeline.work(0).ns == 40'000);
+  CHECK(timeline.work(1).ns == 30'000);
+  CHECK(timeline.work(2).ns == 0);
+  // Before the first launch 60 us until the wait ends, of which the device works 40.
+  CHECK(timeline.best_slack().ns == 20'000);
+  // From now on the host waits after the first launch as well, and then not any more.
+  const auto with_wait = [&](int64_t start_us) {
+    timeline.begin();
+    timeline.launched(0, us(start_us), Duration{});
+    timeline.waited(us(start_us + 10), Duration{}, /*plain=*/true);
+    timeline.launched(1, us(start_us + 20), Duration{});
+    timeline.waited(us(start_us + 60), Duration{}, /*plain=*/true);
+  };
+  for (int n = 0; n < 100; ++n) with_wait(100 * n);
+  timeline.begin();
+  CHECK(timeline.work(0).ns == 10'000);
+  CHECK(timeline.work(1).ns == 30'000);
+  timeline.launched(0, us(10'000), Duration{});
+  CHECK(timeline.due(us(10'005)).ns == Approx(us(10'010).ns).margin(1'000));
+  for (int n = 0; n < 20; ++n) iterate(timeline, 20'000 + 100 * n, 60);
+  timeline.begin();
+  CHECK(timeline.work(0).ns == 40'000);
+}
+
+TEST_CASE("Work that was seen counts for more than what was predicted") {
+  OwnTimeline timeline;
+  timeline.restart(1);
+  const auto once = [&](int64_t start_us) {
+    timeline.begin();
+    timeline.launched(0, us(start_us), Duration{});
+    timeline.waited(us(start_us + 50), Duration{}, /*plain=*/true);
+  };
+  timeline.worked(0, long_us(10), /*seen=*/false);
+  CHECK(timeline.seen_work(0).ns < 0);
+  for (int n = 0; n < 3; ++n) once(100 * n);
+  CHECK(timeline.work(0).ns == 10'000);
+  timeline.worked(0, long_us(30), /*seen=*/true);
+  timeline.worked(0, long_us(12), /*seen=*/false);
+  once(300);
+  CHECK(timeline.seen_work(0).ns == 30'000);
+  CHECK(timeline.work(0).ns == 30'000);
+  // It follows a change within a few.
+  for (int n = 0; n < 12; ++n) timeline.worked(0, long_us(90), /*seen=*/true);
+  CHECK(timeline.seen_work(0).ns > 85'000);
+  CHECK(timeline.seen_work(1).ns < 0);
+}
+
+TEST_CASE("A host of varying pace has less slack, one of random pauses none") {
+  const OwnTimeline even = steady();
+  const OwnTimeline uneven = learnt([](int n) { return n % 2 == 0 ? 58 : 62; }, 40);
+  const OwnTimeline wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; }, 40);
+  CHECK(even.best_slack().ns == 20'000);
+  CHECK(uneven.best_slack().ns < 18'000);
+  CHECK(uneven.best_slack().ns > 10'000);
+  CHECK(wild.best_slack().ns == 0);
+  CHECK(uneven.due(us(-30)) < even.due(us(-30)));
+  CHECK(wild.due(us(-30)) < uneven.due(us(-30)));
+}
+
+TEST_CASE("Own work that the device has yet to do at a launch is no slack") {
+  OwnTimeline timeline;
+  timeline.restart(1);
+  for (int n = 0; n < 20; ++n) {
+    timeline.begin();
+    timeline.launched(0, us(100 * n), long_us(15));
+    timeline.worked(0, long_us(10), /*seen=*/true);
+    timeline.waited(us(100 * n + 60), Duration{}, /*plain=*/true);
+  }
+  timeline.begin();
+  CHECK(timeline.best_slack().ns == Approx(35'000).margin(100));
+}
+
+TEST_CASE("An iteration that others delayed does not change what is known of its own time") {
+  OwnTimeline timeline = steady();
+  for (int n = 0; n < 10; ++n) iterate(timeline, 100 * n, 90, /*delay=*/30);
+  timeline.begin();
+  timeline.launched(0, us(2000), Duration{});
+  CHECK(timeline.due(us(2000)).ns == us(2060).ns);
+  // Where nothing is known yet, it is the best there is.
+  OwnTimeline fresh;
+  fresh.restart(2);
+  for (int n = 0; n < 3; ++n) iterate(fresh, 100 * n, 90, /*delay=*/30);
+  fresh.begin();
+  fresh.launched(0, us(2000), Duration{});
+  CHECK(fresh.due(us(2000)).ns == us(2060).ns);
+}
+
+TEST_CASE("A task whose own time changes is learnt anew") {
+  OwnTimeline timeline = steady();
+  for (int n = 0; n < 200; ++n) iterate(timeline, 200 * n, 150);
+  timeline.begin();
+  timeline.launched(0, us(50'000), Duration{});
+  CHECK(timeline.due(us(50'000)).ns == Approx(us(50'150).ns).margin(2'000));
+}
+
+TEST_CASE("How late a wait is can be said of a host of steady pace only") {
+  OwnTimeline timeline = steady();
+  CHECK(timeline.lateness(us(0), long_us(1)).ns > kForEver);  // nothing launched
+  timeline.launched(0, us(0), Duration{});
+  timeline.launched(1, us(20), Duration{});
+  CHECK(timeline.lateness(us(75), Duration{}).ns == 15'000);
+  CHECK(timeline.lateness(us(60), Duration{}).ns == 0);
+  CHECK(timeline.lateness(us(50), Duration{}).ns == 0);
+  OwnTimeline wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; });
+  wild.launched(0, us(0), Duration{});
+  wild.launched(1, us(20), Duration{});
+  CHECK(wild.lateness(us(75), long_us(1)).ns > kForEver);
+  CHECK(wild.lateness(us(75), long_us(100)).ns < kForEver);
+}
+
+TEST_CASE("A pause of the host is longer than usual by what it exceeds it") {
+  OwnTimeline timeline = steady();
+  timeline.launched(0, us(0), Duration{});
+  CHECK(timeline.longer_pause(1, us(27)).ns == 7'000);
+  CHECK(timeline.longer_pause(1, us(15)).ns == 0);
+  CHECK(timeline.longer_pause(0, us(27)).ns == 0);  // not the one that comes next
+  CHECK(timeline.longer_pause(7, us(27)).ns == 0);
+}
+
+// ---- what is charged --------------------------------------------------------------------------
+
+TEST_CASE("Lower work in front of a wait is charged exactly") {
+  for (const uint32_t length : {0, 1}) {
+    for (const int64_t lower_us : {1, 7, 40, 300, 6'000}) {
+      const auto cost = charged([](World& w) { serve_many(w, 23); },
+                                [&](World& w) {
+                                  serve_many(w, 10);
+                                  serve(w, lower_us);
+                                  serve_many(w, 12);
+                                },
+                                {.mean_per_mille = 1000, .tail_per_mille = 1000}, length);
+      CHECK(cost == lower_us * 1000);
+    }
+  }
+  // Of one that has run for a while when the launch comes, what is left of it.
+  const auto half = charged([](World& w) { serve_many(w, 11); },
+                            [](World& w) {
+                              serve_many(w, 10);
+                              w.pause(100);
+                              w.lower(40, /*ago=*/30);
+                              w.launch(100);
+                              w.wait();
+                            });
+  CHECK(half == 10'000);
+}
+
+TEST_CASE("Lower work that a later pause of the host makes up for costs nothing") {
+  const auto request = [](World& w, int64_t lower_us) {
+    w.iteration();
+    w.pause(100);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(20);
+    w.pause(80);
+    w.launch(20);
+    w.wait();
+  };
+  for (const uint32_t length : {0, 2}) {
+    const auto cost = [&](int64_t lower_us) {
+      return charged(
+          [&](World& w) {
+            for (int n = 0; n < 11; ++n) request(w, 0);
+          },
+          [&](World& w) {
+            for (int n = 0; n < 10; ++n) request(w, 0);
+            request(w, lower_us);
+          },
+          {}, length);
+    };
+    CHECK(cost(30) == 0);
+    CHECK(cost(60) == 0);
+    CHECK(cost(75) == 15'000);
+  }
+}
+
+TEST_CASE("A clean stretch costs nothing, however long the device takes") {
+  World world;
+  serve_many(world, 10);
+  CHECK(world.account_ns() == 10 * kEarned);
+  world.pause(100);
+  world.launch(300, 0, /*expected=*/100);
+  world.wait();
+  CHECK(world.account_ns() == 13 * kEarned);  // it earns by its own length
+}
+
+TEST_CASE("No more is charged than lower work ran") {
+  // The launch takes 50 us longer than ever, and a lower unit of 5 us was before it.
+  const auto cost = charged(
+      [](World& w) {
+        serve_many(w, 10);
+        w.pause(100);
+        w.launch(150, 0, 100);
+        w.wait();
+      },
+      [](World& w) {
+        serve_many(w, 10);
+        w.pause(100);
+        w.lower(5);
+        w.launch(150, 0, 100);
+        w.wait();
+      });
+  CHECK(cost == 5'000);
+}
+
+TEST_CASE("A host that comes long after the device was through was not delayed") {
+  const auto late = [](World& w, int64_t lower_us) {
+    w.pause(100);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(100);
+    w.pause(500);
+    w.wait();
+  };
+  const auto cost = charged(
+      [&](World& w) {
+        serve_many(w, 10);
+        late(w, 0);
+        serve(w);
+      },
+      [&](World& w) {
+        serve_many(w, 10);
+        late(w, 40);
+        serve(w);
+      });
+  CHECK(cost == 0);
+}
+
+TEST_CASE("Lengths that are predicted wrong by a factor are calibrated") {
+  // Ten launches, each so long and predicted `expected`; the first of them 100 us before the rest.
+  const auto request = [](World& w, int64_t expected, int64_t lower_us) {
+    w.iteration();
+    w.pause(100);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(60, 0, expected);
+    w.pause(100);
+    for (int k = 0; k < 10; ++k) w.launch(60, 0, expected);
+    w.wait();
+  };
+  for (const uint32_t length : {0, 11}) {
+    for (const int64_t expected : {20, 180}) {
+      const auto cost = [&](int64_t lower_us) {
+        return charged(
+            [&](World& w) {
+              for (int n = 0; n < 1201; ++n) request(w, expected, 0);
+            },
+            [&](World& w) {
+              for (int n = 0; n < 1200; ++n) request(w, expected, 0);
+              request(w, expected, lower_us);
+            },
+            {}, length);
+      };
+      INFO("predicted " << expected << " us, iteration of " << length);
+      CHECK(cost(30) == Approx(0).margin(1'000));
+      CHECK(cost(90) == Approx(50'000).margin(1'000));
+    }
+  }
+}
+
+TEST_CASE("Copies have engines of their own: lower kernels do not delay them") {
+  const auto cost = charged(
+      [](World& w) {
+        serve_many(w, 10);
+        w.copy(100, 1);
+        w.wait({1});
+        w.copy(100, 1);
+        w.launch(30);
+        w.wait({0, 1});
+      },
+      [](World& w) {
+        serve_many(w, 10);
+        w.lower(40);
+        w.copy(100, 1);
+        w.wait({1});
+        // The kernel is late, but done before the copy.
+        w.copy(100, 1);
+        w.lower(40);
+        w.launch(30);
+        w.wait({0, 1});
+      });
+  CHECK(cost == 0);
+  // Not even one that takes longer than ever.
+  const auto slow_copy = [](World& w, int64_t lower_us) {
+    serve_many(w, 10);
+    if (lower_us > 0) w.lower(lower_us);
+    w.copy(150, 1, /*expected=*/100);
+    w.wait({1});
+  };
+  CHECK(charged([&](World& w) { slow_copy(w, 0); }, [&](World& w) { slow_copy(w, 40); }) == 0);
+  // And a kernel does not wait for the copy on another stream.
+  const auto beside_copy = [](World& w, int64_t lower_us) {
+    serve_many(w, 10);
+    w.copy(100, 1);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(30);
+    w.wait({0});
+    w.pause(100);
+    w.wait({1});
+  };
+  CHECK(charged([&](World& w) { beside_copy(w, 0); }, [&](World& w) { beside_copy(w, 40); }) ==
+        40'000);
+}
+
+// Two streams, the host waiting for one and then for the other; lower work before each launch.
+int64_t two_waits_cost(int64_t before_us, int64_t between_us) {
+  const auto request = [](World& w, int64_t before, int64_t between) {
+    w.pause(100);
+    if (before > 0) w.lower(before);
+    w.launch(20, 0);
+    if (between > 0) w.lower(between);
+    w.launch(200, 1);
+    w.wait({0});
+    w.wait({1});
+  };
+  return charged(
+      [&](World& w) {
+        serve_many(w, 10);
+        request(w, 0, 0);
+        serve_many(w, 2);
+      },
+      [&](World& w) {
+        serve_many(w, 10);
+        request(w, before_us, between_us);
+        serve_many(w, 2);
+      });
+}
+
+TEST_CASE("With several streams a wait is charged for what it waited for, and nothing twice") {
+  CHECK(two_waits_cost(30, 0) == 30'000);
+  CHECK(two_waits_cost(7, 0) == 7'000);
+}
+
+// A wait without a launch since the one before is not looked at.
+TEST_CASE("A second wait is charged for what the first did not wait for", "[!shouldfail]") {
+  CHECK(two_waits_cost(0, 30) == 30'000);
+  CHECK(two_waits_cost(20, 30) == 50'000);
+}
+
+TEST_CASE("A host held up by a full queue is not taken for one that pauses") {
+  constexpr int kLaunches = 600;
+  constexpr size_t kPlaces = 300;
+  const auto request = [](World& w, int64_t lower_us) {
+    w.iteration();
+    w.pause(100);
+    for (int k = 0; k < kLaunches; ++k) {
+      if (k == kLaunches - 10 && lower_us > 0) w.lower(lower_us, /*ago=*/0);
+      w.now = std::max(w.now + 1, w.done_at(kPlaces));
+      w.launch(10);
+    }
+    w.wait();
+  };
+  const auto cost = charged(
+      [&](World& w) {
+        for (int n = 0; n < 11; ++n) request(w, 0);
+      },
+      [&](World& w) {
+        for (int n = 0; n < 10; ++n) request(w, 0);
+        request(w, 200);
+      },
+      {}, kLaunches);
+  CHECK(cost == Approx(200'000).margin(1'000));
+}
+
+// ---- accounts ---------------------------------------------------------------------------------
+
+TEST_CASE("A guard wants to see its task by itself first, and again once in a while") {
+  World world;
+  CHECK(world.guard.wants_clean());
+  serve_many(world, 1);
+  CHECK(world.guard.wants_clean());
+  serve_many(world, 1);
+  CHECK_FALSE(world.guard.wants_clean());
+  int served = 0;
+  for (; served < 2000 && !world.guard.wants_clean(); ++served) {
+    serve(world, 1);
+  }
+  CHECK(served < 2000);
+  CHECK(served > 100);
+  CHECK(world.account_ns() > 0);
+  serve(world);
+  CHECK_FALSE(world.guard.wants_clean());
+}
+
+TEST_CASE("The mean account earns by every service and is spent by delays") {
+  World world;
+  serve_many(world, 20);
+  CHECK(world.account_ns() == 20 * kEarned);
+  serve(world, 50);
+  CHECK(world.account_ns() == 21 * kEarned - 50'000);
+  // What is earned is borne without end.
+  World steady;
+  serve_many(steady, 2);
+  for (int n = 0; n < 100; ++n) {
+    serve(steady, 2);
+    CHECK(steady.account_ns() >= 0);
+    CHECK_FALSE(steady.guard.wants_clean());
+  }
+}
+
+TEST_CASE("An overdrawn account turns everything away until it has recovered") {
+  for (const uint32_t length : {0, 1}) {
+    World world({}, length);
+    serve_many(world, 5);
+    int served = 0;
+    for (; served < 40 && !world.guard.wants_clean(); ++served) serve(world, 15);
+    CHECK(served > 1);
+    CHECK(world.guard.wants_clean());
+    CHECK(world.account_ns() < 0);
+    int clean = 0;
+    for (; clean < 200 && world.guard.wants_clean(); ++clean) serve(world);
+    CHECK(clean > 0);
+    CHECK_FALSE(world.guard.wants_clean());
+  }
+  // One long unit is owed as a limited number of services.
+  World world;
+  serve_many(world, 5);
+  serve(world, 100'000);
+  int clean = 0;
+  for (; clean < 200 && world.guard.wants_clean(); ++clean) serve(world);
+  CHECK(clean > 20);
+  CHECK(clean < 100);
+}
+
+TEST_CASE("The account does not grow for ever, unless a unit waits for it") {
+  World world;
+  serve_many(world, 1000);
+  const int64_t most = world.account_ns();
+  serve_many(world, 100);
+  CHECK(world.account_ns() == most);
+  CHECK(most < 200 * kEarned);
+  world.guard.refused(long_us(4'000));
+  serve_many(world, 2000);
+  CHECK(world.account_ns() == 5'000'000);
+}
+
+TEST_CASE("A unit longer than every slack is afforded once the account holds it, not before") {
+  World world;
+  serve_many(world, 10);
+  const Duration excess = long_us(100);
+  int served = 0;
+  for (; served < 1000 && !world.guard.affords(excess); ++served) serve(world);
+  CHECK(served < 1000);
+  CHECK(world.account_ns() >= excess.ns);
+  CHECK_FALSE(world.guard.affords(long_us(100'000)));
+  // Where nothing may be lost it never is.
+  World strict({.mean_per_mille = 0, .tail_per_mille = 0});
+  serve_many(strict, 1000);
+  CHECK_FALSE(strict.guard.affords(Duration{1}));
+}
+
+TEST_CASE("What surely costs is paid from less than what may cost nothing") {
+  World world;
+  serve_many(world, 60);
+  const Duration excess{world.account_ns() - 20'000};  // a service earns 6'000
+  CHECK(world.guard.idle());
+  CHECK(world.guard.affords(excess));
+  world.pause(100);
+  world.launch(100);
+  CHECK_FALSE(world.guard.idle());
+  CHECK_FALSE(world.guard.affords(excess));
+  CHECK(world.guard.affords(excess - long_us(40)));
+}
+
+TEST_CASE("A service over the tail bound uses up what a hundred earn") {
+  World world;
+  world.guard.refused(long_us(10'000));
+  serve_many(world, 400);
+  const Duration excess = long_us(50);
+  serve(world, 15);  // 15 %, where 5 % are allowed
+  serve(world);      // that one has ended
+  CHECK(world.guard.affords(excess));  // one was saved
+  serve(world, 15);
+  serve(world);
+  CHECK(world.account_ns() > 10 * excess.ns);
+  CHECK_FALSE(world.guard.affords(excess));
+  int served = 0;
+  for (; served < 1000 && !world.guard.affords(excess); ++served) serve(world);
+  CHECK(served >= 100);
+  CHECK(served <= 150);
+  // A service within the bound costs none.
+  serve(world, 4);
+  serve(world);
+  CHECK(world.guard.affords(excess));
+}
+
+// ---- room -------------------------------------------------------------------------------------
+
+TEST_CASE("A task without a known iteration has no slack, only what its account allows") {
+  World world;
+  CHECK(world.room().ns == 0);
+  serve_many(world, 4);
+  CHECK_FALSE(world.guard.in_step());
+  const int64_t allowed = 100'000 * 5 / 100 * 85 / 100;  // a service within the tail bound
+  CHECK(world.room().ns == allowed);
+  world.pause(70);
+  CHECK(world.room().ns == allowed);
+  world.pause(30);
+  world.launch(100);
+  CHECK(world.room().ns == 0);  // the reserve
+}
+
+TEST_CASE("A known iteration has room for the pauses of its host") {
+  World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
+  const auto request = [&] {
+    world.iteration();
+    world.pause(100);
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    world.wait();
+  };
+  for (int n = 0; n < 20; ++n) request();
+  CHECK(world.guard.in_step());
+  // 100 us until the first launch, and 60 between the two.
+  CHECK(world.room().ns == Approx(160'000).margin(200));
+  CHECK_FALSE(world.guard.has_better_moment(us(world.now)));
+  world.pause(100);
+  CHECK(world.room().ns == Approx(60'000).margin(200));
+  world.iteration();
+  world.launch(20);
+  CHECK(world.room().ns == Approx(60'000).margin(200));
+  world.pause(10);
+  CHECK(world.room().ns == Approx(50'000).margin(200));
+  CHECK_FALSE(world.guard.affords(Duration{1}));
+  world.pause(70);
+  world.launch(20);
+  CHECK(world.room().ns == Approx(0).margin(200));
+  CHECK(world.guard.has_better_moment(us(world.now)));
+  world.guard.spent();
+  CHECK_FALSE(world.guard.has_better_moment(us(world.now)));
+  world.wait();
+}
+
+TEST_CASE("A host of random pauses leaves no room") {
+  World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
+  const int64_t pauses[] = {10, 150, 40, 90, 5, 120, 60};
   for (int n = 0; n < 60; ++n) {
-    task.iterate(3);
-    CHECK(task.guard.mean_account().ns >= 0);
+    world.iteration();
+    world.pause(pauses[(n * 3) % 7]);
+    world.launch(20);
+    world.pause(pauses[n % 7]);
+    world.launch(20);
+    world.wait();
   }
-}
-
-TEST_CASE("A unit longer than every slack is afforded once the accounts hold it, not before") {
-  Task task;
-  REQUIRE(task.learn());
-  const Duration unit = long_us(100);
-  task.guard.save_for(unit);
-  int waited = 0;
-  while (!task.guard.affords(unit, us(task.now_us)) && waited < 1000) {
-    task.iterate();
-    ++waited;
-  }
-  CHECK(waited < 1000);
-  // A long one, not earned in a thousand iterations, is not.
-  CHECK_FALSE(task.guard.affords(long_us(100'000), us(task.now_us)));
-  // Nothing at all may be lost: it is never afforded.
-  Task strict({.mean_per_mille = 0, .tail_per_mille = 0});
-  REQUIRE(strict.learn());
-  for (int n = 0; n < 200; ++n) strict.iterate();
-  CHECK_FALSE(strict.guard.affords(long_us(500), us(strict.now_us)));
+  CHECK(world.room().ns < 20'000);
+  world.iteration();
+  world.pause(100);
+  world.launch(20);
+  CHECK(world.room().ns <= 0);
 }
