@@ -17,6 +17,7 @@ constexpr Duration kSmallCredit{50'000};
 constexpr Duration kLargestCredit{1'000'000};
 constexpr int64_t kUnits = 3;
 constexpr int64_t kCreditStep = 4'096;
+constexpr int64_t kSmallStep = 1'024;
 constexpr int64_t kReactionPreset = 15'000;
 constexpr int64_t kReactions = 5;          // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
@@ -236,7 +237,7 @@ class Guarded final : public LaunchPolicy {
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
     // Short units while nobody is there cost little, whatever is known.
-    credit = std::max(credit, borne_.ns / sharers(member, now));
+    credit = std::max(credit, borne_.ns / sharers(member, now) / kSmallStep * kSmallStep);
     if (credit <= 0) {
       ClientTable::close(member, out);
     } else {

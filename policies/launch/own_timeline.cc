@@ -109,7 +109,7 @@ Instant OwnTimeline::due(Instant now) const {
   const Place& next = places_[next_position()];
   if (waiting_is_over_) {
     // The next stretch may begin as soon as its first launch may come.
-    const Instant begins = host_at_ == kNever ? now : host_at_ + Duration{std::max<int64_t>(0, next.pause.low())};
+    const Instant begins = host_at_ == kNever ? now : host_at_ + sure_pause(next_position());
     return std::max(now, begins) + Duration{next.until_end.low()};
   }
   const Place& last = places_[stretch_.empty() ? next_position() : stretch_.back().position];

@@ -3,8 +3,8 @@
 // before the host notices: its slack.
 //
 // Kept by TaskGuard for each task that it protects, and fed with every stretch (the launches up to
-// a wait of the host), with the time by which others delayed its end taken off: so it goes on
-// learning while others run. A position is a launch's place in the detected iteration. Pure.
+// a wait of the host). It learns from those that others did not delay, and so goes on learning while
+// they run. A position is a launch's place in the detected iteration. Pure.
 //
 //   slack = the wait's own end - now - device work until there
 //   own end: from the last launch on, the mean of what it took so far less kDeviations times the

@@ -179,7 +179,8 @@ void TaskGuard::settle(bool lower_in_flight) {
   } else {
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
-    const int64_t most = std::min(blocked_ns_, (timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_).ns);
+    const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
+    const int64_t most = std::min(blocked_ns_, late.ns);
     if (waited) {
       delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
@@ -198,7 +199,8 @@ void TaskGuard::settle(bool lower_in_flight) {
   service_ns_ += served;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
-                           std::max(kAccountServices * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
+                           std::max(kAccountServices * std::max(usual, earned),
+                                    longest_refused_ns_ * 5 / 4));
   waited_until_ = at;
   began_ = kNever;
   pause_ = {};

@@ -8,7 +8,8 @@
 //   delay of a wait = its end - the shadow's end of what was waited for; 0 where the device was
 //                     through long before the host asked
 //
-// Stretches in which no lower work ran cost nobody anything; they calibrate the shadow instead.
+// Stretches in which no lower work ran cost nobody anything; runs of own work alone calibrate the
+// shadow. No more is charged than lower work ran while the client had work waiting for the device.
 // Delays go to accounts: `mean` earns the allowed share of all service time and may never be
 // overdrawn by what can be foreseen; `tail` says how many services may yet exceed the p99 bound.
 // A service is an iteration where one is detected, else a stretch (the launches up to a wait).
