@@ -139,21 +139,11 @@ class Guarded final : public LaunchPolicy {
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
         its.released_at = kNever;
       }
-      for (Extra& other : extras_) {
-        const Member* high = other.guard ? table_.find(other.client) : nullptr;
-        if (high != nullptr && high->priority < member->priority) {
-          other.guard->disturbed();
-        }
-      }
+      guards_above(*member, [](TaskGuard& guard) { guard.disturbed(); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
       if (queue_.completed(*done, now)) {
-        for (Extra& other : extras_) {
-          const Member* high = other.guard ? table_.find(other.client) : nullptr;
-          if (high != nullptr && high->priority < member->priority) {
-            other.guard->lower_ran(ran_from, now);
-          }
-        }
+        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(ran_from, now); });
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
     } else if (const auto* synced = std::get_if<Synced>(&event)) {
@@ -200,6 +190,18 @@ class Guarded final : public LaunchPolicy {
     return sum;
   }
 
+  template <typename Use>
+  void guards_above(const Member& low, Use use) {
+    for (const Member& high : table_.members()) {
+      if (high.priority < low.priority) use(*extra(high.client).guard);
+    }
+  }
+
+  // Room that `high` leaves, less what lower work has of it already.
+  Duration room_beside(const Member& high, const TaskGuard& guard, Instant now) const {
+    return guard.room(now) - lower_in_flight(high) + queue_.progress(now);
+  }
+
   // What all who are above `low` leave it: room for work of its level and below.
   Duration room_for(const Member& low, Instant now) {
     Duration room = kMaxCreditBound;
@@ -209,8 +211,7 @@ class Guarded final : public LaunchPolicy {
       const TaskGuard& guard = *extra(high.client).guard;
       borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears()) : Duration{};
       if (guard.wants_clean()) return {};
-      const Duration in_flight = lower_in_flight(high);
-      room = std::min(room, guard.room(now) - in_flight + queue_.progress(now));
+      room = std::min(room, room_beside(high, guard, now));
     }
     return room;
   }
@@ -255,15 +256,11 @@ class Guarded final : public LaunchPolicy {
       if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
       if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
-        for (Member& high : table_.members()) {
-          if (high.priority < member.priority) extra(high.client).guard->refused(head.predicted);
-        }
+        guards_above(member, [&](TaskGuard& guard) { guard.refused(head.predicted); });
         continue;
       }
       if (length > usable) {
-        for (Member& high : table_.members()) {
-          if (high.priority < member.priority) extra(high.client).guard->spent();
-        }
+        guards_above(member, [](TaskGuard& guard) { guard.spent(); });
       }
       release(member, head, now, out);
       usable -= length;
@@ -277,8 +274,7 @@ class Guarded final : public LaunchPolicy {
       if (high.priority >= low.priority || !high.is_active(now)) continue;
       const TaskGuard& guard = *extra(high.client).guard;
       if (guard.wants_clean()) return false;
-      const Duration in_flight = lower_in_flight(high);
-      const Duration excess{needed + in_flight.ns - queue_.progress(now).ns - guard.room(now).ns};
+      const Duration excess{needed - room_beside(high, guard, now).ns};
       if (excess.ns <= 0) continue;
       if (!guard.affords(excess)) return false;
       if (guard.has_better_moment(now)) return false;

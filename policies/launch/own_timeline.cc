@@ -100,7 +100,7 @@ void OwnTimeline::derive() {
   }
   best_slack_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {
-    best_slack_ns_ = 
+    best_slack_ns_ =
         std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns - work(p).ns);
   }
 }

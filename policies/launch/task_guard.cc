@@ -263,13 +263,13 @@ void TaskGuard::end_service() {
   service_ns_ = 0;
 }
 
-// What is known of the slack is wrong where services lose more than they may, or where the account
-// stays full though lower work is turned away: then slack is taken to be less, or a little more.
 void TaskGuard::refused(Duration length) {
   refused_ = true;
   longest_refused_ns_ = std::max(longest_refused_ns_, length.ns);
 }
 
+// What is known of the slack is wrong where services lose more than they may, or where the account
+// stays full though lower work is turned away: then slack is taken to be less, or a little more.
 void TaskGuard::correct(int64_t excess_ns) {
   const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
   if (excess_ns > 0) {
