@@ -24,4 +24,25 @@ std::optional<int> parse_words(CLI::App& app, const Words& words, int usage_code
   }
 }
 
+void print_commands(std::FILE* to, std::span<const Command> commands) {
+  for (const Command& command : commands) {
+    fmt::print(to, "  {:<10} {}\n", command.name, command.what);
+  }
+}
+
+const Command* find_command(std::span<const Command> commands, std::string_view name,
+                            std::string_view of) {
+  std::string known;
+  for (const Command& command : commands) {
+    if (name == command.name) return &command;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", command.name);
+  }
+  complain(fmt::format("{}'{}' is no command: use one of {}", of, name, known));
+  return nullptr;
+}
+
+bool asks_for_help(std::string_view word) {
+  return word == "--help" || word == "-h" || word == "help";
+}
+
 }  // namespace lull::command

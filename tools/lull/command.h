@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,18 @@ int doctor_main(const Words& words);
 int compare_main(const Words& words);
 int simulate_main(const Words& words);
 int trace_main(const Words& words);
+
+struct Command {
+  const char* name;
+  const char* what;
+  int (*main)(const Words&);
+};
+void print_commands(std::FILE* to, std::span<const Command> commands);
+// The one of that name; null, and a line that names them all, where there is none. `of`: before
+// that line, as "trace: ".
+const Command* find_command(std::span<const Command> commands, std::string_view name,
+                            std::string_view of = "");
+bool asks_for_help(std::string_view word);
 
 // One line on stderr: "lull: " + text.
 void complain(std::string_view text);

@@ -8,12 +8,7 @@
 namespace lull::command {
 namespace {
 
-struct Row {
-  const char* name;
-  const char* what;
-  int (*main)(const Words&);
-};
-constexpr Row kCommands[] = {
+constexpr Command kCommands[] = {
     {"run", "run a CUDA program under lull", run_main},
     {"status", "who shares the GPUs now, and who is held by whom", status_main},
     {"top", "live: who uses the GPUs, how much, and who is slowed down", top_main},
@@ -30,7 +25,7 @@ void print_help(std::FILE* to) {
   fmt::print(to,
              "lull lets several CUDA programs share one GPU without hurting the one that matters."
              "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
-  for (const Row& row : kCommands) fmt::print(to, "  {:<10} {}\n", row.name, row.what);
+  print_commands(to, kCommands);
   fmt::print(to,
              "\nThe daemon is lulld. A program finds it at $LULL_SOCKET, /run/lull/lulld.sock,\n"
              "$XDG_RUNTIME_DIR/lull/lulld.sock or /tmp/lull-UID/lulld.sock, whichever is first.\n");
@@ -48,7 +43,7 @@ int main(int argc, char** argv) {
     print_help(stderr);
     return kUsage;
   }
-  if (all[0] == "--help" || all[0] == "-h" || all[0] == "help") {
+  if (asks_for_help(all[0])) {
     print_help(stdout);
     return kDone;
   }
@@ -56,18 +51,12 @@ int main(int argc, char** argv) {
     fmt::print("lull {}\n", LULL_VERSION);
     return kDone;
   }
-  for (const Row& row : kCommands) {
-    if (all[0] != row.name) continue;
-    try {
-      return row.main(Words(all.begin() + 1, all.end()));
-    } catch (const std::exception& error) {
-      complain(fmt::format("{}: unexpected: {}", row.name, error.what()));
-      return all[0] == "run" ? kRunFailed : kFailed;
-    }
+  const Command* command = find_command(kCommands, all[0]);
+  if (command == nullptr) return kUsage;
+  try {
+    return command->main(Words(all.begin() + 1, all.end()));
+  } catch (const std::exception& error) {
+    complain(fmt::format("{}: unexpected: {}", command->name, error.what()));
+    return all[0] == "run" ? kRunFailed : kFailed;
   }
-  std::string known;
-  for (const Row& row : kCommands)
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-  complain(fmt::format("'{}' is no command: use one of {}", all[0], known));
-  return kUsage;
 }

@@ -5,12 +5,7 @@
 namespace lull::command {
 namespace {
 
-struct Row {
-  const char* name;
-  const char* what;
-  int (*main)(const Words&);
-};
-constexpr Row kTraceCommands[] = {
+constexpr Command kTraceCommands[] = {
     {"record", "run a program and record its launches", trace_record_main},
     {"show", "where the time went: kernels, gaps, tasks, streams, who held whom", trace_show_main},
     {"timeline", "streams and gates over time, in the terminal", trace_timeline_main},
@@ -24,23 +19,18 @@ constexpr Row kTraceCommands[] = {
 int trace_main(const Words& words) {
   const auto help = [](std::FILE* to) {
     fmt::print(to, "usage: lull trace COMMAND ...   (lull trace COMMAND --help says more)\n\n");
-    for (const Row& row : kTraceCommands) fmt::print(to, "  {:<10} {}\n", row.name, row.what);
+    print_commands(to, kTraceCommands);
   };
   if (words.empty()) {
     help(stderr);
     return kUsage;
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+  if (asks_for_help(words[0])) {
     help(stdout);
     return kDone;
   }
-  std::string known;
-  for (const Row& row : kTraceCommands) {
-    if (words[0] == row.name) return row.main(Words(words.begin() + 1, words.end()));
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-  }
-  complain(fmt::format("trace: '{}' is no command: use one of {}", words[0], known));
-  return kUsage;
+  const Command* command = find_command(kTraceCommands, words[0], "trace: ");
+  return command == nullptr ? kUsage : command->main(Words(words.begin() + 1, words.end()));
 }
 
 }  // namespace lull::command
