@@ -14,6 +14,7 @@ namespace {
 
 // Credit: at least the first, so many of the low client's usual units, at most the second.
 constexpr Duration kSmallCredit{50'000};
+constexpr Duration kUsualCredit{200'000};
 constexpr Duration kLargestCredit{1'000'000};
 constexpr int64_t kUnits = 3;
 constexpr int64_t kCreditStep = 4'096;
@@ -86,9 +87,8 @@ class Guarded final : public LaunchPolicy {
     for (const Member& member : table_.members()) {
       if (TaskGuard* guard = extra(member.client).guard.get()) guard->settle(lower_units(member) > 0);
     }
-    const int active = table_.top_active(now);
     look_again_ = false;
-    for (Member& member : table_.members()) decide(member, active, now, out);
+    for (Member& member : table_.members()) decide(member, now, out);
     Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
     if (look_again_) wake = std::min(wake, now + kLookAgain);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
@@ -216,6 +216,12 @@ class Guarded final : public LaunchPolicy {
     return room;
   }
 
+  bool has_higher(const Member& low) const {
+    return std::ranges::any_of(table_.members(), [&](const Member& m) {
+      return m.priority.level < low.priority.level;
+    });
+  }
+
   uint32_t sharers(const Member& low, Instant now) const {
     uint32_t count = 0;
     for (const Member& member : table_.members()) {
@@ -224,8 +230,8 @@ class Guarded final : public LaunchPolicy {
     return std::max(1U, count);
   }
 
-  void decide(Member& member, int active, Instant now, std::vector<Decision>& out) {
-    if (member.priority.level <= active) {
+  void decide(Member& member, Instant now, std::vector<Decision>& out) {
+    if (!has_higher(member)) {
       ClientTable::open(member, out);
       return;
     }
@@ -233,7 +239,7 @@ class Guarded final : public LaunchPolicy {
     Extra& its = extra(member.client);
     const int64_t usable = room_for(member, now).ns - its.reaction_ns - switch_cost_.ns;
     const int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
-                                    kSmallCredit.ns, kLargestCredit.ns);
+                                    kUsualCredit.ns, kLargestCredit.ns);
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
@@ -244,16 +250,19 @@ class Guarded final : public LaunchPolicy {
     } else {
       ClientTable::credit(member, Duration{credit}, out, /*any_length=*/false);
     }
-    long_heads(member, usable, credit, now, out);
+    long_heads(member, usable, credit, most, now, out);
   }
 
   // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
-  void long_heads(Member& member, int64_t usable, int64_t credit, Instant now,
+  void long_heads(Member& member, int64_t usable, int64_t credit, int64_t most, Instant now,
                   std::vector<Decision>& out) {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
       const int64_t length = head.predicted.ns;
       if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
+      // What is let go early can do no more good than keep the device busy, and more harm where the
+      // slack is less than it seems.
+      if (member.in_flight.ns - queue_.progress(now).ns > most) continue;
       if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
         guards_above(member, [&](TaskGuard& guard) { guard.refused(head.predicted); });
@@ -277,7 +286,7 @@ class Guarded final : public LaunchPolicy {
       const Duration excess{needed - room_beside(high, guard, now).ns};
       if (excess.ns <= 0) continue;
       if (!guard.affords(excess)) return false;
-      if (guard.has_better_moment(now)) return false;
+      if (guard.has_better_moment(now, head.predicted)) return false;
     }
     return true;
   }

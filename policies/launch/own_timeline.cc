@@ -27,13 +27,15 @@ void OwnTimeline::restart(uint32_t length) {
   next_wait_.assign(length + 1, length == 0 ? 0 : length - 1);
 }
 
-void OwnTimeline::begin() {
+bool OwnTimeline::begin() {
+  const uint32_t start = service_start_;
   if (in_iteration_ > places_.size() / 2) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
   }
   in_iteration_ = 0;
   next_ = 0;
+  return service_start_ != start;
 }
 
 void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
@@ -49,6 +51,14 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
 Duration OwnTimeline::sure_pause(uint32_t position) const {
   if (position >= places_.size()) return {};
   return {std::max<int64_t>(0, places_[position].pause.low())};
+}
+
+Instant OwnTimeline::next_launch() const {
+  return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause(next_position());
+}
+
+bool OwnTimeline::next_is_rare(Duration length) const {
+  return next_position() < places_.size() && places_[next_position()].pause.mean_ns > length.ns;
 }
 
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
@@ -98,11 +108,31 @@ void OwnTimeline::derive() {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
   }
+  // By a quarter longer than the one it was, so that it does not change from time to time.
+  int64_t longest = 0;
+  uint32_t start = 0;
+  for (uint32_t p = 0; p < length; ++p) {
+    const bool first = p == 0 ? next_wait_[length - 1] == length - 1 : next_wait_[p - 1] == p - 1;
+    if (!first) continue;
+    const uint32_t behind = next_wait_[p] + 1 == length ? 0 : next_wait_[p] + 1;
+    const int64_t lasts = places_[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
+    if (lasts > longest) {
+      longest = lasts;
+      start = behind;
+    }
+  }
+  service_start_ = start;
   best_slack_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {
     best_slack_ns_ =
-        std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns - work(p).ns);
+        std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns -
+                                           (work_after_[p] - work_after_[next_wait_[p] + 1]));
   }
+}
+
+bool OwnTimeline::wait_is_next() const {
+  if (waiting_is_over_) return false;
+  return next_ >= places_.size() || (next_ > 0 && next_wait_[next_ - 1] == next_ - 1);
 }
 
 Instant OwnTimeline::due(Instant now) const {
@@ -115,8 +145,7 @@ Instant OwnTimeline::due(Instant now) const {
   const Place& last = places_[stretch_.empty() ? next_position() : stretch_.back().position];
   const Instant from_last = host_at_ + Duration{last.until_end.low()};
   // The launches that have not come yet cannot come before now.
-  const bool wait_is_next = next_ >= places_.size() || next_wait_[next_ - 1] == next_ - 1;
-  if (wait_is_next) return from_last;
+  if (wait_is_next()) return from_last;
   return std::max(from_last, now + Duration{next.until_end.low()});
 }
 
@@ -125,9 +154,13 @@ Duration OwnTimeline::seen_work(uint32_t position) const {
   return {places_[position].work_ns};
 }
 
-Duration OwnTimeline::work(uint32_t position) const {
-  if (position >= places_.size()) return {};
-  return {work_after_[position] - work_after_[next_wait_[position] + 1]};
+Duration OwnTimeline::work(uint32_t from) const {
+  const auto length = static_cast<uint32_t>(places_.size());
+  if (from >= length) return {};
+  const uint32_t end = wait_is_next() ? std::min(next_, length) : next_wait_[next_position()] + 1;
+  // What was launched in the iteration before comes first.
+  const int64_t whole = from < end ? 0 : work_after_[0];
+  return {whole + work_after_[from] - work_after_[end]};
 }
 
 }  // namespace lull::policies

@@ -23,11 +23,16 @@ class OwnTimeline {
   void restart(uint32_t length);  // a new template: forget everything
 
   // ---- the iteration in progress ----
-  void begin();  // the next launch is the first of an iteration
+  // The next launch is the first of an iteration. Whether service_start() has become another.
+  bool begin();
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
   // The pause before a launch that can be relied on: none where it varies as waiting for requests does.
   Duration sure_pause(uint32_t position) const;
+  // When the next launch may come at the earliest.
+  Instant next_launch() const;
+  // The next launch comes more than `length` after the last one or wait, most of the time.
+  bool next_is_rare(Duration length) const;
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch at `position` took the device, seen or else predicted.
@@ -45,12 +50,15 @@ class OwnTimeline {
   Instant due(Instant now) const;
   // What the launch at `position` takes, where that was seen; < 0 else.
   Duration seen_work(uint32_t position) const;
-  // Own work of the launches from `position` to the next wait behind it.
-  Duration work(uint32_t position) const;
+  // Own work of the launches from the one at `from`, made already or the next, to the next wait.
+  Duration work(uint32_t from) const;
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= places_.size() ? 0 : next_; }
-  // Every launch of the iteration has been made.
-  bool all_launched() const { return next_ >= places_.size(); }
+  // Whom an iteration serves waits for most of it: one ends with the wait after the longest stretch,
+  // and the next begins with the launch behind that.
+  uint32_t service_start() const { return service_start_; }
+  // Every launch of such a one has been made.
+  bool service_launched() const { return next_position() == service_start_; }
   // The most slack that any moment of an iteration has, at its launches or before its first.
   Duration best_slack() const { return {best_slack_ns_}; }
 
@@ -80,6 +88,7 @@ class OwnTimeline {
     int64_t backlog_ns = 0;
   };
   void derive();
+  bool wait_is_next() const;  // and not another launch
 
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // of the launches from here on to the end
@@ -91,6 +100,7 @@ class OwnTimeline {
   uint32_t in_iteration_ = 0;
   uint32_t whole_ = 0;
   int64_t best_slack_ns_ = 0;
+  uint32_t service_start_ = 0;
 };
 
 }  // namespace lull::policies

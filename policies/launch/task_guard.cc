@@ -9,10 +9,16 @@ namespace {
 
 // Of what is allowed, so much is aimed at: what cannot be foreseen takes the rest.
 constexpr int64_t kAimPerMille = 900;
-constexpr int64_t kTailAimPerMille = 850;
+// At most so much of the tail bound; half of what it was after a service over it that nothing was
+// spent on, and so much more after each while such are rarer than allowed.
+constexpr int64_t kTailAim_x1000 = 850'000;
+constexpr int64_t kTailAimMore_x1000 = 800;
+// What is let go while the client has nothing on the device, at the account's cost.
+constexpr Duration kCover{100'000};
 // Services over the tail bound: one in a hundred is allowed.
 constexpr int64_t kTailEarned_x1000 = 8;
 constexpr int64_t kTailMost_x1000 = 2'000;
+constexpr int64_t kTailOwed_x1000 = 8'000;
 // The mean account holds at most so many services' worth, and owes at most so many.
 constexpr int64_t kAccountServices = 112;
 constexpr int64_t kDebtServices = 64;
@@ -31,6 +37,7 @@ constexpr int64_t kNoiseForgotten = 64;  // clean stretches
 // so many services' allowance.
 constexpr int64_t kCorrection = 128;
 constexpr int64_t kPlenty = 8;
+constexpr int64_t kCorrects_x1000 = 1'500;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
@@ -49,7 +56,11 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
       (generation_ != place.generation || timeline_.length() != place.length)) {
     generation_ = place.generation;
     timeline_.restart(place.length);
-    end_service();
+    feedback_.restart();
+    end_service(/*whole=*/false);
+    // What single stretches were over says nothing about iterations.
+    tail_x1000_ = 1'000;
+    tail_aim_x1000_ = kTailAim_x1000;
   }
   const bool was_in_step = in_step_;
   in_step_ = place.in_step;
@@ -62,13 +73,20 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (began_ == kNever) {
     began_ = launch.at;
     if (in_flight_.empty()) clean_ = !lower_in_flight;
-    if (!in_step_) end_service();
-    if (in_step_ && !place.started) {
+    if (!in_step_) end_service(/*whole=*/false);
+    if (in_step_ && place.position != timeline_.service_start()) {
       pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause(place.position));
     }
   }
-  if (place.started || was_in_step != in_step_) end_service();
-  if (place.started) timeline_.begin();
+  const bool starts = in_step_ && place.position == timeline_.service_start();
+  if (starts || was_in_step != in_step_) {
+    end_service(service_whole_ && starts && was_in_step);
+    service_whole_ = starts;
+  }
+  if (place.started && timeline_.begin()) {
+    feedback_.restart();  // services begin elsewhere now
+    service_whole_ = false;
+  }
   if (service_began_ == kNever) service_began_ = launch.at;
 
   Duration work = scaled(launch.expected);
@@ -190,13 +208,17 @@ void TaskGuard::settle(bool lower_in_flight) {
   const Duration shift = in_flight_.empty() ? std::min(at, own_free_) - own_free_ : through - wait.own_end;
   if (waited || in_flight_.empty()) shift_shadow(shift);
   timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0);
-  service_delay_ns_ += delay;
-  account_ns_ -= delay;
+  const int64_t cost = delay * feedback_.scale_x1024() / 1024;
+  waits_delay_ns_ += delay;
+  service_delay_ns_ += cost;
+  if (!clean_) service_undisturbed_ = false;
+  account_ns_ -= cost;
   // What it was served in: the stretch, and the pause before it that is part of the iteration.
   const Instant from = began_ == kNever ? waited_until_ : began_;
-  const int64_t served = std::max<int64_t>(0, (at - from).ns + pause_.ns - delay);
+  const int64_t took = (at - from).ns + pause_.ns;
+  const int64_t served = std::max<int64_t>(0, took - cost);
   const int64_t earned = served * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
-  service_ns_ += served;
+  service_took_ns_ += took;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
                            std::max(kAccountServices * std::max(usual, earned),
@@ -247,20 +269,56 @@ void TaskGuard::calibrate(Instant now) {
   }
 }
 
-void TaskGuard::end_service() {
+void TaskGuard::end_service(bool whole) {
   if (service_began_ != kNever && waited_until_ > service_began_) {
-    own_service_ns_ += (service_ns_ - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
-    const int64_t tail = own_service_ns_ * limits_.tail_per_mille / 1000;
-    const bool over = service_delay_ns_ > tail + noise_ns_;
-    tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0), -kTailMost_x1000,
-                             kTailMost_x1000);
-    if (!spent_) correct(over ? service_delay_ns_ - tail : 0);
+    if (whole) compare_service();
+    const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
+    own_service_ns_ += (by_itself - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
+    // As long as it is not known how slow they are by themselves, none counts as too slow.
+    const bool told = !in_step_ || feedback_.varied();
+    const int64_t excess = told ? excess_ns(whole) : 0;
+    const bool over = excess > 0;
+    if (told) {
+      tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0),
+                               -kTailOwed_x1000, kTailMost_x1000);
+    }
+    if (!spent_) {
+      const int64_t step = over ? -tail_aim_x1000_ / 2 : tail_x1000_ > 0 ? kTailAimMore_x1000 : 0;
+      tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
+      correct(excess);
+    }
     spent_ = false;
   }
   refused_ = false;
   service_began_ = kNever;
+  service_whole_ = false;
+  service_undisturbed_ = clean_;
+  service_took_ns_ = 0;
+  waits_delay_ns_ = 0;
   service_delay_ns_ = 0;
-  service_ns_ = 0;
+}
+
+// A whole iteration has ended: its time tells what others cost it, too.
+void TaskGuard::compare_service() {
+  if (!service_undisturbed_) {
+    const Duration cost = feedback_.cost(Duration{service_took_ns_}, Duration{waits_delay_ns_});
+    account_ns_ -= cost.ns - service_delay_ns_;
+    service_delay_ns_ = cost.ns;
+  } else {
+    feedback_.undisturbed(Duration{service_took_ns_}, kept_);
+  }
+  const Duration precise{own_service_ns_ * limits_.mean_per_mille / 1000 / 4};
+  kept_ = std::exchange(keeps_next_, feedback_.draws_undisturbed(precise));
+}
+
+// By how much the service has taken longer than the slow ones take by themselves and p99 allows.
+int64_t TaskGuard::excess_ns(bool whole) const {
+  if (service_undisturbed_) return 0;
+  const int64_t allowed =
+      own_service_ns_ * limits_.tail_per_mille / 1000 + feedback_.spread().ns;
+  if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
+  const Duration slow = feedback_.mean() + feedback_.spread();
+  return std::max<int64_t>(0, service_took_ns_ - slow.ns * (1000 + limits_.tail_per_mille) / 1000);
 }
 
 void TaskGuard::refused(Duration length) {
@@ -274,7 +332,9 @@ void TaskGuard::correct(int64_t excess_ns) {
   const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
   if (excess_ns > 0) {
     correction_ns_ -= 2 * excess_ns;
-  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= 1500)) {
+  } else if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
+    correction_ns_ -= service_delay_ns_ - plenty / kPlenty;
+  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= kCorrects_x1000)) {
     correction_ns_ += own_service_ns_ / kCorrection;
   }
   correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
@@ -288,11 +348,13 @@ int64_t TaskGuard::slack_ns(Instant now) const {
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
   const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
                         correction_ns_;
-  return idle() ? std::max<int64_t>(0, slack) : slack;
+  // While it has nothing on the device, until it is back with more.
+  return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
-  return own_service_ns_ * limits_.tail_per_mille / 1000 * kTailAimPerMille / 1000;
+  const int64_t tail = own_service_ns_ * limits_.tail_per_mille / 1000 + feedback_.spread().ns;
+  return tail / 1000 * tail_aim_x1000_ / 1000;
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
@@ -306,24 +368,31 @@ int64_t TaskGuard::spendable_ns() const {
 int64_t TaskGuard::allowed_ns() const {
   const int64_t spendable = spendable_ns();
   // A service that is over the tail bound anyway may cost what the mean allows.
-  const bool over = service_delay_ns_ > own_service_ns_ * limits_.tail_per_mille / 1000;
-  if (over && !closing()) return spendable;
+  if (spent_ && excess_ns(/*whole=*/false) > 0 && !closing()) return spendable;
   return std::min(spendable, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
 Duration TaskGuard::room(Instant now) const {
-  return {slack_ns(now) + allowed_ns()};
+  // While it has nothing there, no more than keeps the device busy until it is back.
+  const int64_t allowed = allowed_ns() * 1024 / feedback_.scale_x1024();
+  return {slack_ns(now) + (idle() ? std::min(allowed, kCover.ns) : allowed)};
 }
 
 // What comes now delays the next service, not this one.
-bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.all_launched(); }
+bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.service_launched(); }
 
 bool TaskGuard::affords(Duration excess) const {
-  return tail_x1000_ >= 1000 && !(spent_ && closing()) && excess.ns + allowed_ns() <= spendable_ns();
+  const int64_t cost = excess.ns * feedback_.scale_x1024() / 1024 + allowed_ns();
+  if (cost > spendable_ns()) return false;
+  if (service_delay_ns_ + cost <= tail_limit_ns()) return true;
+  return tail_x1000_ >= 1000 && !(spent_ && closing());
 }
 
-bool TaskGuard::has_better_moment(Instant now) const {
+bool TaskGuard::has_better_moment(Instant now, Duration length) const {
   if (!timeline_.known() || !in_step_ || spent_) return false;
+  if (!idle()) return true;
+  // Where requests come at random, between two of them most likely costs nothing.
+  if (closing() && timeline_.next_is_rare(length)) return false;
   const int64_t best = timeline_.best_slack().ns;
   return slack_ns(now) < best - best / 8;
 }

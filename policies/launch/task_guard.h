@@ -21,6 +21,7 @@
 
 #include "policies/launch/launch_policy.h"
 #include "policies/launch/own_timeline.h"
+#include "policies/launch/service_feedback.h"
 
 namespace lull::policies {
 
@@ -48,7 +49,9 @@ class TaskGuard {
   // ---- answers ----
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
-  bool wants_clean() const { return clean_wanted_; }
+  bool wants_clean() const {
+    return clean_wanted_ || kept_ || (keeps_next_ && closing());
+  }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
@@ -65,7 +68,7 @@ class TaskGuard {
   // By so much a service may be delayed now.
   Duration bears() const { return {std::max<int64_t>(0, std::min(account_ns_, tail_limit_ns()))}; }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
-  bool has_better_moment(Instant now) const;
+  bool has_better_moment(Instant now, Duration length) const;
 
   Duration mean_account() const { return {account_ns_}; }
   bool in_step() const { return in_step_; }
@@ -94,7 +97,9 @@ class TaskGuard {
   void see_work(Duration took);
   void calibrate(Instant now);
   void shift_shadow(Duration by);
-  void end_service();
+  void end_service(bool whole);
+  void compare_service();
+  int64_t excess_ns(bool whole) const;
   void correct(int64_t excess_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;
@@ -140,9 +145,16 @@ class TaskGuard {
 
   // ---- the service ----
   Instant service_began_ = kNever;
-  int64_t service_delay_ns_ = 0;
-  int64_t service_ns_ = 0;      // by itself, so far
+  bool service_whole_ = false;  // from the first launch of an iteration on
+  bool service_undisturbed_ = true;  // nobody was in its way so far
+  int64_t service_took_ns_ = 0;  // so far
+  int64_t waits_delay_ns_ = 0;   // what its waits say that others cost it
+  int64_t service_delay_ns_ = 0; // ... what is made of that
   int64_t own_service_ns_ = 0;  // mean of what services take by themselves
+
+  ServiceFeedback feedback_;
+  bool kept_ = false;           // this service is kept undisturbed
+  bool keeps_next_ = true;      // ... the next one
 
   bool refused_ = false;
   int64_t longest_refused_ns_ = 0;
@@ -152,6 +164,7 @@ class TaskGuard {
 
   // ---- accounts ----
   int64_t account_ns_ = 0;
+  int64_t tail_aim_x1000_ = 850'000;  // of the tail bound, in millionths
   int64_t tail_x1000_ = 1000;   // services over the tail bound that are free, times 1000
 };
 

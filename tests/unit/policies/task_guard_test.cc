@@ -198,12 +198,12 @@ TEST_CASE("The next wait is due after the pauses until there, as seen before, in
   CHECK(timeline.next_position() == 0);
   timeline.launched(0, us(5), Duration{});
   CHECK(timeline.next_position() == 1);
-  CHECK_FALSE(timeline.all_launched());
+  CHECK_FALSE(timeline.service_launched());
   CHECK(timeline.due(us(5)).ns == us(65).ns);
   CHECK(timeline.due(us(25)).ns == us(65).ns);
   CHECK(timeline.due(us(45)).ns == us(85).ns);  // the second is overdue, and takes 40 to the end
   timeline.launched(1, us(50), Duration{});
-  CHECK(timeline.all_launched());
+  CHECK(timeline.service_launched());
   CHECK(timeline.next_position() == 0);
   CHECK(timeline.due(us(50)).ns == us(90).ns);
   CHECK(timeline.due(us(200)).ns == us(90).ns);  // nothing more to come that could be late
@@ -723,7 +723,7 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   CHECK(world.guard.in_step());
   // 100 us until the first launch, and 60 between the two.
   CHECK(world.room().ns == Approx(160'000).margin(200));
-  CHECK_FALSE(world.guard.has_better_moment(us(world.now)));
+  CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
   world.pause(100);
   CHECK(world.room().ns == Approx(60'000).margin(200));
   world.iteration();
@@ -735,9 +735,9 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.pause(70);
   world.launch(20);
   CHECK(world.room().ns == Approx(0).margin(200));
-  CHECK(world.guard.has_better_moment(us(world.now)));
+  CHECK(world.guard.has_better_moment(us(world.now), long_us(50)));
   world.guard.spent();
-  CHECK_FALSE(world.guard.has_better_moment(us(world.now)));
+  CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
   world.wait();
 }
 

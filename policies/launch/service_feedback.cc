@@ -1,0 +1,83 @@
+#include "policies/launch/service_feedback.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lull::policies {
+namespace {
+
+constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, each undisturbed one
+constexpr uint32_t kWindow = 64;          // undisturbed services that the mean goes back
+constexpr double kRemembered = 1.0 - 1.0 / 256;
+constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
+// Not what is known of services: so many sigmas off and so much of one, twice.
+constexpr double kStrange = 4;
+constexpr double kStrangeShare = 1.0 / 32;
+constexpr uint32_t kSurelyStrange = 2;
+// One in so many is kept undisturbed.
+constexpr uint32_t kOften = 8;
+constexpr uint32_t kRarely = 128;
+// Before anything is known the scale is 1 give or take a half: the inverse of its variance.
+constexpr double kPrior = 4;
+constexpr double kLeast = 1.0 / 16;
+constexpr double kMost = 4;
+// What is uncertain about a service's delay: so much of it, and of the service what no wait shows.
+constexpr double kRelativeError = 0.5;
+constexpr double kMissed = 1.0 / 64;
+
+}  // namespace
+
+double ServiceFeedback::sigma() const {
+  return std::max(std::sqrt(variance_), mean_ * kFinest);
+}
+
+bool ServiceFeedback::strange(double off) const {
+  return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
+}
+
+void ServiceFeedback::undisturbed(Duration took, bool kept) {
+  const auto sample = static_cast<double>(took.ns);
+  // Another phase of the program: what was known of the one before is of no use.
+  strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
+  if (strange_ >= kSurelyStrange) restart();
+  if (!kept && known()) return;
+  count_ = std::min(count_ + 1, kWindow);
+  const double off = sample - mean_;
+  mean_ += off / count_;
+  slowest_ = std::max(sample, slowest_ - (slowest_ - mean_) * kForgetsSlowest);
+  if (count_ > 1) variance_ += (off * (sample - mean_) - variance_) / std::min(count_ - 1, kWindow);
+}
+
+Duration ServiceFeedback::cost(Duration took, Duration delay) {
+  const double scaled = static_cast<double>(delay.ns) * static_cast<double>(scale_x1024_) / 1024;
+  if (!known()) return {static_cast<int64_t>(scaled)};
+  const double spread = sigma();
+  const double estimate = static_cast<double>(delay.ns);
+  const double seen = static_cast<double>(took.ns) - mean_;
+  strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
+  if (delay.ns > 0) {
+    disturbed_ = disturbed_ * kRemembered + 1;
+    delays_ = delays_ * kRemembered + estimate;
+    longer_ = longer_ * kRemembered + seen;
+    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / count_)) / delays_;
+    const double precision = 1 / (error * error);
+    const double ratio = (kPrior + precision * longer_ / delays_) / (kPrior + precision);
+    const double doubt = 1 / std::sqrt(kPrior + precision);
+    const double cautious = std::clamp(std::max(ratio, std::min(1.0, ratio + doubt)), kLeast, kMost);
+    scale_x1024_ = static_cast<int64_t>(cautious * 1024);
+  }
+
+  const double uncertain = kRelativeError * scaled + kMissed * mean_;
+  const double weight = uncertain * uncertain / (uncertain * uncertain + spread * spread);
+  return {static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))};
+}
+
+bool ServiceFeedback::draws_undisturbed(Duration precision) {
+  if (!known() || strange_ >= kSurelyStrange) return true;
+  if (!varied()) return (lot_ ^= 1) == 0;
+  const bool precise = std::sqrt(variance_ / count_) <= static_cast<double>(precision.ns);
+  lot_ = lot_ * 1'664'525 + 1'013'904'223;
+  return (lot_ >> 16) % (precise ? kRarely : kOften) == 0;
+}
+
+}  // namespace lull::policies

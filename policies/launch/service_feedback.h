@@ -1,0 +1,63 @@
+// What others really cost one task's services, learnt from how long services take with them and
+// without. Pure.
+//
+// The delays that TaskGuard measures at waits are an estimate: too much where the task's own work
+// could not have run anyway, too little where lower work slows it in ways that no wait shows. The
+// service's whole time less what an undisturbed one takes is another estimate, right in the mean
+// however the device is shared, but off by as much as services vary by themselves. Together:
+//
+//   cost = scale * delay, moved towards (time - undisturbed) the more, the less services vary
+//   scale: all of (time - undisturbed) over all delays, lately; near 1 while that is uncertain
+//
+// Which services are kept undisturbed is drawn by lot: those that nobody happened to disturb are
+// not like the others.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+class ServiceFeedback {
+ public:
+  void restart() { *this = ServiceFeedback(); }
+
+  // A service that nobody was in the way of has taken so long; `kept`: because it was drawn.
+  void undisturbed(Duration took, bool kept);
+  // One that others were in the way of: what they cost it, where `delay` is what its waits say. May
+  // be less than nothing, so that errors cancel out.
+  Duration cost(Duration took, Duration delay);
+
+  // How long undisturbed ones take, and by how much longer than that the slowest of late; known()
+  // after enough of them, varied() after enough for the second.
+  bool known() const { return count_ >= kEnough; }
+  Duration mean() const { return {static_cast<int64_t>(mean_)}; }
+  bool varied() const { return count_ >= kVaried; }
+  Duration spread() const { return {varied() ? static_cast<int64_t>(slowest_ - mean_) : 0}; }
+
+  // What a delay of one costs, times 1024; rather more than less.
+  int64_t scale_x1024() const { return scale_x1024_; }
+  // Whether the service after the next shall be kept undisturbed; asked once a service. One in a
+  // few while their mean is not known within `precision`, then few.
+  bool draws_undisturbed(Duration precision);
+
+ private:
+  static constexpr uint32_t kEnough = 3;
+  static constexpr uint32_t kVaried = 8;
+  double sigma() const;
+  bool strange(double off) const;
+
+  double mean_ = 0;       // of undisturbed services, ns
+  double variance_ = 0;
+  double slowest_ = 0;    // lately, ns
+  uint32_t count_ = 0;
+  double disturbed_ = 0;  // services lately
+  double delays_ = 0;     // ... all their delays, ns
+  double longer_ = 0;     // ... by how much they took longer
+  uint32_t strange_ = 0;  // services in a row that are not what is known of them
+  uint32_t lot_ = 1;
+  int64_t scale_x1024_ = 1024;
+};
+
+}  // namespace lull::policies
