@@ -128,6 +128,7 @@ struct Head {
   Prediction said;
   Duration charged;  // of credit, if it goes by that
   Instant since;
+  Instant fits_at = kNever;  // since when the grant has had room for it, by our count
   bool released = false;
   Instant released_at;
 };

@@ -122,6 +122,7 @@ class Engine::Core {
   void watchdog(Client& client);
   void publish(Client& client);
   void publish_credit(Client& client, Seat& seat);
+  static Instant stale_at(const Head& head, const Seat& seat);
   void void_grant(Seat& seat) const;
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);

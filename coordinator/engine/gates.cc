@@ -215,6 +215,11 @@ void Engine::Core::void_grant(Seat& seat) const {
   seat.voided_until = now_ + options_.control_latency;
 }
 
+// When a head has waited too long for a grant that has room for it, however often that has changed.
+Instant Engine::Core::stale_at(const Head& head, const Seat& seat) {
+  return std::min(head.fits_at, std::max(head.since, seat.granted_at)) + kStaleCredit;
+}
+
 // The grant that keeps what is in flight within the bound:
 //
 //   granted = spent + (bound - in flight - voided)   so that  spent + next <= granted
@@ -228,12 +233,13 @@ void Engine::Core::void_grant(Seat& seat) const {
 void Engine::Core::publish_credit(Client& client, Seat& seat) {
   bool long_head = false;
   bool stale = false;
-  for (const Head& head : client.heads) {
+  for (Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
     long_head |= seat.any_length && head.charged > seat.bound;
+    const bool fits = seat.gate == Gate::kCredit && seat.spent + head.charged <= seat.granted;
+    head.fits_at = fits ? std::min(head.fits_at, std::max(head.since, seat.granted_at)) : kNever;
     // It was turned away by a grant in which we see room, or has not noticed one for long.
-    stale |= head.since >= seat.granted_at + kGrantNoticed ||
-             now_ >= std::max(head.since, seat.granted_at) + kStaleCredit;
+    stale |= head.since >= seat.granted_at + kGrantNoticed || now_ >= stale_at(head, seat);
   }
   const bool nearly_full = seat.spent.ns > policies::kMaxCreditBound.ns / 2;
   const bool renew = seat.gate != Gate::kCredit ||
@@ -243,6 +249,7 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
     void_grant(seat);
     seat.spent = Duration{};
     seat.epoch_began = now_;
+    for (Head& head : client.heads) head.fits_at = kNever;
   }
   if (now_ >= seat.voided_until) seat.voided = Duration{};
   const Duration room = std::max(Duration{}, seat.bound - seat.in_flight - seat.voided);
@@ -286,7 +293,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
       next = std::min(next, std::max(head.since, client.last_floor) + choice_.max_hold);
     }
     if (seat.gate == Gate::kCredit && seat.units == 0) {
-      next = std::min(next, std::max(head.since, seat.granted_at) + kStaleCredit);
+      next = std::min(next, stale_at(head, seat));
     }
   }
   return next == kNever ? kNever : std::max(next, now_ + Duration{1});

@@ -106,6 +106,32 @@ const pol::PolicyRow kTellerRows[] = {
        return std::make_unique<Teller>(values[0]);
      }}};
 
+// Its credit is never the same for long, but always more than one launch of unknown length.
+class Waverer final : public pol::LaunchPolicy {
+ public:
+  void step(Instant now, std::span<const pol::Event> events,
+            std::vector<pol::Decision>& out) override {
+    for (const pol::Event& event : events) {
+      if (const auto* joined = std::get_if<pol::Joined>(&event)) client_ = joined->client;
+    }
+    more_ = !more_;
+    out.push_back(pol::Credit{client_, Duration{more_ ? 200'000 : 180'000}});
+    out.push_back(pol::WakeAt{now + Duration{50'000}});
+  }
+
+ private:
+  ClientId client_;
+  bool more_ = false;
+};
+const pol::PolicyRow kWavererRows[] = {
+    {"waverer",
+     {},
+     pol::ProgressNeed::kNever,
+     pol::Holding::kByOrder,
+     [](const pol::SettingValues&) -> std::unique_ptr<pol::LaunchPolicy> {
+       return std::make_unique<Waverer>();
+     }}};
+
 EngineOptions with(std::string policy) {
   EngineOptions options;
   options.policy = std::move(policy);
@@ -165,6 +191,24 @@ TEST_CASE("A policy within the rules stays") {
   step(engine, 0, {attach(1, 5), uses(1)});
   CHECK(only<Notice>(step(engine, 1, {held(1, 0, 1, 1)})).empty());
   CHECK(engine.status().policy == "rogue rule=50");
+}
+
+TEST_CASE("A launch that should fit is not held for ever by a grant that keeps changing") {
+  EngineOptions options = with("waverer");
+  options.policies = kWavererRows;
+  Engine engine(options);
+  CHECK(only<SetGate>(step(engine, 0, {attach(1, 5), uses(1)})).size() == 1);
+  int changes = 0, epochs = 0;
+  step(engine, 10, {held(1, 0, 1, 10)});
+  for (int64_t us = 50; us <= 2500; us += 50) {
+    for (const SetGate& gate : only<SetGate>(step(engine, us, {}))) {
+      changes += 1;
+      epochs += gate.new_epoch ? 1 : 0;
+    }
+  }
+  CHECK(changes > 30);
+  CHECK(epochs >= 1);
+  CHECK(epochs <= 2);
 }
 
 TEST_CASE("A first policy that is not understood becomes share, with a notice") {
