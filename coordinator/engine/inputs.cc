@@ -298,8 +298,10 @@ void Engine::Core::take(const Launched& input) {
       client->heads.erase(head);
     }
   }
-  if (seat->gate == Gate::kCredit && !released && charged.ns != 0 &&
-      unit.at >= seat->epoch_began + options_.control_latency) {
+  // It was charged to this epoch's grant where that is in effect for sure, or no earlier one is.
+  const Instant in_effect =
+      seat->epoch_began + (seat->voided.ns > 0 ? options_.control_latency : Duration{});
+  if (seat->gate == Gate::kCredit && !released && charged.ns != 0 && unit.at >= in_effect) {
     count_spent(*seat, charged);
   } else if (!released && unit.at < seat->voided_until) {
     seat->voided -= std::min(seat->voided, charged);

@@ -211,6 +211,36 @@ TEST_CASE("A launch that should fit is not held for ever by a grant that keeps c
   CHECK(epochs <= 2);
 }
 
+// A grant is in effect up to the control latency after its step, and often sooner.
+TEST_CASE("A launch right after a grant counts against it, unless an earlier one may still be spent") {
+  EngineOptions options = with("waverer");
+  options.policies = kWavererRows;
+  options.control_latency = Duration{10'000};
+  Engine engine(options);
+  const auto launched = [](uint64_t sequence, int64_t at_us) {
+    Launched launch{ClientId{1}, DeviceId{0}, StreamSlot{0}, sequence, KernelId{1}, Instant{at_us * 1000}};
+    launch.charged = Duration{50'000};
+    return launch;
+  };
+  step(engine, 0, {attach(1, 5), uses(1)});
+  // 50 us are spent and 50 in flight of 180.
+  auto gates = only<SetGate>(step(engine, 6, {launched(1, 5)}));
+  REQUIRE(gates.size() == 1);
+  CHECK_FALSE(gates[0].new_epoch);
+  CHECK(gates[0].granted.ns / 1000 == 180);
+  // A new epoch, while 130 us of the old one may be spent yet: one launch of them is.
+  Instant now{6'000};
+  step(engine, 7, {Progressed{ClientId{1}, StreamSlot{0}, 1}, held(1, 0, 1, 7)});
+  for (gates.clear(); gates.empty() || !gates[0].new_epoch; now = now + Duration{50'000}) {
+    REQUIRE(now.ns < 3'000'000);
+    gates = only<SetGate>(step(engine, now.ns / 1000, {}));
+  }
+  now = now - Duration{50'000};
+  gates = only<SetGate>(step(engine, now.ns / 1000 + 6, {launched(2, now.ns / 1000 + 5)}));
+  REQUIRE(gates.size() == 1);
+  CHECK(gates[0].granted.ns < 60'000);  // 180 less what is in flight and what may come of the old one
+}
+
 TEST_CASE("A first policy that is not understood becomes share, with a notice") {
   Engine engine(with("prority"));
   const auto out = step(engine, 0, {});
