@@ -238,8 +238,10 @@ class Guarded final : public LaunchPolicy {
     give_floor(member, now, out);
     Extra& its = extra(member.client);
     const int64_t usable = room_for(member, now).ns - its.reaction_ns - switch_cost_.ns;
-    const int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
-                                    kUsualCredit.ns, kLargestCredit.ns);
+    int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
+                              kUsualCredit.ns, kLargestCredit.ns);
+    // Half of a large room, so that few units have to be let go by name and the device stays busy.
+    while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
