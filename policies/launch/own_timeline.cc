@@ -92,6 +92,11 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
   const Instant own_end = at + Duration{-delay.ns};
   for (const Launch& launch : stretch_) {
     Place& place = places_[launch.position];
+    if (plain && !place.plain) {
+      place.pause = place.until_end = {};
+      place.backlog_ns = 0;
+      place.plain = true;
+    }
     if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) place.pause.add(launch.pause_ns);
     if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;

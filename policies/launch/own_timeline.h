@@ -40,7 +40,8 @@ class OwnTimeline {
   // A wait has ended at `at`: by how much that may at most be later than it ends by itself. Without
   // bound where that varies by more than `precision`.
   Duration lateness(Instant at, Duration precision) const;
-  // ... `delay` of it for others; `plain`: nobody was in its way.
+  // ... `delay` of it for others; `plain`: nobody was in its way. What was known before the first
+  // such time is a guess, and is forgotten.
   void waited(Instant at, Duration delay, bool plain);
 
   // ---- what is known ----
@@ -80,6 +81,7 @@ class OwnTimeline {
     uint32_t work_seen = 0;
     int64_t backlog_ns = 0;
     uint32_t waits_per_1024 = 0;
+    bool plain = false;  // seen with nobody in its way
   };
   struct Launch {
     uint32_t position = 0;

@@ -32,7 +32,7 @@ constexpr Duration kHostCame{100'000};
 // A look at how long the client's own work really takes, and how long looks are remembered.
 constexpr Duration kCalibrates{500'000};
 constexpr Duration kRemembered{100'000'000};
-constexpr int64_t kNoiseForgotten = 64;  // clean stretches
+constexpr int64_t kNoiseForgotten = 64;  // stretches
 // The correction of the slack: grows by one part in so many of a service, while the account holds
 // so many services' allowance.
 constexpr int64_t kCorrection = 128;
@@ -83,9 +83,13 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     end_service(service_whole_ && starts && was_in_step);
     service_whole_ = starts;
   }
-  if (place.started && timeline_.begin()) {
-    feedback_.restart();  // services begin elsewhere now
-    service_whole_ = false;
+  if (place.started) {
+    const bool known = timeline_.known();
+    if (timeline_.begin()) {
+      feedback_.restart();  // services begin elsewhere now
+      service_whole_ = false;
+    }
+    if (timeline_.known() && !known) noise_ns_ = 0;  // the shadow knows better from here on
   }
   if (service_began_ == kNever) service_began_ = launch.at;
 
@@ -189,11 +193,11 @@ void TaskGuard::settle(bool lower_in_flight) {
   const Instant through = std::min(wait.end, at);
   const bool waited = at - through <= kHostCame;
   int64_t delay = 0;
-  if (clean_) {
+  clean_stretches_ += clean_ ? 1 : 0;
+  since_clean_ = clean_ ? 0 : since_clean_ + 1;
+  if (blocked_ns_ == 0) {
     const int64_t off = waited ? std::abs((through - wait.own_end).ns) : 0;
     noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
-    clean_stretches_ += 1;
-    since_clean_ = 0;
   } else {
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
@@ -202,7 +206,6 @@ void TaskGuard::settle(bool lower_in_flight) {
     if (waited) {
       delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
-    since_clean_ += 1;
   }
   // From here on the shadow goes on beside the real device.
   const Duration shift = in_flight_.empty() ? std::min(at, own_free_) - own_free_ : through - wait.own_end;
@@ -343,11 +346,13 @@ void TaskGuard::correct(int64_t excess_ns) {
 int64_t TaskGuard::slack_ns(Instant now) const {
   const bool known = timeline_.known() && in_step_ &&
                      (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
-  if (!known) return correction_ns_;  // as if whatever comes in its way cost it
+  // More slack than is known of is a guess, whose cost the account has to bear.
+  const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
+  if (!known) return correction;  // as if whatever comes in its way cost it
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
   const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
-                        correction_ns_;
+                        correction;
   // While it has nothing on the device, until it is back with more.
   return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
 }

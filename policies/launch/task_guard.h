@@ -159,7 +159,7 @@ class TaskGuard {
   bool refused_ = false;
   int64_t longest_refused_ns_ = 0;
   bool spent_ = false;
-  int64_t noise_ns_ = 0;        // the shadow's largest error in clean stretches lately
+  int64_t noise_ns_ = 0;        // the shadow's largest error lately, with nobody in the way
   int64_t correction_ns_ = 0;   // of the slack
 
   // ---- accounts ----

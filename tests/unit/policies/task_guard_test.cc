@@ -298,6 +298,16 @@ TEST_CASE("An iteration that others delayed does not change what is known of its
   CHECK(fresh.due(us(2000)).ns == us(2060).ns);
 }
 
+TEST_CASE("What was guessed from delayed iterations is forgotten at the first undisturbed one") {
+  OwnTimeline timeline;
+  timeline.restart(2);
+  for (int n = 0; n < 3; ++n) iterate(timeline, 100 * n, 90, /*delay=*/10);
+  iterate(timeline, 300, 60);
+  timeline.begin();
+  timeline.launched(0, us(2000), Duration{});
+  CHECK(timeline.due(us(2000)).ns == us(2060).ns);
+}
+
 TEST_CASE("A task whose own time changes is learnt anew") {
   OwnTimeline timeline = steady();
   for (int n = 0; n < 200; ++n) iterate(timeline, 200 * n, 150);
@@ -465,6 +475,33 @@ TEST_CASE("Lengths that are predicted wrong by a factor are calibrated") {
       CHECK(cost(90) == Approx(50'000).margin(1'000));
     }
   }
+}
+
+// The host comes sooner or later after the device is through, so that only the shadow can tell.
+TEST_CASE("What lengths were taken for before the iteration was known is not held against it") {
+  const auto request = [](World& w, int n, int64_t lower_us) {
+    w.iteration();
+    w.pause(100);
+    if (lower_us > 0) w.lower(lower_us);
+    w.launch(20, 0, /*expected=*/200);
+    w.pause(80);
+    w.launch(20, 0, /*expected=*/200);
+    w.pause(n % 2 == 0 ? 30 : 90);
+    w.wait();
+  };
+  const auto cost = [&](int64_t lower_us) {
+    return charged(
+        [&](World& w) {
+          for (int n = 0; n < 21; ++n) request(w, n, 0);
+        },
+        [&](World& w) {
+          for (int n = 0; n < 20; ++n) request(w, n, 0);
+          request(w, 20, lower_us);
+        },
+        {}, /*length=*/2);
+  };
+  CHECK(cost(30) == 0);
+  CHECK(cost(75) == Approx(15'000).margin(1'000));
 }
 
 TEST_CASE("Copies have engines of their own: lower kernels do not delay them") {
@@ -739,6 +776,20 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.guard.spent();
   CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
   world.wait();
+}
+
+TEST_CASE("Slack that is only guessed at is lent as far as the account holds it") {
+  World world;
+  for (int n = 0; n < 300; ++n) {
+    world.guard.refused(long_us(10));
+    serve(world);
+  }
+  const int64_t allowed = 100'000 * 5 / 100 * 85 / 100;
+  CHECK(world.room().ns > allowed + 20'000);  // plenty was saved, and yet units were turned away
+  world.guard.spent();
+  serve(world, 20'000);
+  CHECK(world.account_ns() < 0);
+  CHECK(world.room().ns == 0);
 }
 
 TEST_CASE("A host of random pauses leaves no room") {
