@@ -6,10 +6,12 @@
 namespace lull::policies {
 namespace {
 
-constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, each undisturbed one
+constexpr double kForgetsSlowest = 1.0 / 16;  // of what it is beyond the mean, each undisturbed one
 constexpr uint32_t kWindow = 64;          // undisturbed services that the mean goes back
 constexpr double kRemembered = 1.0 - 1.0 / 256;
 constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
+// While the iteration is new, what belongs to it is not known well: so many do not count.
+constexpr uint32_t kFirst = 4;
 // Not what is known of services: so many sigmas off and so much of one, twice.
 constexpr double kStrange = 4;
 constexpr double kStrangeShare = 1.0 / 32;
@@ -31,6 +33,11 @@ double ServiceFeedback::sigma() const {
   return std::max(std::sqrt(variance_), mean_ * kFinest);
 }
 
+void ServiceFeedback::restart() {
+  *this = ServiceFeedback();
+  first_ = kFirst;
+}
+
 bool ServiceFeedback::strange(double off) const {
   return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
 }
@@ -41,6 +48,10 @@ void ServiceFeedback::undisturbed(Duration took, bool kept) {
   strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
   if (strange_ >= kSurelyStrange) restart();
   if (!kept && known()) return;
+  if (first_ > 0) {
+    first_ -= 1;
+    return;
+  }
   count_ = std::min(count_ + 1, kWindow);
   const double off = sample - mean_;
   mean_ += off / count_;

@@ -21,7 +21,7 @@ namespace lull::policies {
 
 class ServiceFeedback {
  public:
-  void restart() { *this = ServiceFeedback(); }
+  void restart();
 
   // A service that nobody was in the way of has taken so long; `kept`: because it was drawn.
   void undisturbed(Duration took, bool kept);
@@ -55,6 +55,7 @@ class ServiceFeedback {
   double disturbed_ = 0;  // services lately
   double delays_ = 0;     // ... all their delays, ns
   double longer_ = 0;     // ... by how much they took longer
+  uint32_t first_ = 4;    // undisturbed services that are not counted yet
   uint32_t strange_ = 0;  // services in a row that are not what is known of them
   uint32_t lot_ = 1;
   int64_t scale_x1024_ = 1024;
