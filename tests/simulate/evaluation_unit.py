@@ -79,6 +79,20 @@ class Bound(unittest.TestCase):
         self.assertIn("(2)", guarded(one(1.01), one(1.02), one(1.0))["excess"].found)
 
 
+class Stress(unittest.TestCase):
+    def bars(self, *figures):
+        return bars.judge_stress({str(i): ("mps", {"guarded": one}) for i, one in enumerate(figures, 1)})
+
+    def test_it_is_held_to_the_same_bound(self):
+        kept, excess = self.bars(*[one(1.03, 1.05)] * 19, one(1.0, 1.09))
+        self.assertTrue(kept.met and excess.met)
+        self.assertEqual(kept.failing, [("20", "mean 1.0000x, p99 1.0900x")])
+        kept, excess = self.bars(one(), one(1.061))
+        self.assertFalse(kept.met or excess.met)
+        self.assertEqual([bar.met for bar in self.bars()], [None, None])
+        self.assertTrue(all("stressed" in bar.wanted for bar in (kept, excess)))
+
+
 class AgainstOthers(unittest.TestCase):
     def test_97_percent_of_priority_where_priority_keeps_the_bound(self):
         def bar(theirs, ours):
@@ -141,6 +155,21 @@ class Cases(unittest.TestCase):
         self.assertEqual(len({case.name for case in found}), len(found))
         self.assertEqual(len({case.slug for case in found}), len(found))
 
+    def test_a_stressed_case_is_guarded_alone_late_by_its_seed_and_nothing_for_the_oracle(self):
+        found = cases.stress([(self.A, self.B)])
+        self.assertEqual(len(found), 3 * 3)
+        both = found + cases.full([(self.A, self.B)])
+        self.assertEqual(len({case.name for case in both}), len(both))
+        self.assertEqual(len({case.slug for case in both}), len(both))
+        self.assertEqual(cases.with_oracles(found), found)
+        words = found[-1].words()
+        for option, value in (("--sharing", "time_slice"), ("--seed", "3"), ("--policy", "guarded"), ("--control-latency-us", "100"),
+                              ("--jitter-us", "50")):
+            self.assertEqual(words[words.index(option) + 1], value)
+        self.assertEqual(words.count("--policy"), 1)
+        self.assertNotIn("--arrivals", words)
+        self.assertNotIn("--jitter-us", both[-1].words())
+
     def test_the_short_form_is_the_three_beside_the_others(self):
         found = cases.ci_pairs([self.A, self.B, self.C, Workload("timesformer", pathlib.Path("t")), Workload("a100", pathlib.Path("a"))])
         self.assertEqual(len(found), 12)
@@ -177,7 +206,11 @@ class Pages(unittest.TestCase):
                 "workloads": {"a": "a.json"}, "policies": ["priority", "guarded"], "cpu_s": 1.0,
                 "options": {"iterations": 1000, "warmup": 50, "seconds": 60}, "problems": {"c beside d": "exit code 1: broke"},
                 "cases": {f"a beside b, {sharing}": {"high": "a", "low": "b", "sharing": sharing, "load": 0, "seed": 1, "policies": policies}
-                          for sharing in ("serial", "mps")}}
+                          for sharing in ("serial", "mps")},
+                "stress": {f"a beside b, {sharing}, stressed, seed {seed}": {
+                    "high": "a", "low": "b", "sharing": sharing, "load": 0, "seed": seed,
+                    "policies": {"guarded": one(1.02, tail, low=0.25 * seed)}} for sharing, seed, tail in
+                    (("serial", 1, 1.04), ("serial", 2, 1.051), ("mps", 1, None))}}
 
     def test_the_title_and_every_part_with_a_figure_say_that_it_is_simulated(self):
         text = page.render(self.data())
@@ -192,10 +225,18 @@ class Pages(unittest.TestCase):
                        "| mps | closed loop | 1 | 0 | 2.33 | 0 | - | 0.200 | - | - |"):
             self.assertIn(wanted, text)
 
+    def test_the_stressed_have_a_table_and_bars_of_their_own(self):
+        text = page.render(self.data())
+        for wanted in ("| a | b | **1.020 / 1.051** / 0.375 | 1.020 / - / 0.250 |", "100 us of control latency", "2, and 3 stressed",
+                       "| a beside b, serial, stressed, seed 2 | mean 1.0200x, p99 1.0510x |", "| stress_excess | stressed: never more"):
+            self.assertIn(wanted, text)
+        self.assertIn("0.0 % of 2", text)  # of the others, as before
+        self.assertNotIn("## Stressed", page.render({**self.data(), "stress": {}}))
+
     def test_the_json_is_whole_and_has_a_case_a_line(self):
         text = matrix.one_case_a_line(self.data())
         self.assertEqual(json.loads(text), self.data())
-        self.assertEqual(sum("beside b" in line for line in text.splitlines()), 2)
+        self.assertEqual(sum("beside b" in line for line in text.splitlines()), 5)
 
     def test_the_plot_is_well_formed_says_simulated_and_has_a_dot_a_step(self):
         found = {("a<b", "c"): {step.name: one(1 + 0.05 * i, low=i / 10) for i, step in enumerate(self.STEPS)}}
@@ -243,12 +284,19 @@ class Steps(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_bars_are_taken_by_name(self):
-        self.assertEqual(matrix.wanted_bars("bound, excess"), ["bound", "excess"])
+        self.assertEqual(matrix.wanted_bars("bound, excess", []), ["bound", "excess"])
         with self.assertRaises(Unusable):
-            matrix.wanted_bars("bound,speed")
+            matrix.wanted_bars("bound,speed", [])
+
+    def test_all_bars_are_those_that_the_cases_are_judged_by(self):
+        pair = [(Cases.A, Cases.B)]
+        plain, stress = cases.full(pair), cases.stress(pair)
+        for chosen, wanted in ((plain, bars.VALUES), (stress, bars.STRESS), (plain + stress, matrix.BARS)):
+            self.assertEqual(matrix.wanted_bars("", chosen), list(wanted))
 
     def test_the_names_are_those_of_the_bars_with_a_case_and_without(self):
-        for found in (bars.judge({}), bars.judge({"1": ("serial", {"guarded": one(oracle=1.0)})})):
+        for cases_ in ({}, {"1": ("serial", {"guarded": one(oracle=1.0)})}):
+            found = bars.judge(cases_) + bars.judge_stress(cases_)
             self.assertEqual(list(matrix.BARS), [bar.name for bar in found])
 
 

@@ -62,16 +62,34 @@ class SmallMatrix(Commands):
         code, out, err = self.command("matrix", *self.ONE)
         self.assertEqual(code, 0, err)
         kept = sorted((self.out / "cases").iterdir())
-        self.assertEqual(len(kept), 4)  # closed loop, and what the oracle says of it; two loads
+        self.assertEqual(len(kept), 5)  # closed loop, what the oracle says of it, stressed; two loads
         first = self.result()
         times = [path.stat().st_mtime_ns for path in kept]
         kept[0].unlink()
         kept[1].write_text("{ cut off")
         code, out, err = self.command("matrix", *self.ONE)
         self.assertEqual(code, 0, err)
-        self.assertIn("2 of 4 cases are there from before", out)
+        self.assertIn("3 of 5 cases are there from before", out)
         self.assertEqual(kept[2].stat().st_mtime_ns, times[2])
-        self.assertEqual(self.result()["cases"], first["cases"])
+        for part in ("cases", "stress"):
+            self.assertEqual(self.result()[part], first[part])
+
+    def test_the_stressed_part_alone_is_late_alone_too_and_judged_alone(self):
+        code, _, err = self.command("matrix", *self.ONE, "--subset", "stress", "--check")
+        found = self.result()
+        self.assertEqual((found["cases"], len(found["stress"])), ({}, 1))
+        (name, case), = found["stress"].items()
+        self.assertEqual(name, "chatty_inference beside dense_inference, serial, closed loop, stressed, seed 1")
+        self.assertEqual(set(case["policies"]), {"guarded"})
+        self.assertTrue(case["policies"]["guarded"]["valid"])
+        self.assertEqual(code, 0 if case["policies"]["guarded"]["mean"] <= 1.03 else 1, err)
+        self.command("matrix", *self.ONE, "--load", "0")
+        alone = {(found["control_latency_us"], row["jct_ms_mean"]) for path in (self.out / "cases").iterdir()
+                 for found in [json.loads(path.read_text())["result"]] for row in found["rows"]
+                 if (row["policy"], row["role"]) == ("alone", "high")}
+        (latency, undisturbed), (stressed_latency, late) = sorted(alone)
+        self.assertEqual((latency, stressed_latency), (10, 100))
+        self.assertGreater(late, undisturbed * 1.01)
 
     def test_a_killed_run_leaves_no_simulation_behind_and_no_case_cut_off(self):
         words = [ROOT / "tools/simulate/matrix", "--traces", ROOT / "examples/workloads", "--lull", LULL, "--out", self.out, "--jobs", "1"]
@@ -109,7 +127,7 @@ class SmallMatrix(Commands):
     def test_a_dry_run_runs_no_case(self):
         code, out, err = self.command("matrix", *self.ONE, "--dry-run")
         self.assertEqual(code, 0, err)
-        self.assertRegex(out, r"3 cases, 0 of them[^\n]*\n.* min of processor time")
+        self.assertRegex(out, r"4 cases, 0 of them[^\n]*\n.* min of processor time")
         self.assertEqual(list((self.out / "cases").iterdir()), [])
 
     def test_ablations_write_a_page_and_a_plot(self):

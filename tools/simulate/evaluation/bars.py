@@ -20,6 +20,7 @@ ORACLE_MEDIAN, ORACLE_WORST = 0.9, 0.7
 GUARDED = "guarded"
 VALUES = {"bound": "keep the bound", "excess": "worst loss, in bounds", "priority": "reach priority", "fikit": "reach fikit",
           "something": "least low", "oracle_median": "oracle share, median", "oracle_worst": "oracle share, worst"}
+STRESS = ("stress", "stress_excess")  # the names of judge_stress
 
 
 @dataclasses.dataclass
@@ -74,6 +75,12 @@ def judge(cases):
     """`cases`: {name: (sharing, figures by policy)}. The bars, in their order."""
     return [_bound(cases), _excess(cases), _at_least(cases, "priority", OF_PRIORITY), _at_least(cases, "fikit", OF_FIKIT),
             _something(cases), *_oracle(cases)]
+
+
+def judge_stress(cases):
+    """The bound once more, of the stressed cases."""
+    return [dataclasses.replace(bar, name=name, wanted=f"stressed: {bar.wanted}")
+            for name, bar in zip(STRESS, (_bound(cases), _excess(cases)))]
 
 
 def _guarded(cases):

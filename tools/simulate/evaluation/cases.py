@@ -17,6 +17,7 @@ WARMUP = 50
 ORACLE_ITERATIONS = 100
 ITERATIONS = 1000
 SECONDS = 60.0
+STRESS_LATENCY_US, STRESS_JITTER_US = 100, 50  # ten times the control latency otherwise; of the host
 _SUFFIX = re.compile(r"(\.json|\.pt\.trace)*(\.gz)?$")
 
 
@@ -47,17 +48,19 @@ class Case:
     seconds: float = SECONDS
     policies: tuple = POLICIES
     more: tuple = ()  # further words
+    stressed: bool = False  # a slow coordinator and a late host; the high task is so late alone too
 
     @property
     def name(self):
         return f"{self.high.name} beside {self.low.name}, {self.sharing}, {arrivals(self.load)}" + (
-            f", seed {self.seed}" if self.load else "")
+            ", stressed" if self.stressed else "") + (f", seed {self.seed}" if self.load or self.stressed else "")
 
     @property
     def slug(self):
         """Its name as a file's name."""
         parts = [self.high.name, self.low.name, self.sharing, f"{self.load:g}" if self.load else "closed", str(self.seed),
-                 str(self.iterations), *(self.policies if self.policies != POLICIES else ())]
+                 str(self.iterations), *(["stressed"] if self.stressed else []),
+                 *(self.policies if self.policies != POLICIES else ())]
         return re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
 
     def words(self):
@@ -67,6 +70,8 @@ class Case:
                  "--seed", self.seed, "--json", "-"]
         if self.load:
             words += ["--arrivals", f"{self.load:g}"]
+        if self.stressed:
+            words += ["--control-latency-us", STRESS_LATENCY_US, "--jitter-us", STRESS_JITTER_US]
         for policy in self.policies:
             words += ["--policy", policy]
         return [str(word) for word in words] + list(self.more)
@@ -74,7 +79,7 @@ class Case:
     def alone_with_oracle(self):
         """The short run that says what an oracle could have given; None where it would be no more than
         a bound. Over many requests it takes far longer than all policies together."""
-        if self.sharing != "serial" or self.load:
+        if self.sharing != "serial" or self.load or self.stressed:
             return None
         return dataclasses.replace(self, iterations=min(self.iterations, ORACLE_ITERATIONS), policies=("guarded",), more=())
 
@@ -138,6 +143,12 @@ def full(chosen_pairs, sharings=SHARINGS, loads=LOADS, seeds=SEEDS, **options):
     return [Case(high, low, sharing, load, seed, more=("--no-oracle",), **options)
             for sharing in sharings for load in loads for high, low in chosen_pairs
             for seed in (seeds if load else seeds[:1])]
+
+
+def stress(chosen_pairs, sharings=SHARINGS, seeds=SEEDS, **options):
+    """Closed loops; the jitter comes from the seed."""
+    return [Case(high, low, sharing, seed=seed, policies=("guarded",), more=("--no-oracle",), stressed=True, **options)
+            for sharing in sharings for high, low in chosen_pairs for seed in seeds]
 
 
 def with_oracles(chosen):

@@ -41,19 +41,21 @@ def text(chosen, folder, jobs, deadline_s):
     def ran(case, _, cpu_s):
         """What a simulated second costs, beyond reading the files."""
         base_cpu_s, base_s = (sum(start[w.name][i] for w in (case.high, case.low)) / 2 for i in (0, 1))
-        more[case.high, case.low] = (base_cpu_s, base_s, max(0.0, cpu_s - base_cpu_s) / (simulated_s(case, alone_s) - base_s))
+        rate = max(0.0, cpu_s - base_cpu_s) / (simulated_s(case, alone_s) - base_s)
+        more[case.high, case.low, case.policies] = (base_cpu_s, base_s, rate)
 
     used = {w.name: w for case in missing for w in (case.high, case.low)}
-    probe([Case(w, w, iterations=2, warmup=0, policies=("share",)) for w in used.values()], started)
-    pairs = {(case.high, case.low): case.policies for case in missing}
+    probe([Case(w, w, iterations=2, warmup=0, policies=("share",), more=("--no-oracle",)) for w in used.values()], started)
+    pairs = {(case.high, case.low, case.policies) for case in missing}
     if not problems:
-        probe([Case(high, low, iterations=max(2, round(_PROBE_S / alone_s[high.name])), warmup=0, policies=policies)
-               for (high, low), policies in pairs.items()], ran)
+        probe([Case(high, low, iterations=2 + round((_PROBE_S + alone_s[low.name]) / alone_s[high.name]), warmup=0,
+                    policies=policies, more=("--no-oracle",))
+               for high, low, policies in sorted(pairs, key=str)], ran)
     if problems:
         return "\n".join([first, *problems])
     total_s = 0.0
     for case in missing:
-        base_cpu_s, base_s, rate = more[case.high, case.low]
+        base_cpu_s, base_s, rate = more[case.high, case.low, case.policies]
         total_s += base_cpu_s + rate * max(0.0, simulated_s(case, alone_s) - base_s)
     hours = sum(simulated_s(case, alone_s) for case in missing) / 3600
     return (f"{first}\nthe other {len(missing)} simulate at most {hours:.1f} h of device time: about {total_s / 60:.0f} min of processor time, "

@@ -15,7 +15,8 @@ from evaluation.cases import Unusable
 from gpu_check.results import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-BARS = tuple(bars.VALUES)
+BARS = (*bars.VALUES, *bars.STRESS)
+PARTS = ("cases", "stress")  # of matrix.json: the plan's, and those that are stressed
 OTHERS = (("ablations.md", "what each part of `guarded` adds"),)
 
 
@@ -35,14 +36,15 @@ def common_options(parser, out):
 def _arguments(words):
     parser = argparse.ArgumentParser(prog="tools/simulate/matrix", description=" ".join(__doc__.split()))
     common_options(parser, "build/matrix")
-    parser.add_argument("--subset", choices=("ci",), help=f"ci: {', '.join(cases.CI_HIGHS)} as high beside each other trace; serial, "
-                        f"closed loop, {cases.CI_ITERATIONS} requests")
+    parser.add_argument("--subset", choices=("ci", "stress"), help=f"ci: {', '.join(cases.CI_HIGHS)} as high beside each other trace; serial, "
+                        f"closed loop, {cases.CI_ITERATIONS} requests; stress: only the closed loops with {cases.STRESS_LATENCY_US} us of control "
+                        f"latency and up to {cases.STRESS_JITTER_US} us of host jitter, under guarded, which else come last")
     parser.add_argument("--sharing", action="append", choices=cases.SHARINGS, help="may be repeated (default: all three)")
     parser.add_argument("--load", action="append", type=float, metavar="L", help="0: closed loop; 0.3: Poisson arrivals at 30 %% of capacity; "
                         "may be repeated (default: 0, 0.3, 0.7)")
     parser.add_argument("--seeds", type=int, default=len(cases.SEEDS), metavar="N", help="seeds of the arrivals: 1 .. N (default: 3)")
-    parser.add_argument("--check", nargs="?", const=",".join(BARS), metavar="BARS", help="exit code 1 when a bar is missed: all, or "
-                        f"some of {', '.join(BARS)}, with commas")
+    parser.add_argument("--check", nargs="?", const="", metavar="BARS", help="exit code 1 when a bar is missed: all that the cases are "
+                        f"judged by, or some of {', '.join(BARS)}, with commas")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and how long it would take; runs short probes")
     return parser.parse_args(words)
 
@@ -66,17 +68,22 @@ def select(arguments, all_workloads):
     loads = tuple(arguments.load or ((0.0,) if ci else cases.LOADS))
     if any(not (load == 0 or 0.01 <= load <= 0.99) for load in loads):
         raise Unusable("--load: out of range: use 0 for a closed loop, or 0.01 to 0.99")
-    return cases.full(chosen, tuple(arguments.sharing or (("serial",) if ci else cases.SHARINGS)), loads,
-                      tuple(range(1, arguments.seeds + 1)),
-                      iterations=arguments.iterations or (cases.CI_ITERATIONS if ci else cases.ITERATIONS))
+    sharings, seeds = tuple(arguments.sharing or (("serial",) if ci else cases.SHARINGS)), tuple(range(1, arguments.seeds + 1))
+    iterations = arguments.iterations or (cases.CI_ITERATIONS if ci else cases.ITERATIONS)
+    plain = cases.full(chosen, sharings, loads, seeds, iterations=iterations) if arguments.subset != "stress" else []
+    return plain + (cases.stress(chosen, sharings, seeds, iterations=iterations) if 0 in loads and not ci else [])
 
 
-def wanted_bars(text):
-    chosen = [name.strip() for name in text.split(",")]
-    unknown = [name for name in chosen if name not in BARS]
+def wanted_bars(text, chosen):
+    """By name; none: all that the chosen cases are judged by."""
+    if not text:
+        return [*(bars.VALUES if not all(case.stressed for case in chosen) else ()),
+                *(bars.STRESS if any(case.stressed for case in chosen) else ())]
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in BARS]
     if unknown:
         raise Unusable(f"--check: no bar '{unknown[0]}': use some of {', '.join(BARS)}")
-    return chosen
+    return names
 
 
 def run_missing(chosen, folder, arguments, say):
@@ -117,11 +124,14 @@ def collect(chosen, folder, problems, all_workloads):
         "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS},
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
-        "cases": {case.name: {"high": case.high.name, "low": case.low.name, "sharing": case.sharing, "load": case.load, "seed": case.seed,
-                              "policies": {policy: rounded(one) for policy, one in judged(case, found.result, folder).items()
-                                           if policy != "alone"}}
-                  for case, found in kept.items()},
+        **{part: {case.name: shown(case, found.result, folder) for case, found in kept.items() if case.stressed == (part == "stress")}
+           for part in PARTS},
     }
+
+
+def shown(case, result, folder):
+    return {"high": case.high.name, "low": case.low.name, "sharing": case.sharing, "load": case.load, "seed": case.seed,
+            "policies": {policy: rounded(one) for policy, one in judged(case, result, folder).items() if policy != "alone"}}
 
 
 def judged(case, result, folder):
@@ -153,9 +163,11 @@ def commit():
 
 def one_case_a_line(data):
     """JSON that a reviewer can read and a diff can show."""
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one, allow_nan=False)}" for name, one in data["cases"].items())
-    rest = json.dumps({key: value for key, value in data.items() if key != "cases"}, indent=1, allow_nan=False)
-    return rest[:-2] + f',\n "cases": {{\n{lines}\n }}\n}}\n'
+    text = json.dumps({key: value for key, value in data.items() if key not in PARTS}, indent=1, allow_nan=False)[:-2]
+    for part in PARTS:
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one, allow_nan=False)}" for name, one in data[part].items())
+        text += f',\n "{part}": {{\n{lines}\n }}'
+    return text + "\n}\n"
 
 
 def write(folder, files):
@@ -181,11 +193,11 @@ def main(words):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         check_common(arguments)
-        checked = wanted_bars(arguments.check) if arguments.check else []
         all_workloads = cases.workloads(arguments.traces)
         chosen = select(arguments, all_workloads)
+        checked = wanted_bars(arguments.check, chosen) if arguments.check is not None else []
         if not chosen:
-            raise Unusable("--pairs: none of them is in the subset: name others")
+            raise Unusable("nothing to run: no --pairs or --load of these is in the subset: name others")
         folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(ROOT)))
         if arguments.dry_run:
             print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
@@ -205,8 +217,8 @@ def main(words):
 
 
 def report(data, problems, checked, target):
-    judged = bars.judge(page.of_cases(data))
-    print(f"\nsimulated, {len(data['cases'])} cases, {data['cpu_s']:.0f} s of processor time: {target}/README.md")
+    judged = page.verdict(data)
+    print(f"\nsimulated, {sum(len(data[part]) for part in PARTS)} cases, {data['cpu_s']:.0f} s of processor time: {target}/README.md")
     for bar in judged:
         word = {None: "-", True: "met", False: "MISSED"}[bar.met]
         print(f"  {word:6}  {bar.name}: {bar.wanted}: {bar.found}")

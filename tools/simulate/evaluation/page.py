@@ -2,7 +2,7 @@
 simulated; no figure of anybody else's is on it."""
 
 from evaluation import bars
-from evaluation.cases import arrivals
+from evaluation.cases import STRESS_JITTER_US, STRESS_LATENCY_US, arrivals
 from gpu_check.figures import mean, shown
 from gpu_check.report import table
 
@@ -18,43 +18,55 @@ _HOW = """An ordered pair is a high task and a low one that runs beside it witho
 that time. A closed loop has nothing random in it and gives the same bytes with every seed: it is run once and counts once.
 The bound is {mean:g} % in the mean and {p99:g} % at p99.
 """
+_STRESS = """Closed loops under guarded with {latency} us of control latency, and each waking of a host late by up to {jitter} us, from the seed.
+Alone, the high task is as late, with the same seed. Worst mean slowdown / worst slowdown at p99 / low, mean of the seeds; **bold** where
+the bound is not kept."""
 
 
 def render(data, others=()):
     """`data` as matrix.json holds it. `others`: (link, what) of pages beside this one."""
-    judged = bars.judge(of_cases(data))
+    judged = verdict(data)
     text = [_HEAD]
     text += [table(("", ""), _about(data)), ""]
     text += [_HOW.format(requests=bars.REQUESTS_FOR_P99, mean=100 * bars.MEAN, p99=100 * bars.P99)]
     if data["problems"]:
         text += ["## Not run", "", table(("case", "why"), sorted(data["problems"].items())), ""]
     text += ["## Verdict (simulated)", "", verdict_table(judged, len(data["problems"])), ""]
-    text += ["By sharing and arrivals, guarded, simulated (a loss of 1 bound is all that is allowed in the mean or at p99):", "",
-             _by_group(data), ""]
+    if data["cases"]:
+        text += ["By sharing and arrivals, guarded, simulated (a loss of 1 bound is all that is allowed in the mean or at p99):", "",
+                 _by_group(data), ""]
     failing = [bar for bar in judged if bar.failing]
     if failing:
         text += ["## Cases that miss a bar (simulated)", ""]
         for bar in failing:
             text += [f"{bar.wanted}; simulated, missed by {len(bar.failing)}:", "", table(("case", "found"), bar.failing), ""]
-    text += ["## All cases (simulated)", "",
-             "Mean slowdown / slowdown at p99 / low under each policy; **bold** where the bound is not kept. With several seeds: the "
-             "worst slowdowns, the mean of the low task's work.", ""]
-    for (sharing, load), rows in _grouped(data).items():
+    if data["cases"]:
+        text += ["## All cases (simulated)", "",
+                 "Mean slowdown / slowdown at p99 / low under each policy; **bold** where the bound is not kept. With several seeds: the "
+                 "worst slowdowns, the mean of the low task's work.", ""]
+    for (sharing, load), rows in _grouped(data["cases"], "sharing", "load").items():
         text += [f"### {sharing}, {arrivals(load)} (simulated)", "", _cases_table(rows, data["policies"]), ""]
+    if data["stress"]:
+        text += ["## Stressed (simulated)", "", _STRESS.format(latency=STRESS_LATENCY_US, jitter=STRESS_JITTER_US), "",
+                 _stress_table(data["stress"]), ""]
     if others:
         text += ["## Beside this page", ""] + [f"- [{link}]({link}): {what}" for link, what in others] + [""]
     return "\n".join(text).rstrip() + "\n"
 
 
-def of_cases(data, wanted=lambda one: True):
-    """As bars.judge takes them."""
-    return {name: (one["sharing"], one["policies"]) for name, one in data["cases"].items() if wanted(one)}
+def verdict(data):
+    """All bars."""
+    return bars.judge(_for_bars(data["cases"])) + bars.judge_stress(_for_bars(data["stress"]))
+
+
+def _for_bars(cases, wanted=lambda one: True):
+    return {name: (one["sharing"], one["policies"]) for name, one in cases.items() if wanted(one)}
 
 
 def _by_group(data):
     rows = []
-    for sharing, load in _grouped(data):
-        cases = of_cases(data, lambda one: (one["sharing"], one["load"]) == (sharing, load))
+    for sharing, load in _grouped(data["cases"], "sharing", "load"):
+        cases = _for_bars(data["cases"], lambda one: (one["sharing"], one["load"]) == (sharing, load))
         rows.append([sharing, arrivals(load), len(cases), *(bar.value for bar in bars.judge(cases))])
     return table(("sharing", "arrivals", "cases", *bars.VALUES.values()), rows)
 
@@ -71,18 +83,18 @@ def verdict_table(judged, problems):
 
 def _about(data):
     names = ", ".join(f"{name}: `{file}`" for name, file in data["workloads"].items())
-    return [("date", data["date"]), ("lull", data["lull"]), ("cases", len(data["cases"])), ("workloads", names),
+    return [("date", data["date"]), ("lull", data["lull"]), ("cases", f"{len(data['cases'])}, and {len(data['stress'])} stressed"), ("workloads", names),
             ("requests", f"up to {data['options']['iterations']} of the high task or {data['options']['seconds']:g} s of device time, "
                          f"after {data['options']['warmup']} of warm-up"),
             ("policies", ", ".join(data["policies"])), ("device", data["device"]),
             ("control latency", f"{data['control_latency_us']:g} us")]
 
 
-def _grouped(data):
-    """{(sharing, load): {(high, low): [the cases of all seeds]}}"""
+def _grouped(cases, *keys):
+    """{the values of `keys`: {(high, low): [the cases of all seeds]}}"""
     groups = {}
-    for one in data["cases"].values():
-        groups.setdefault((one["sharing"], one["load"]), {}).setdefault((one["high"], one["low"]), []).append(one)
+    for one in cases.values():
+        groups.setdefault(tuple(one[key] for key in keys), {}).setdefault((one["high"], one["low"]), []).append(one)
     return groups
 
 
@@ -98,6 +110,14 @@ def _cases_table(rows, policies):
         lines.append([high, low, requests] + [_cell([one["policies"].get(policy) for one in seeds]) for policy in policies]
                      + [shown(min(shares(seeds, key), default=None)) for key in more])
     return table(["high", "low", "requests", *policies, *more.values()], lines)
+
+
+def _stress_table(cases):
+    by_sharing = {sharing: rows for (sharing,), rows in _grouped(cases, "sharing").items()}
+    pairs = dict.fromkeys(pair for rows in by_sharing.values() for pair in rows)
+    lines = [[*pair, *(_cell([one["policies"].get(bars.GUARDED) for one in rows[pair]]) if pair in rows else "-"
+                       for rows in by_sharing.values())] for pair in pairs]
+    return table(["high", "low", *by_sharing], lines)
 
 
 def _cell(seeds):
