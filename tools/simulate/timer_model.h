@@ -56,8 +56,8 @@ class TimerModel {
     while (!samples_.empty() && not_ready < kNotReadyLimit) {
       // In their order: what stands behind one that is not complete was launched later.
       Sample& sample = samples_.front();
-      const bool crowded = samples_.size() >= kCrowded;
-      if (sample.next == 0 && !crowded) return;
+      const bool old = samples_.size() > kOldSample;
+      if (sample.next == 0 && !old) return;
       if (sample.ended == kNever) return;
       Duration gap{-1};
       if (sample.next != 0 && sample.next != kNoNext) {
@@ -76,8 +76,8 @@ class TimerModel {
  private:
   static constexpr uint32_t kWarmUpSamples = 8;
   static constexpr uint32_t kWindowUnits = 16;
-  static constexpr size_t kSamples = 128;
-  static constexpr size_t kCrowded = 96;
+  static constexpr size_t kSamples = 4096;
+  static constexpr size_t kOldSample = 1024;  // with so many behind it, a gap is not waited for
   static constexpr uint32_t kNotReadyLimit = 4;
 
   struct Shape {
