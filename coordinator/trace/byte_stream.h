@@ -133,4 +133,36 @@ class ByteSource {
   bool bad_ = false;
 };
 
+// A record's fields, named once for both directions: `fields(codec, record)` calls these with either.
+// Each format adds what is its own (instants, enumerations).
+struct FieldSink {
+  ByteSink& to;
+  template <typename Id>
+  void id(Id& value) { to.number(value.value); }
+  void text(std::string& value) { to.text(value); }
+  template <typename Int>
+  void number(Int& value) { to.number(static_cast<uint64_t>(value)); }
+};
+
+struct FieldSource {
+  ByteSource& from;
+  bool fits = true;  // every field holds what was read for it
+  template <typename Id>
+  void id(Id& value) { number(value.value); }
+  void text(std::string& value) { value = from.text(); }
+  template <typename Int>
+  void number(Int& value) {
+    const uint64_t raw = from.number();
+    value = static_cast<Int>(raw);
+    fits = fits && static_cast<uint64_t>(value) == raw;
+  }
+  // One of an enumeration that begins at 0.
+  template <typename Enum>
+  void choice(Enum& value, uint64_t raw, Enum last) {
+    fits = fits && raw <= static_cast<uint64_t>(last);
+    value = fits ? static_cast<Enum>(raw) : Enum{};
+  }
+  bool good() const { return fits && !from.bad(); }
+};
+
 }  // namespace lull::trace

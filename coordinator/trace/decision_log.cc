@@ -100,11 +100,8 @@ void fields(Codec& c, DecisionLogInfo& e) {
 }
 
 // Instants as distances from the step's.
-struct FieldSink {
-  ByteSink& to;
+struct StepSink : FieldSink {
   Instant now{0};
-  template <typename Tag, typename Int>
-  void id(Id<Tag, Int>& value) { to.number(value.value); }
   void priority(Priority& value) { to.byte(value.level); }
   void bound(SlowdownBound& value) {
     to.integer(value.mean_per_mille), to.integer(value.p99_per_mille);
@@ -113,18 +110,11 @@ struct FieldSink {
     to.distance(static_cast<uint64_t>(now.ns), static_cast<uint64_t>(value.ns));
   }
   void length(Duration& value) { to.integer(value.ns); }
-  void text(std::string& value) { to.text(value); }
   void gate(Gate& value) { to.byte(static_cast<uint8_t>(value)); }
-  template <typename Int>
-  void number(Int& value) { to.number(static_cast<uint64_t>(value)); }
 };
 
-struct FieldSource {
-  ByteSource& from;
+struct StepSource : FieldSource {
   Instant now{0};
-  bool fits = true;
-  template <typename Tag, typename Int>
-  void id(Id<Tag, Int>& value) { number(value.value); }
   void priority(Priority& value) { value.level = from.byte(); }
   void bound(SlowdownBound& value) {
     for (int32_t* part : {&value.mean_per_mille, &value.p99_per_mille}) {
@@ -137,25 +127,13 @@ struct FieldSource {
     value.ns = static_cast<int64_t>(from.from(static_cast<uint64_t>(now.ns)));
   }
   void length(Duration& value) { value.ns = from.integer(); }
-  void text(std::string& value) { value = from.text(); }
-  void gate(Gate& value) {
-    const uint8_t raw = from.byte();
-    fits = fits && raw <= static_cast<uint8_t>(Gate::kClosed);
-    value = fits ? static_cast<Gate>(raw) : Gate::kOpen;
-  }
-  template <typename Int>
-  void number(Int& value) {
-    const uint64_t raw = from.number();
-    value = static_cast<Int>(raw);
-    fits = fits && static_cast<uint64_t>(value) == raw;
-  }
-  bool good() const { return fits && !from.bad(); }
+  void gate(Gate& value) { choice(value, from.byte(), Gate::kClosed); }
 };
 
 template <typename Variant>
 void put_all(ByteSink& out, Instant now, std::span<const Variant> all) {
   out.number(all.size());
-  FieldSink sink{out, now};
+  StepSink sink{{out}, now};
   for (const Variant& one : all) {
     out.byte(static_cast<uint8_t>(one.index()));
     Variant copy = one;
@@ -165,7 +143,7 @@ void put_all(ByteSink& out, Instant now, std::span<const Variant> all) {
 
 // The alternative with this number, or false.
 template <typename Variant, size_t N = 0>
-bool make(size_t index, FieldSource& source, std::vector<Variant>& all) {
+bool make(size_t index, StepSource& source, std::vector<Variant>& all) {
   if constexpr (N < std::variant_size_v<Variant>) {
     if (index != N) return make<Variant, N + 1>(index, source, all);
     std::variant_alternative_t<N, Variant> value{};
@@ -180,7 +158,7 @@ bool make(size_t index, FieldSource& source, std::vector<Variant>& all) {
 template <typename Variant>
 bool get_all(ByteSource& in, Instant now, std::vector<Variant>& all) {
   const uint64_t count = in.number();
-  FieldSource source{in, now};
+  StepSource source{{in}, now};
   for (uint64_t n = 0; n < count; ++n) {
     if (in.bad() || !make(in.byte(), source, all)) return false;
   }
@@ -224,7 +202,7 @@ std::expected<DecisionLogWriter, std::string> DecisionLogWriter::create(
   auto state = std::make_unique<State>();
   state->sink = std::move(*sink);
   ByteSink head;
-  FieldSink fields_of{head};
+  StepSink fields_of{{head}};
   DecisionLogInfo copy = info;
   fields(fields_of, copy);
   state->sink->push(BlockType::kHead, head.take());
@@ -249,7 +227,7 @@ DecisionLogWriter::~DecisionLogWriter() {
 void DecisionLogWriter::begun(const EngineOptions& options) {
   if (state_->stopped()) return;
   state_->block.byte(kBegun);
-  FieldSink sink{state_->block};
+  StepSink sink{{state_->block}};
   EngineBegun record{options.policy, options.max_clients, options.control_latency};
   fields(sink, record);
 }
@@ -325,7 +303,7 @@ std::expected<DecisionLogReader, std::string> DecisionLogReader::open(const std:
             : "cannot read " + state->file.problem());
   }
   ByteSource in(state->file.raw());
-  FieldSource source{in};
+  StepSource source{{in}};
   fields(source, state->info);
   if (state->file.type() != BlockType::kHead || !source.good()) {
     return std::unexpected(
@@ -360,7 +338,7 @@ const Decision* DecisionLogReader::next() {
   const uint8_t kind = in.byte();
   if (kind == kBegun) {
     EngineBegun begun;
-    FieldSource source{in};
+    StepSource source{{in}};
     fields(source, begun);
     if (!source.good()) return state.blame("the options of an engine cannot be decoded");
     state.decision = std::move(begun);

@@ -152,46 +152,18 @@ void fields(Codec& c, FileInfo& e) {
       c.text(e.sharing);
 }
 
-struct FieldSink {
-  ByteSink& to;
-  template <typename Tag, typename Int>
-  void id(Id<Tag, Int>& value) {
-    to.number(value.value);
-  }
+struct EventSink : FieldSink {
   void time(Instant& value) { to.number(word(value)); }
-  void text(std::string& value) { to.text(value); }
   void real(double& value) { to.real(value); }
   void hash(uint64_t& value) { to.hash(value); }
   void kind(UnitKind& value) { to.number(static_cast<uint64_t>(value)); }
-  template <typename Int>
-  void number(Int& value) {
-    to.number(static_cast<uint64_t>(value));
-  }
 };
 
-struct FieldSource {
-  ByteSource& from;
-  bool fits = true;
-  template <typename Tag, typename Int>
-  void id(Id<Tag, Int>& value) {
-    number(value.value);
-  }
+struct EventSource : FieldSource {
   void time(Instant& value) { number(value.ns); }
-  void text(std::string& value) { value = from.text(); }
   void real(double& value) { value = from.real(); }
   void hash(uint64_t& value) { value = from.hash(); }
-  void kind(UnitKind& value) {
-    const uint64_t raw = from.number();
-    fits = fits && raw <= static_cast<uint64_t>(UnitKind::kMemset);
-    value = fits ? static_cast<UnitKind>(raw) : UnitKind::kKernel;
-  }
-  template <typename Int>
-  void number(Int& value) {
-    const uint64_t raw = from.number();
-    value = static_cast<Int>(raw);
-    fits = fits && static_cast<uint64_t>(value) == raw;
-  }
-  bool good() const { return fits && !from.bad(); }
+  void kind(UnitKind& value) { choice(value, from.number(), UnitKind::kMemset); }
 };
 
 }  // namespace
@@ -303,7 +275,7 @@ void BlockEncoder::add(const Event& event) {
   ByteSink& out = columns_[kRare];
   const size_t before = out.size();
   Event copy = event;
-  FieldSink sink{out};
+  EventSink sink{{out}};
   std::visit(
       [&]<typename E>(E& e) {
         if constexpr (!std::is_same_v<E, Launch> && !std::is_same_v<E, Timing>) fields(sink, e);
@@ -421,7 +393,7 @@ bool BlockDecoder::get(Timing& timing) {
 }
 
 bool BlockDecoder::rare(Event& event, size_t kind, KernelIndex kernels) {
-  FieldSource source{columns_[kRare]};
+  EventSource source{{columns_[kRare]}};
   const auto take = [&]<typename E>(E e) {
     fields(source, e);
     if constexpr (std::is_same_v<E, KernelInfo>) e.index = kernels;
@@ -515,14 +487,14 @@ bool is_sane(const Event& event) { return std::visit(Sanity{}, event); }
 std::vector<uint8_t> encode_info(const FileInfo& info) {
   FileInfo copy = info;
   ByteSink out;
-  FieldSink sink{out};
+  EventSink sink{{out}};
   fields(sink, copy);
   return out.take();
 }
 
 bool decode_info(std::span<const uint8_t> raw, FileInfo& info) {
   ByteSource in(raw);
-  FieldSource source{in};
+  EventSource source{{in}};
   fields(source, info);
   return source.good();
 }
