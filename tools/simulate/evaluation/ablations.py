@@ -4,11 +4,9 @@ tables and plots. Everything it prints and writes is simulated. Exit codes: 0 do
 import argparse
 import dataclasses
 import pathlib
-import signal
 import sys
-import time
 
-from evaluation import ablations_page, bars, cases, matrix, plot, runner
+from evaluation import ablations_page, bars, cases, command, matrix, plot, runner
 from evaluation.cases import Unusable
 
 
@@ -35,7 +33,7 @@ ITERATIONS = 300
 
 def _arguments(words):
     parser = argparse.ArgumentParser(prog="tools/simulate/ablations", description=" ".join(__doc__.split()))
-    matrix.common_options(parser, "build/ablations")
+    command.common_options(parser, "build/ablations")
     return parser.parse_args(words)
 
 
@@ -88,40 +86,24 @@ def collect(pairs, steps, chosen, folder):
 
 
 def main(words):
-    try:
-        arguments = _arguments(words)
-    except SystemExit as end:
-        return 2 if end.code else 0
-    started = time.monotonic()
+    return command.run("ablations", _arguments, words, _run)
 
-    def say(text):
-        print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        matrix.check_common(arguments)
-        folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(matrix.ROOT)))
-        pairs = cases.pairs(cases.workloads(arguments.traces), arguments.pairs)
-        steps, lacking = offered(folder.lull)
-        for name, why in lacking.items():
-            print(f"lull: ablations: {name}: {why}", file=sys.stderr)
-        chosen = cases_of(pairs, steps, arguments.iterations or ITERATIONS)
-        problems = matrix.run_missing(chosen, folder, arguments, say)
-        found = collect(pairs, steps, chosen, folder)
-        if not found:
-            print("lull: ablations: no pair has a result", file=sys.stderr)
-            return 1
-        target = pathlib.Path(arguments.write or folder.path)
-        about = matrix.collect(chosen, folder, problems, [])
-        matrix.write(target, {"ablations.svg": plot.grid(found, [step.name for step in steps]),
-                              "ablations.md": ablations_page.render(found, steps, lacking, about)})
-    except Unusable as why:
-        print(f"lull: ablations: {why}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped; what was found stands")
+def _run(arguments, say):
+    folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(matrix.ROOT)))
+    pairs = cases.pairs(cases.workloads(arguments.traces), arguments.pairs)
+    steps, lacking = offered(folder.lull)
+    command.say_problems("ablations", lacking)
+    chosen = cases_of(pairs, steps, arguments.iterations or ITERATIONS)
+    problems = matrix.run_missing(chosen, folder, arguments, say)
+    found = collect(pairs, steps, chosen, folder)
+    if not found:
+        print("lull: ablations: no pair has a result", file=sys.stderr)
         return 1
+    target = pathlib.Path(arguments.write or folder.path)
+    about = matrix.collect(chosen, folder, problems, [])
+    matrix.write(target, {"ablations.svg": plot.grid(found, [step.name for step in steps]),
+                          "ablations.md": ablations_page.render(found, steps, lacking, about)})
     print(f"simulated, {len(found)} pairs: {target}/ablations.md")
-    for name, why in problems.items():
-        print(f"lull: ablations: {name}: {why}", file=sys.stderr)
+    command.say_problems("ablations", problems)
     return 1 if problems else 0

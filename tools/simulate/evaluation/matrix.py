@@ -3,14 +3,11 @@ Everything it prints and writes is simulated. Exit codes: 0 done, 1 failed or a 
 
 import argparse
 import json
-import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 
-from evaluation import bars, cases, estimate, page, runner
+from evaluation import bars, cases, command, estimate, page, runner
 from evaluation.cases import Unusable
 from gpu_check.results import write_whole
 
@@ -20,22 +17,9 @@ PARTS = ("cases", "stress")  # of matrix.json: the plan's, and those that are st
 OTHERS = (("ablations.md", "what each part of `guarded` adds"),)
 
 
-def common_options(parser, out):
-    parser.add_argument("--traces", required=True, metavar="FOLDER", help="workload files and PyTorch profiler traces: every "
-                        "ordered pair of them")
-    parser.add_argument("--pairs", action="append", default=[], metavar="HIGH:LOW", help="only these: the beginnings of names, or globs; "
-                        "may be repeated")
-    parser.add_argument("--iterations", type=int, metavar="N", help="requests measured at most")
-    parser.add_argument("--lull", metavar="FILE", help="the command (default: build/release/bin/lull, else build/dev/bin/lull)")
-    parser.add_argument("--out", default=out, metavar="FOLDER", help=f"keeps each case's result; a later run goes on there (default: {out})")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="simulations side by side (default: cores)")
-    parser.add_argument("--deadline", type=float, default=1800, metavar="S", help="ends a simulation that takes longer (default: 1800)")
-    parser.add_argument("--write", metavar="FOLDER", help="write the page there (docs/simulation), with what belongs to it")
-
-
 def _arguments(words):
     parser = argparse.ArgumentParser(prog="tools/simulate/matrix", description=" ".join(__doc__.split()))
-    common_options(parser, "build/matrix")
+    command.common_options(parser, "build/matrix")
     parser.add_argument("--subset", choices=("ci", "stress"), help=f"ci: {', '.join(cases.CI_HIGHS)} as high beside each other trace; serial, "
                         f"closed loop, {cases.CI_ITERATIONS} requests; stress: only the closed loops with {cases.STRESS_LATENCY_US} us of control "
                         f"latency and up to {cases.STRESS_JITTER_US} us of host jitter, under guarded, which else come last")
@@ -47,13 +31,6 @@ def _arguments(words):
                         f"judged by, or some of {', '.join(BARS)}, with commas")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and how long it would take; runs short probes")
     return parser.parse_args(words)
-
-
-def check_common(arguments):
-    for name in ("jobs", "deadline", "iterations"):
-        value = getattr(arguments, name)
-        if value is not None and value <= 0:
-            raise Unusable(f"--{name}: {value:g} is out of range: use more than 0")
 
 
 def select(arguments, all_workloads):
@@ -180,39 +157,24 @@ def write(folder, files):
 
 
 def main(words):
-    try:
-        arguments = _arguments(words)
-    except SystemExit as end:
-        return 2 if end.code else 0
-    started = time.monotonic()
+    return command.run("matrix", _arguments, words, _run)
 
-    def say(text):
-        print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
 
-    # A stop from outside ends the simulations too, and what was found stands.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        check_common(arguments)
-        all_workloads = cases.workloads(arguments.traces)
-        chosen = select(arguments, all_workloads)
-        checked = wanted_bars(arguments.check, chosen) if arguments.check is not None else []
-        if not chosen:
-            raise Unusable("nothing to run: no --pairs or --load of these is in the subset: name others")
-        folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(ROOT)))
-        if arguments.dry_run:
-            print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
-            return 0
-        problems = run_missing(cases.with_oracles(chosen), folder, arguments, say)
-        data = collect(chosen, folder, problems, all_workloads)
-        target = pathlib.Path(arguments.write or folder.path)
-        others = [(link, what) for link, what in OTHERS if (target / link).exists()]
-        write(target, {"README.md": page.render(data, others), "matrix.json": one_case_a_line(data)})
-    except Unusable as why:
-        print(f"lull: matrix: {why}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped; what was found stands")
-        return 1
+def _run(arguments, say):
+    all_workloads = cases.workloads(arguments.traces)
+    chosen = select(arguments, all_workloads)
+    checked = wanted_bars(arguments.check, chosen) if arguments.check is not None else []
+    if not chosen:
+        raise Unusable("nothing to run: no --pairs or --load of these is in the subset: name others")
+    folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(ROOT)))
+    if arguments.dry_run:
+        print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
+        return 0
+    problems = run_missing(cases.with_oracles(chosen), folder, arguments, say)
+    data = collect(chosen, folder, problems, all_workloads)
+    target = pathlib.Path(arguments.write or folder.path)
+    others = [(link, what) for link, what in OTHERS if (target / link).exists()]
+    write(target, {"README.md": page.render(data, others), "matrix.json": one_case_a_line(data)})
     return report(data, problems, checked, target)
 
 
@@ -222,8 +184,7 @@ def report(data, problems, checked, target):
     for bar in judged:
         word = {None: "-", True: "met", False: "MISSED"}[bar.met]
         print(f"  {word:6}  {bar.name}: {bar.wanted}: {bar.found}")
-    for name, why in problems.items():
-        print(f"lull: matrix: {name}: {why}", file=sys.stderr)
+    command.say_problems("matrix", problems)
     missed = [bar.name for bar in judged if bar.name in checked and not bar.met]
     if missed:
         print(f"lull: matrix: --check: {', '.join(missed)} not met", file=sys.stderr)
