@@ -7,7 +7,6 @@ import pathlib
 import sys
 
 from evaluation import ablations_page, bars, cases, command, matrix, plot, runner
-from evaluation.cases import Unusable
 
 
 @dataclasses.dataclass(frozen=True)
