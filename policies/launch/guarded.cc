@@ -207,7 +207,11 @@ class Guarded final : public LaunchPolicy {
     Duration room = kMaxCreditBound;
     borne_ = kSmallCredit;
     for (const Member& high : table_.members()) {
-      if (high.priority >= low.priority || !high.is_active(now)) continue;
+      if (high.priority >= low.priority) continue;
+      if (!high.is_active(now)) {  // it may be back any time
+        room = std::min(room, kUsualCredit);
+        continue;
+      }
       const TaskGuard& guard = *extra(high.client).guard;
       borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears()) : Duration{};
       if (guard.wants_clean()) return {};

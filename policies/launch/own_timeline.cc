@@ -7,6 +7,7 @@ namespace lull::policies {
 namespace {
 
 constexpr Duration kAnyLength{INT64_MAX / 4};
+constexpr Duration kAtOnce{100'000};  // a host that is back within this was not away
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
@@ -57,8 +58,12 @@ Instant OwnTimeline::next_launch() const {
   return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause(next_position());
 }
 
-bool OwnTimeline::next_is_rare(Duration length) const {
-  return next_position() < places_.size() && places_[next_position()].pause.mean_ns > length.ns;
+bool OwnTimeline::is_away(Instant now, Duration length) const {
+  if (host_at_ == kNever || next_position() >= places_.size()) return false;
+  const Place& next = places_[next_position()];
+  if (next.pause.count < kEnough) return false;
+  const int64_t usual = next.usual_pause_ns;
+  return usual > 2 * length.ns || (now - host_at_).ns > 2 * usual + kAtOnce.ns;
 }
 
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
@@ -97,7 +102,12 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
       place.backlog_ns = 0;
       place.plain = true;
     }
-    if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) place.pause.add(launch.pause_ns);
+    if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
+      place.pause.add(launch.pause_ns);
+      // By a quarter at most, so that it follows what is more frequent and not what is longer.
+      const int64_t most = place.usual_pause_ns / 4 + 1'000;
+      place.usual_pause_ns += place.pause.count == 1 ? launch.pause_ns : std::clamp(launch.pause_ns - place.usual_pause_ns, -most, most);
+    }
     if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
     const bool last = &launch == &stretch_.back();

@@ -31,8 +31,9 @@ class OwnTimeline {
   Duration sure_pause(uint32_t position) const;
   // When the next launch may come at the earliest.
   Instant next_launch() const;
-  // The next launch comes more than `length` after the last one or wait, most of the time.
-  bool next_is_rare(Duration length) const;
+  // The host is away, and most likely for longer than `length` from now: it waits for a request, or
+  // for what else comes at random.
+  bool is_away(Instant now, Duration length) const;
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch at `position` took the device, seen or else predicted.
@@ -76,6 +77,7 @@ class OwnTimeline {
   };
   struct Place {
     Estimate pause;      // of the host, between what it did before and this launch
+    int64_t usual_pause_ns = 0;  // about its median
     Estimate until_end;  // from this launch to the own end of the next wait
     int64_t work_ns = 0;
     uint32_t work_seen = 0;

@@ -6,7 +6,7 @@
 namespace lull::policies {
 namespace {
 
-constexpr double kForgetsSlowest = 1.0 / 16;  // of what it is beyond the mean, each undisturbed one
+constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, each undisturbed one
 constexpr uint32_t kWindow = 64;          // undisturbed services that the mean goes back
 constexpr double kRemembered = 1.0 - 1.0 / 256;
 constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
@@ -47,15 +47,17 @@ void ServiceFeedback::undisturbed(Duration took, bool kept) {
   // Another phase of the program: what was known of the one before is of no use.
   strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
   if (strange_ >= kSurelyStrange) restart();
+  slowest_ = std::max(sample, slowest_);
   if (!kept && known()) return;
   if (first_ > 0) {
     first_ -= 1;
+    slowest_ = 0;
     return;
   }
+  if (known()) slowest_ -= (slowest_ - std::max(sample, mean_)) * kForgetsSlowest;
   count_ = std::min(count_ + 1, kWindow);
   const double off = sample - mean_;
   mean_ += off / count_;
-  slowest_ = std::max(sample, slowest_ - (slowest_ - mean_) * kForgetsSlowest);
   if (count_ > 1) variance_ += (off * (sample - mean_) - variance_) / std::min(count_ - 1, kWindow);
 }
 
@@ -83,10 +85,14 @@ Duration ServiceFeedback::cost(Duration took, Duration delay) {
   return {static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))};
 }
 
+Duration ServiceFeedback::error() const {
+  return {count_ == 0 ? 0 : static_cast<int64_t>(std::sqrt(variance_ / count_))};
+}
+
 bool ServiceFeedback::draws_undisturbed(Duration precision) {
   if (!known() || strange_ >= kSurelyStrange) return true;
   if (!varied()) return (lot_ ^= 1) == 0;
-  const bool precise = std::sqrt(variance_ / count_) <= static_cast<double>(precision.ns);
+  const bool precise = error() <= precision;
   lot_ = lot_ * 1'664'525 + 1'013'904'223;
   return (lot_ >> 16) % (precise ? kRarely : kOften) == 0;
 }

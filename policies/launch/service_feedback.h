@@ -33,6 +33,7 @@ class ServiceFeedback {
   // after enough of them, varied() after enough for the second.
   bool known() const { return count_ >= kEnough; }
   Duration mean() const { return {static_cast<int64_t>(mean_)}; }
+  Duration error() const;  // of the mean, one sigma
   bool varied() const { return count_ >= kVaried; }
   Duration spread() const { return {varied() ? static_cast<int64_t>(slowest_ - mean_) : 0}; }
 

@@ -7,8 +7,11 @@
 namespace lull::policies {
 namespace {
 
-// Of what is allowed, so much is aimed at: what cannot be foreseen takes the rest.
+// Of what is allowed, so much is aimed at; what cannot be foreseen takes the rest. Less where it is
+// not known well how long undisturbed services take: by half the error's share of the allowance.
 constexpr int64_t kAimPerMille = 900;
+constexpr int64_t kSureAimPerMille = 950;
+constexpr int64_t kLeastAimPerMille = 700;
 // At most so much of the tail bound; half of what it was after a service over it that nothing was
 // spent on, and so much more after each while such are rarer than allowed.
 constexpr int64_t kTailAim_x1000 = 850'000;
@@ -220,7 +223,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   const Instant from = began_ == kNever ? waited_until_ : began_;
   const int64_t took = (at - from).ns + pause_.ns;
   const int64_t served = std::max<int64_t>(0, took - cost);
-  const int64_t earned = served * limits_.mean_per_mille / 1000 * kAimPerMille / 1000;
+  const int64_t earned = served * limits_.mean_per_mille / 1000 * aim_per_mille() / 1000;
   service_took_ns_ += took;
   const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
@@ -314,12 +317,20 @@ void TaskGuard::compare_service() {
   kept_ = std::exchange(keeps_next_, feedback_.draws_undisturbed(precise));
 }
 
+int64_t TaskGuard::aim_per_mille() const {
+  if (!feedback_.varied()) return kAimPerMille;
+  const int64_t allowed = std::max<int64_t>(1, own_service_ns_ * limits_.mean_per_mille / 1000);
+  return std::max(kLeastAimPerMille, kSureAimPerMille - 500 * feedback_.error().ns / allowed);
+}
+
 // By how much the service has taken longer than the slow ones take by themselves and p99 allows.
 int64_t TaskGuard::excess_ns(bool whole) const {
   if (service_undisturbed_) return 0;
   const int64_t allowed =
       own_service_ns_ * limits_.tail_per_mille / 1000 + feedback_.spread().ns;
   if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
+  // One that is slow by itself is not theirs.
+  if (service_delay_ns_ < own_service_ns_ * limits_.tail_per_mille / 2000) return 0;
   const Duration slow = feedback_.mean() + feedback_.spread();
   return std::max<int64_t>(0, service_took_ns_ - slow.ns * (1000 + limits_.tail_per_mille) / 1000);
 }
@@ -378,9 +389,9 @@ int64_t TaskGuard::allowed_ns() const {
 }
 
 Duration TaskGuard::room(Instant now) const {
-  // While it has nothing there, no more than keeps the device busy until it is back.
+  // While it has nothing there and may be back at once, no more than keeps the device busy.
   const int64_t allowed = allowed_ns() * 1024 / feedback_.scale_x1024();
-  return {slack_ns(now) + (idle() ? std::min(allowed, kCover.ns) : allowed)};
+  return {slack_ns(now) + (idle() && !timeline_.is_away(now, kCover) ? std::min(allowed, kCover.ns) : allowed)};
 }
 
 // What comes now delays the next service, not this one.
@@ -397,7 +408,7 @@ bool TaskGuard::has_better_moment(Instant now, Duration length) const {
   if (!timeline_.known() || !in_step_ || spent_) return false;
   if (!idle()) return true;
   // Where requests come at random, between two of them most likely costs nothing.
-  if (closing() && timeline_.next_is_rare(length)) return false;
+  if (timeline_.is_away(now, length)) return false;
   const int64_t best = timeline_.best_slack().ns;
   return slack_ns(now) < best - best / 8;
 }

@@ -100,6 +100,7 @@ class TaskGuard {
   void end_service(bool whole);
   void compare_service();
   int64_t excess_ns(bool whole) const;
+  int64_t aim_per_mille() const;
   void correct(int64_t excess_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;

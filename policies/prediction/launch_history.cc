@@ -393,6 +393,17 @@ bool LaunchHistory::waits(uint32_t period) const {
   return false;
 }
 
+// The last two periods are the same kernels with the same waits, and the host waits in each: requests
+// that come at random are taken for pairs else, where the time between two comes again by chance.
+bool LaunchHistory::is_twice(uint32_t period) const {
+  const uint32_t n = size();
+  if (!waits(period)) return false;
+  for (uint32_t i = n - 2 * period; i < n; ++i) {
+    if (symbols_[i] != symbols_[i - period] || waited_[i] != waited_[i - period]) return false;
+  }
+  return true;
+}
+
 bool LaunchHistory::is_layer_like(uint32_t period) const {
   return period <= kLayerLaunches && !pauses(period) && !waits(period);
 }
@@ -529,7 +540,10 @@ std::optional<LaunchHistory::Repetition> LaunchHistory::repetition(const Inner& 
   for (const Valid& other : valid) {
     if (encloses(found, other)) found = other;
   }
-  if (found.period == inside.period) return std::nullopt;
+  while (found.score.slack == 0 && found.period % 2 == 0 && is_twice(found.period / 2)) {
+    found.period /= 2;
+  }
+  if (found.period <= inside.period) return std::nullopt;
   // A short loop in which the host neither pauses nor waits is the iteration when it goes on for longer than
   // any program has layers.
   if (is_layer_like(found.period) && !score(found.period, kMostInner).established()) {

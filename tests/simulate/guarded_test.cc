@@ -142,18 +142,8 @@ TEST_CASE("guarded earns nothing while it waits for a request") {
   }
 }
 
-// One iteration in a hundred may exceed it; of 60 us units about two in a hundred do, by a whole unit
-// (1.27x; 5 and 20 us units: 1.00x and 1.03x). The cause is not found.
-TEST_CASE("guarded keeps its bound at p99", "[!shouldfail]") {
-  for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
-    const PolicyResult result = under("guarded", beside(low_ns));
-    REQUIRE(result.high.p99_counts);
-    CHECK(result.high.slowdown_p99 < 1.05);
-  }
-}
-
-TEST_CASE("guarded keeps its bound at p99 beside units shorter and much longer than its slack") {
-  for (const uint64_t low_ns : {5'000, 1'000'000, 6'000'000}) {
+TEST_CASE("guarded keeps its bound at p99") {
+  for (const uint64_t low_ns : {5'000, 20'000, 60'000, 1'000'000, 6'000'000}) {
     const PolicyResult result = under("guarded", beside(low_ns));
     REQUIRE(result.high.p99_counts);
     CHECK(result.high.slowdown_p99 < 1.05);
