@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <queue>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -14,17 +16,32 @@ namespace {
 
 constexpr size_t kMostStates = 30'000;  // rounded ones; more: a coarser grid
 constexpr double kCoarser = 2;
-// Where states are left out: classes of what is spent of the mean allowance (more of them where it
-// goes in long kernels), and how many states stay in each.
-constexpr int64_t kBuckets = 32, kManyBuckets = 128;
+// Where states are left out: classes of what is spent of the mean allowance, and how many states
+// stay in each.
+constexpr int64_t kBuckets = 32;
 constexpr size_t kInBucket = 4;
 constexpr int kPrices = 6;  // of a delay, that are tried
+
+// Beside kernels longer than the tail, prices are in an iteration's time, and those that are tried
+// powers of two about these: far and then close.
+constexpr double kMiddleDelay = 64, kMiddleOver = 64;
+constexpr int kFar = 20, kClose = 3;
+// Where a schedule is looked for there: into how many parts each allowance is cut, how many labels
+// there may be, and how much of the allowances may be wasted on the way.
+constexpr int64_t kParts[] = {4, 64};
+constexpr size_t kMostLabels = 60'000;
+constexpr double kLoss = 0.1, kNear = 0.99;
+constexpr int64_t kBeyond = 16;  // of a delay beyond the tail: a step
+constexpr int64_t kChunks = 8;   // of the tail: for so long low kernels begin together
+constexpr int64_t kAheads = 4;   // of the way to the high host's first wait
+constexpr int64_t kTiny = 32;    // of an iteration: a segment that gets no allowance of its own
 
 // ---- one segment, one allowance -----------------------------------------------------------------
 
 struct Option {
   LowState low;
   int64_t delay = 0;
+  int64_t least = 0;    // for which one low kernel fewer would have gone: a step is one option
   double work = 0;      // until the next iteration begins
   double work_end = 0;  // until this one ends
 };
@@ -50,6 +67,14 @@ class Oracle::Impl {
     base_.resize(high_.flow.waits.size() + 1);
     const int64_t idle = high_.alone + high_.pause - high_.work;
     grid_ = options.grid_ns >= 0 ? options.grid_ns : (idle + high_.alone / 32) / 256;
+    for (const Work& work : high_.flow.works) {
+      if (work.stretch == 0) most_ahead_ = std::max(most_ahead_, work.offset);
+    }
+    most_ahead_ = std::max(most_ahead_, high_.flow.waits.front().arrive);
+    done_.assign(1, 0);
+    for (const Link& link : chain_.links) {
+      done_.push_back(done_.back() + (link.kernel ? link.length : 0));
+    }
   }
 
   bool exact() const { return high_.exact && chain_.in_order; }
@@ -96,16 +121,16 @@ class Oracle::Impl {
       starts = {canonical(waited.low, 0)};
       if (waited.crossing) starts.push_back(canonical(waited.before, 0));
     }
-    // An estimate from below where states had to be left out, else exact.
+    if (plays_over() && options_.step > 0) return priced(starts);
     bool thinned = false;
     const int64_t within = std::min(tail_, most_delay_);
     double reached = frontier(starts, plays_over() ? most_delay_ : within, thinned);
     if (!thinned && !plays_over() && most_over_ > 0 && most_delay_ > tail_) {
       reached = frontier(starts, most_delay_, thinned);
     }
-    if (!thinned || plays_over()) return {reached, reached, !thinned};
+    if (!thinned) return {reached, reached};
     const double most = std::max(reached, std::min(relaxed(starts), undisturbed(starts)));
-    return {most, reached, true};
+    return {most, reached};
   }
 
  private:
@@ -169,12 +194,13 @@ class Oracle::Impl {
     played.before = before;
   }
 
-  Played play(const Segment& segment, const LowState& from, int64_t allowed, bool last) {
+  Played play(const Segment& segment, const LowState& from, int64_t ahead, int64_t allowed,
+              bool last) {
     const Flow& flow = high_.flow;
     Played played;
     LowState low = from;
     int64_t free = low.running_ns;
-    base_[segment.first_stretch] = 0;
+    base_[segment.first_stretch] = -ahead;
     int64_t back = 0;
     for (const Item& item : segment.items) {
       if (item.wait) {
@@ -216,6 +242,7 @@ class Oracle::Impl {
       }
       free = end_[item.index] = std::max(ready, free) + rest;
     }
+    back = std::max<int64_t>(0, back);
     played.delay = std::max<int64_t>(0, back - segment.alone);
     // What was running at the start, and is not counted in its link.
     if (from.running_ns > 0 && at(from.next + chain_.links.size() - 1).kernel) {
@@ -226,57 +253,57 @@ class Oracle::Impl {
     return played;
   }
 
-  // What an iteration may come to that begins with `low` so.
-  void options(const LowState& low, int64_t most, int64_t grid, std::vector<Option>& out) {
-    struct Partial {
-      LowState low;
-      int64_t delay = 0;
-      double work = 0;
-      double work_end = 0;
-    };
-    std::vector<Partial> now{{low}}, next;
+  // How much delay is worth looking at from here on. Of an iteration beyond the tail the most goes
+  // where it begins (`hold`); only what a kernel or a wait of the low task asks for comes later.
+  int64_t limit(const LowState& low, int64_t spent, int64_t most) const {
+    const bool every = options_.step <= 0 || low.ready_ns > low.running_ns;
+    const int64_t beyond = every ? most : low.ready_ns + at(low.next).length;
+    return std::min(most - spent, std::max(tail_ - spent, beyond));
+  }
+
+  // What an iteration may come to that begins with `low` so, the high one's host `ahead` of it.
+  void options(const LowState& low, int64_t ahead, int64_t limit_ns, int64_t grid,
+               std::vector<Option>& out) {
+    out.assign(1, {.low = low});
+    std::vector<Option> next;
     const auto step = static_cast<int64_t>(options_.step * static_cast<double>(high_.alone));
     for (size_t s = 0; s < high_.segments.size(); ++s) {
       const bool last = s + 1 == high_.segments.size();
       next.clear();
-      for (const Partial& partial : now) {
-        const int64_t limit = most - partial.delay;
-        for (int64_t allowed = 0; allowed <= limit;) {
-          Played played = play(high_.segments[s], partial.low, allowed, last);
+      for (const Option& from : out) {
+        const bool tiny = plays_over() && step > 0 && high_.segments[s].alone < high_.alone / kTiny;
+        const int64_t most = tiny ? 0 : limit(from.low, plays_over() ? from.delay : from.least, limit_ns);
+        int64_t undelayed = 0;
+        for (int64_t allowed = 0; allowed <= most;) {
+          // Several more kernels within a step are one option.
           int64_t top = allowed;
-          // Several more kernels within a step count as one option, at the price of the first.
           if (step > 0 && allowed > 0) {
-            const int64_t total = partial.delay + allowed;
-            const int64_t wide =
-                total <= tail_ ? std::min(step, tail_ - total) : std::max(step, allowed / (exact() ? 12 : 4));
-            top = std::min(limit, allowed + wide);
-            if (played.missing <= top - allowed) {
-              const int64_t price = std::min(allowed, played.delay);
-              played = play(high_.segments[s], partial.low, top, last);
-              played.delay = std::min(price, played.delay);
-            } else {
-              top = allowed;
-            }
+            const int64_t to_tail = tail_ - (plays_over() ? from.delay : from.least);
+            top = allowed <= to_tail ? std::min(allowed + step, to_tail)
+                                     : allowed + std::max(step, allowed / kBeyond);
+            top = std::min(most, top);
           }
+          const Played played =
+              play(high_.segments[s], from.low, s == 0 ? ahead : 0, top, last);
+          if (allowed == 0) undelayed = played.delay;
+          const int64_t least = std::max(undelayed, std::min(allowed, played.delay));
           const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
-            next.push_back({canonical(state, grid), partial.delay + played.delay,
-                            partial.work + static_cast<double>(work),
-                            partial.work + static_cast<double>(work_end)});
+            next.push_back({canonical(state, grid), from.delay + played.delay, from.least + least,
+                            from.work + static_cast<double>(work),
+                            from.work + static_cast<double>(work_end)});
           };
           keep(played.low, played.work, played.work_end);
           if (played.crossing && next.back().low.running_ns > 0) {
-            keep(played.before, played.before_work, std::min(played.work_end, played.before_work));
-            if (last) next.back().work_end = next[next.size() - 2].work_end;
+            keep(played.before, played.before_work,
+                 last ? played.work_end : std::min(played.work_end, played.before_work));
           }
           if (played.missing >= kEver) break;
           allowed = top + played.missing;
         }
       }
-      std::swap(now, next);
-      if (high_.segments.size() > 1) prune(now);
+      std::swap(out, next);
+      if (high_.segments.size() > 1 || plays_over()) prune(out);
     }
-    out.clear();
-    for (const Partial& p : now) out.push_back({p.low, p.delay, p.work, p.work_end});
   }
 
   // Whoever starts from `a` can do whatever may be done from `b`.
@@ -302,6 +329,7 @@ class Oracle::Impl {
         dominated = other->delay <= state.delay && other->work_end >= state.work_end &&
                     no_worse(other->low, state.low);
         if constexpr (requires { state.over; }) dominated = dominated && other->over <= state.over;
+        if constexpr (requires { state.least; }) dominated = dominated && other->least <= state.least;
       }
       if (!dominated) kept.push_back(state);
     }
@@ -315,7 +343,7 @@ class Oracle::Impl {
     double work = 0, work_end = 0;
     uint64_t over = 0;
   };
-  using Key = std::array<int64_t, 4>;
+  using Key = std::array<int64_t, 6>;
   struct Hash {
     size_t operator()(const Key& key) const {
       uint64_t hash = 0;
@@ -326,20 +354,20 @@ class Oracle::Impl {
       return hash;
     }
   };
-  static Key key_of(const LowState& low) {
-    return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns};
+  static Key key_of(const LowState& low, int64_t ahead, int64_t most) {
+    return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns, ahead, most};
   }
 
   // Of the low task's first iteration; the same of any other.
-  const std::vector<Option>& known_options(const LowState& low, int64_t most) {
-    const auto [found, added] = known_.try_emplace(key_of(low));
-    if (added) options(low, most, grid_, found->second);
+  const std::vector<Option>& known_options(const LowState& low, int64_t ahead, int64_t most) {
+    const auto [found, added] = known_.try_emplace(key_of(low, ahead, most));
+    if (added) options(low, ahead, most, grid_, found->second);
     return found->second;
   }
 
   static int64_t least_delay(const std::vector<Option>& options) {
     int64_t least = kEver;
-    for (const Option& o : options) least = std::min(least, o.delay);
+    for (const Option& o : options) least = std::min(least, o.least);
     return least;
   }
 
@@ -348,7 +376,7 @@ class Oracle::Impl {
     const auto even =
         static_cast<int64_t>(static_cast<double>(most_delay_) * static_cast<double>(iterations) /
                              static_cast<double>(iterations_));
-    const int64_t buckets = plays_over() ? kManyBuckets : kBuckets;
+    const int64_t buckets = kBuckets;
     const int64_t coarse = most_delay_ / buckets + 1;
     const int64_t fine = tail_ / buckets + 1;
     const auto place = [&](const Reached& r) {
@@ -374,7 +402,6 @@ class Oracle::Impl {
   double frontier(const std::vector<LowState>& starts, int64_t most, bool& thinned) {
     std::vector<Reached> now, next;
     for (const LowState& start : starts) now.push_back({.low = canonical(start, grid_)});
-    known_.clear();
     const uint64_t length = chain_.links.size();
     double best = 0;
     for (uint64_t n = 0; n < iterations_; ++n) {
@@ -384,11 +411,11 @@ class Oracle::Impl {
         const int64_t limit = std::min(most, r.over < most_over_ ? left : std::min(left, tail_));
         LowState folded = r.low;
         folded.next %= length;
-        const std::vector<Option>& all = known_options(folded, most);
+        const std::vector<Option>& all = known_options(folded, 0, most);
         // What it finds running is not its doing.
         const int64_t found = n == 0 ? least_delay(all) : 0;
         for (const Option& o : all) {
-          const int64_t delay = o.delay - found;
+          const int64_t delay = o.least - found;
           if (delay > limit) continue;
           Reached to{o.low, r.delay + delay, r.work + o.work, 0, r.over + (delay > tail_ ? 1 : 0)};
           to.low.next += r.low.next - folded.next;
@@ -454,7 +481,7 @@ class Oracle::Impl {
     std::unordered_map<Key, uint32_t, Hash> index;
     std::vector<LowState> states;
     const auto number = [&](const LowState& low) {
-      const auto [found, added] = index.emplace(key_of(low), states.size());
+      const auto [found, added] = index.emplace(key_of(low, 0, 0), states.size());
       if (added) states.push_back(low);
       return found->second;
     };
@@ -464,16 +491,18 @@ class Oracle::Impl {
       return canonical(low, grid);
     };
     for (const LowState& start : starts) number(folded(start));
-    std::vector<Option> choices;
+    std::vector<Option> coarse;
     for (size_t done = 0, depth = 0; depth < iterations_ && done < states.size(); ++depth) {
       const size_t here = states.size();
       within_.push_back(static_cast<uint32_t>(here));
       for (; done < here; ++done) {
         const int64_t most = std::min(tail_, most_delay_);
-        options(states[done], most, grid, choices);
+        if (grid != grid_) options(states[done], 0, most, grid, coarse);
+        const std::vector<Option>& choices =
+            grid == grid_ ? known_options(states[done], 0, most) : coarse;
         const int64_t found = depth == 0 ? least_delay(choices) : 0;
         for (const Option& o : choices) {
-          const int64_t delay = o.delay - found;
+          const int64_t delay = o.least - found;
           if (delay > most) continue;
           edges_.push_back({number(folded(o.low)), static_cast<float>(delay), o.work, o.work_end});
         }
@@ -558,10 +587,247 @@ class Oracle::Impl {
     return std::min({best, at_a, at_b});
   }
 
+  // ---- beside low kernels longer than the tail --------------------------------------------------
+
+  // In time of an iteration.
+  struct Price {
+    double delay = 1;  // of as much delay
+    double over = 0;   // of exceeding the tail
+  };
+  struct Label {
+    double cost = 0;
+    LowState low;
+    int64_t ahead = -1;  // of the high one's host, which is held where its next iteration begins
+    int64_t delay = 0, least = 0;
+    int64_t found = 0;  // what it finds running delays the first iteration, and is not its doing
+    double work = 0;
+    uint64_t iterations = 0, over = 0;
+  };
+  enum class Keep : uint8_t {
+    kOne,   // the cheapest to be so far, all allowances exchanged at the price: a bound
+    kSome,  // the cheapest for each part of the allowances that is spent, and nothing beyond them
+  };
+  struct Found {
+    double most = 0, reached = 0;
+    double furthest = -1;
+    Label at;  // the furthest
+    std::vector<std::pair<double, double>> course;  // furthest so far, and its cost
+    Price price;
+  };
+
+  LowState folded(LowState low) const {
+    low.next %= chain_.links.size();
+    return low;
+  }
+
+  double done(const LowState& low) const {
+    const uint64_t length = chain_.links.size();
+    const bool kernel = at(low.next + length - 1).kernel;
+    return static_cast<double>(static_cast<int64_t>(low.next / length) * done_.back() +
+                               done_[low.next % length] - (kernel ? low.running_ns : 0));
+  }
+
+  double budget(const Price& price) const {
+    return iteration() * (static_cast<double>(iterations_) +
+                          static_cast<double>(most_over_) * price.over) +
+           static_cast<double>(most_delay_) * price.delay;
+  }
+  double cost(const Label& label, const Price& price) const {
+    return iteration() * (static_cast<double>(label.iterations) +
+                          static_cast<double>(label.over) * price.over) +
+           static_cast<double>(label.least) * price.delay;
+  }
+  double iteration() const { return static_cast<double>(high_.alone + high_.pause); }
+
+  // Low kernels begin, and the high iteration only now.
+  Label hold(const Label& from, const Price& price) const {
+    Label to = from;
+    int64_t waited = 0;
+    do {
+      waited = std::max(to.low.running_ns, to.low.ready_ns);
+      begin(to.low, waited);
+    } while (options_.step > 0 && to.low.running_ns < tail_ / kChunks);
+    to.low.running_ns -= waited;
+    to.low.ready_ns -= waited;
+    to.low.base_ns -= waited;
+    to.low = canonical(to.low, grid_);
+    const int64_t coarse = options_.step > 0 ? most_ahead_ / kAheads + 1 : 1;
+    to.ahead = std::max<int64_t>(0, from.ahead) + waited;
+    to.ahead = std::min(most_ahead_, (to.ahead + coarse - 1) / coarse * coarse);
+    // Fewer of them would have been enough.
+    const int64_t least =
+        from.ahead < 0 && options_.step > 0 ? std::max<int64_t>(0, waited - tail_ / kChunks) : waited;
+    to.delay += waited;
+    to.least += least;
+    to.cost += static_cast<double>(least) * price.delay;
+    if (from.ahead < 0) to.over += 1, to.cost += iteration() * price.over;
+    return to;
+  }
+
+  // Labels in the order of their cost.
+  Found search(const std::vector<LowState>& starts, const Price& price, Keep keep, int64_t parts = 1,
+               const Found* guide = nullptr) {
+    const double all = budget(price);
+    const double begun = done(starts.front());
+    std::unordered_map<int64_t, std::vector<Label>> kept;
+    const auto among = [&](const Label& label) -> std::vector<Label>& {
+      const auto n = static_cast<int64_t>(label.iterations);
+      const auto over = static_cast<int64_t>(label.over);
+      if (keep == Keep::kOne) return kept[0];
+      const int64_t spent = label.delay / (most_delay_ / parts + 1);
+      const int64_t gone = n * parts / static_cast<int64_t>(iterations_);
+      return kept[(over * (parts + 1) + spent) * (parts + 1) + gone];
+    };
+    const auto better = [&](const Label& a, const Label& b) {
+      return a.ahead >= b.ahead && no_worse(a.low, b.low);
+    };
+    const auto allowed = [&](const Label& label) {
+      return label.iterations <= iterations_ && label.delay <= most_delay_ &&
+             label.over <= most_over_;
+    };
+    const auto hopeless = [&](const Label& label) {
+      if (keep == Keep::kOne ? label.cost > all : !allowed(label)) return true;
+      if (guide != nullptr) {
+        const auto least = std::lower_bound(guide->course.begin(), guide->course.end(),
+                                            std::pair(done(label.low) - begun, 0.0));
+        if (least != guide->course.end() && cost(label, guide->price) > least->second + kLoss * budget(guide->price)) {
+          return true;
+        }
+      }
+      const std::vector<Label>& others = among(label);
+      return std::any_of(others.rbegin(), others.rend(),
+                         [&](const Label& other) { return better(other, label); });
+    };
+    using Due = std::pair<double, uint32_t>;  // cost, and where in `labels`
+    std::priority_queue<Due, std::vector<Due>, std::greater<>> queue;
+    std::vector<Label> labels;
+    std::vector<uint32_t> unused;
+    const auto push = [&](const Label& label) {
+      if (unused.empty()) unused.push_back(static_cast<uint32_t>(labels.size())), labels.emplace_back();
+      labels[unused.back()] = label;
+      queue.emplace(label.cost, unused.back());
+      unused.pop_back();
+    };
+    for (const LowState& start : starts) {
+      Label label{.low = canonical(start, grid_)};
+      label.found = kEver;
+      for (const Option& o : known_options(folded(label.low), 0, most_delay_)) {
+        label.found = std::min(label.found, o.least);
+      }
+      push(label);
+    }
+    Found found{.price = price};
+    size_t count = 0;
+    while (!queue.empty()) {
+      const Label label = labels[queue.top().second];
+      unused.push_back(queue.top().second);
+      queue.pop();
+      if (hopeless(label)) continue;
+      std::vector<Label>& others = among(label);
+      std::erase_if(others, [&](const Label& other) { return better(label, other); });
+      others.push_back(label);
+      count += 1;
+      if (keep == Keep::kSome && count > kMostLabels) break;
+      const double far = done(label.low) - begun;
+      if (far > found.furthest) {
+        found.furthest = far;
+        found.at = label;
+        found.course.emplace_back(far, label.cost);
+        // All of that, and the least delay that pays for it.
+        const double without = all - static_cast<double>(most_delay_) * price.delay;
+        const double late = std::max(0.0, label.cost - without) / price.delay;
+        found.most = std::max(found.most, far / (time_ + late));
+      }
+      if (most_over_ > 0) {
+        const Label held = hold(label, price);
+        if (!hopeless(held)) push(held);
+      }
+      for (const Option& o : known_options(folded(label.low), std::max<int64_t>(0, label.ahead),
+                                          most_delay_)) {
+        Label to = label;
+        to.low = o.low;
+        to.low.next += label.low.next - label.low.next % chain_.links.size();
+        to.ahead = -1;
+        const int64_t delay = std::max<int64_t>(0, o.delay - label.found);
+        const int64_t least = std::max<int64_t>(0, o.least - label.found);
+        to.found = 0;
+        to.delay += delay;
+        to.least += least;
+        to.iterations += 1;
+        to.work += o.work;
+        to.cost += iteration() + static_cast<double>(least) * price.delay;
+        if (label.ahead < 0 && least > tail_) to.over += 1, to.cost += iteration() * price.over;
+        if (allowed(to)) {
+          const double work = to.iterations == iterations_ ? label.work + o.work_end : to.work;
+          found.reached = std::max(found.reached, work / (time_ + static_cast<double>(to.delay)));
+        }
+        if (keep == Keep::kSome && to.iterations >= iterations_) continue;
+        if (!hopeless(to)) push(to);
+      }
+    }
+    return found;
+  }
+
+  // A bound by Lagrangian relaxation, and the best schedule that was found.
+  OracleRate priced(const std::vector<LowState>& starts) {
+    OracleRate rate{.most = 1};
+    Found guide;
+    // Every price gives a bound; what one price lets the low task do, it may do at every other that
+    // pays for the same.
+    const auto try_all = [&](std::vector<Price> prices) {
+      while (!prices.empty()) {
+        const Price price = middle(prices);
+        Found found = search(starts, price, Keep::kOne);
+        std::erase_if(prices, [&](const Price& other) {
+          return (other.delay == price.delay && other.over == price.over) ||
+                 cost(found.at, other) <= budget(other);
+        });
+        rate.reached = std::max(rate.reached, found.reached);
+        if (found.most >= rate.most) continue;
+        rate.most = found.most;
+        guide = std::move(found);
+      }
+    };
+    const double over = most_over_ > 0 ? 1 : 0;
+    try_all(about({kMiddleDelay, over * kMiddleOver}, kFar, 0.5));
+    try_all(about(guide.price, kClose, 0.125));
+    for (const int64_t parts : kParts) {
+      if (rate.reached >= kNear * rate.most) break;
+      const Found found = search(starts, guide.price, Keep::kSome, parts, &guide);
+      rate.reached = std::max(rate.reached, found.reached);
+    }
+    rate.most = std::max(rate.reached, std::min(rate.most, undisturbed(starts)));
+    return rate;
+  }
+
+  // Powers of two about it, so many times `step` to each side.
+  static std::vector<Price> about(const Price& price, int times, double step) {
+    std::vector<Price> prices;
+    for (int i = -times; i <= times; ++i) {
+      for (int j = -times; j <= (price.over > 0 ? times : -times); ++j) {
+        prices.push_back({price.delay * std::exp2(i * step), price.over * std::exp2(j * step)});
+      }
+    }
+    return prices;
+  }
+
+  // The middle one of the middle row.
+  static Price middle(std::vector<Price>& prices) {
+    const auto half = prices.begin() + static_cast<std::ptrdiff_t>(prices.size() / 2);
+    const auto by_delay = [](const Price& a, const Price& b) { return a.delay < b.delay; };
+    std::sort(prices.begin(), prices.end(), [](const Price& a, const Price& b) {
+      return std::tie(a.delay, a.over) < std::tie(b.delay, b.over);
+    });
+    const auto [first, end] = std::equal_range(prices.begin(), prices.end(), *half, by_delay);
+    return first[(end - first) / 2];
+  }
+
   High high_;
   Chain chain_;
   OracleOptions options_;
   int64_t grid_ = 0;
+  int64_t most_ahead_ = 0;     // of the host: it has come to its first wait
+  std::vector<int64_t> done_;  // low kernel ns before each link
 
   // of the question that is being answered
   int64_t most_delay_ = 0, tail_ = 0;

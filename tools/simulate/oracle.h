@@ -71,7 +71,6 @@ struct OracleOptions {
 struct OracleRate {
   double most = 0;
   double reached = 0;  // by a schedule that was found, as far as rounding goes
-  bool bound = true;   // `most` is one; else states had to be left out on the way to it
 };
 
 class Oracle {
