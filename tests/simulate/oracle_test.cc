@@ -282,6 +282,37 @@ TEST_CASE(
   CHECK(widest < 0.03);
 }
 
+TEST_CASE("beside kernels longer than the tail, the bound is above the exact figure and near it") {
+  double sum = 0, sum_reached = 0;
+  int count = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Random random(seed ^ 0xabba);
+    const Task high = task_of(random, 1 + random.up_to(3), 30'000, 40'000, /*waits=*/true);
+    const Task low = ready_task(random, 2 + random.up_to(3), 30'000);
+    const Script high_script = make_script(high.made, kProfile);
+    const Script low_script = make_script(low.made, kProfile);
+    const Allowance allowance{0.15, 0.02, 0.2};  // two iterations of the ten
+    constexpr uint64_t kIterations = 10;
+    Oracle exact(high_script, false, low_script, false,
+                 {.grid_ns = 0, .step = 0, .frontier = 1'000'000});
+    Oracle quick(high_script, false, low_script, false);
+    const double all = exact.rate({}, false, kIterations, allowance).most;
+    const OracleRate some = quick.rate({}, false, kIterations, allowance);
+    INFO("seed " << seed << ": exact " << all << ", most " << some.most << ", reached "
+                 << some.reached);
+    if (all <= 0) continue;
+    CHECK(some.most >= all * (1 - 1e-3));
+    CHECK(some.reached <= all * 1.02);  // what is left of a low kernel is rounded
+    sum += some.most / all;
+    sum_reached += some.reached / all;
+    count += 1;
+  }
+  REQUIRE(count > 20);
+  INFO("most " << sum / count << ", reached " << sum_reached / count);
+  CHECK(sum / count < 1.05);
+  CHECK(sum_reached / count > 0.85);
+}
+
 TEST_CASE("no policy that keeps the bound has a share over one") {
   constexpr uint64_t kIterations = 60;
   int kept = 0, undelayed = 0;

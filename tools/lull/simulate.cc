@@ -110,7 +110,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
                               "watchdog of the policies that hold by prediction, in ms; 0: off");
   app.add_option("--json", w.json_file, "write the table to FILE as JSON; - for standard output");
   app.add_flag("--no-oracle", w.no_oracle,
-               "without the oracle's shares, which take longer than the rest with long runs");
+               "without the oracle's shares, which can take longer than the rest");
   app.add_flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
   auto* replay = app.add_option("--replay", w.replay,
                                 "play FILE, as `lulld --decision-log` wrote it, through the engine "

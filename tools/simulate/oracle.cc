@@ -253,10 +253,10 @@ class Oracle::Impl {
     return played;
   }
 
-  // How much delay is worth looking at from here on. Of an iteration beyond the tail the most goes
-  // where it begins (`hold`); only what a kernel or a wait of the low task asks for comes later.
+  // How much delay is worth looking at from here on. Where an iteration beyond the tail is held
+  // (`hold`), only what a kernel or a wait of the low task asks for comes after that.
   int64_t limit(const LowState& low, int64_t spent, int64_t most) const {
-    const bool every = options_.step <= 0 || low.ready_ns > low.running_ns;
+    const bool every = !plays_over() || options_.step <= 0 || low.ready_ns > low.running_ns;
     const int64_t beyond = every ? most : low.ready_ns + at(low.next).length;
     return std::min(most - spent, std::max(tail_ - spent, beyond));
   }
@@ -272,19 +272,18 @@ class Oracle::Impl {
       next.clear();
       for (const Option& from : out) {
         const bool tiny = plays_over() && step > 0 && high_.segments[s].alone < high_.alone / kTiny;
-        const int64_t most = tiny ? 0 : limit(from.low, plays_over() ? from.delay : from.least, limit_ns);
+        const int64_t most = tiny ? 0 : limit(from.low, from.least, limit_ns);
         int64_t undelayed = 0;
         for (int64_t allowed = 0; allowed <= most;) {
           // Several more kernels within a step are one option.
           int64_t top = allowed;
           if (step > 0 && allowed > 0) {
-            const int64_t to_tail = tail_ - (plays_over() ? from.delay : from.least);
+            const int64_t to_tail = tail_ - from.least;
             top = allowed <= to_tail ? std::min(allowed + step, to_tail)
                                      : allowed + std::max(step, allowed / kBeyond);
             top = std::min(most, top);
           }
-          const Played played =
-              play(high_.segments[s], from.low, s == 0 ? ahead : 0, top, last);
+          const Played played = play(high_.segments[s], from.low, s == 0 ? ahead : 0, top, last);
           if (allowed == 0) undelayed = played.delay;
           const int64_t least = std::max(undelayed, std::min(allowed, played.delay));
           const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
@@ -329,7 +328,8 @@ class Oracle::Impl {
         dominated = other->delay <= state.delay && other->work_end >= state.work_end &&
                     no_worse(other->low, state.low);
         if constexpr (requires { state.over; }) dominated = dominated && other->over <= state.over;
-        if constexpr (requires { state.least; }) dominated = dominated && other->least <= state.least;
+        if constexpr (requires { state.least; })
+          dominated = dominated && other->least <= state.least;
       }
       if (!dominated) kept.push_back(state);
     }
@@ -441,9 +441,9 @@ class Oracle::Impl {
     return most_over_ > 0 && most_delay_ > tail_ && chain_.longest > tail_;
   }
 
-  // ---- bounds
-  // ------------------------------------------------------------------------------------- As if the
-  // high task were not there, over any time that it may take.
+  // ---- bounds -----------------------------------------------------------------------------------
+
+  // As if the high task were not there, over any time that it may take.
   double undisturbed(const std::vector<LowState>& starts) const {
     double best = 0;
     for (LowState low : starts) {
@@ -610,7 +610,7 @@ class Oracle::Impl {
   struct Found {
     double most = 0, reached = 0;
     double furthest = -1;
-    Label at;  // the furthest
+    Label at;                                       // the furthest
     std::vector<std::pair<double, double>> course;  // furthest so far, and its cost
     Price price;
   };
@@ -628,8 +628,8 @@ class Oracle::Impl {
   }
 
   double budget(const Price& price) const {
-    return iteration() * (static_cast<double>(iterations_) +
-                          static_cast<double>(most_over_) * price.over) +
+    return iteration() *
+               (static_cast<double>(iterations_) + static_cast<double>(most_over_) * price.over) +
            static_cast<double>(most_delay_) * price.delay;
   }
   double cost(const Label& label, const Price& price) const {
@@ -655,8 +655,9 @@ class Oracle::Impl {
     to.ahead = std::max<int64_t>(0, from.ahead) + waited;
     to.ahead = std::min(most_ahead_, (to.ahead + coarse - 1) / coarse * coarse);
     // Fewer of them would have been enough.
-    const int64_t least =
-        from.ahead < 0 && options_.step > 0 ? std::max<int64_t>(0, waited - tail_ / kChunks) : waited;
+    const int64_t least = from.ahead < 0 && options_.step > 0
+                              ? std::max<int64_t>(0, waited - tail_ / kChunks)
+                              : waited;
     to.delay += waited;
     to.least += least;
     to.cost += static_cast<double>(least) * price.delay;
@@ -665,8 +666,8 @@ class Oracle::Impl {
   }
 
   // Labels in the order of their cost.
-  Found search(const std::vector<LowState>& starts, const Price& price, Keep keep, int64_t parts = 1,
-               const Found* guide = nullptr) {
+  Found search(const std::vector<LowState>& starts, const Price& price, Keep keep,
+               int64_t parts = 1, const Found* guide = nullptr) {
     const double all = budget(price);
     const double begun = done(starts.front());
     std::unordered_map<int64_t, std::vector<Label>> kept;
@@ -690,7 +691,8 @@ class Oracle::Impl {
       if (guide != nullptr) {
         const auto least = std::lower_bound(guide->course.begin(), guide->course.end(),
                                             std::pair(done(label.low) - begun, 0.0));
-        if (least != guide->course.end() && cost(label, guide->price) > least->second + kLoss * budget(guide->price)) {
+        if (least != guide->course.end() &&
+            cost(label, guide->price) > least->second + kLoss * budget(guide->price)) {
           return true;
         }
       }
@@ -703,7 +705,8 @@ class Oracle::Impl {
     std::vector<Label> labels;
     std::vector<uint32_t> unused;
     const auto push = [&](const Label& label) {
-      if (unused.empty()) unused.push_back(static_cast<uint32_t>(labels.size())), labels.emplace_back();
+      if (unused.empty())
+        unused.push_back(static_cast<uint32_t>(labels.size())), labels.emplace_back();
       labels[unused.back()] = label;
       queue.emplace(label.cost, unused.back());
       unused.pop_back();
@@ -742,8 +745,8 @@ class Oracle::Impl {
         const Label held = hold(label, price);
         if (!hopeless(held)) push(held);
       }
-      for (const Option& o : known_options(folded(label.low), std::max<int64_t>(0, label.ahead),
-                                          most_delay_)) {
+      for (const Option& o :
+           known_options(folded(label.low), std::max<int64_t>(0, label.ahead), most_delay_)) {
         Label to = label;
         to.low = o.low;
         to.low.next += label.low.next - label.low.next % chain_.links.size();

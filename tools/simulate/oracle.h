@@ -19,11 +19,17 @@
 // flight, what is spent of both allowances), iteration by iteration. Where these are too many,
 //   - `reached` is what the best of a few kept for each amount spent come to;
 //   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond
-//   the tail
-//     allowed to end in any state, and the low task as if it were alone, whichever is least;
-//   - but beside low kernels longer than the tail allowance that bound says nothing: `most` is
-//     `reached`, an estimate from below (`bound` false), though more kept states move it by less
-//     than 1 in 1,000 on the recorded traces.
+//   the tail allowed to end in any state, and the low task as if it were alone, whichever is least.
+//
+// Beside low kernels longer than the tail allowance it is the iterations beyond it that count. Then
+// iterations, delay and exceeding the tail all have a price, and the low task goes the cheapest
+// way:
+//
+//   low kernel -> low kernel -> ..    states in the order of what they cost (Dijkstra); a state is
+//        |  \ hold the next iteration  kept unless another that costs no more is as far. How far
+//        |   \ (the tail is exceeded)   the allowances' worth goes at the dearest prices is `most`.
+//        +----> iteration with delay d  A schedule is the same search, within the allowances, with
+//                                       the cheapest kept for each part of them: `reached`.
 //
 // For one low task on one stream, and a high one that waits for all it has launched wherever it
 // waits (`exact()`), the figure is the most there is, but for what makes it larger:
@@ -31,9 +37,11 @@
 //   - `step`: allowances of an iteration that differ by less count as the smallest of them;
 //   - a low kernel that its host launches while a high one runs may begin in its midst. (Whether to
 //     keep the device idle for it instead is not decided.) Without host pauses this never happens.
-// Else the order on the device is taken to be that of the task alone, and it is an estimate. What
-// runs at the start is not held against it. It knows nothing of jitter, several lows, arrivals, or
-// other sharing models.
+// What makes it smaller, beside low kernels longer than the tail only: a segment shorter than a
+// 32nd of the iteration gets no delay of its own, and what exceeds the tail is spent where an
+// iteration begins, in one kernel, or in a wait of the low task. Else the order on the device is
+// taken to be that of the task alone, and it is an estimate. What runs at the start is not held
+// against it. It knows nothing of jitter, several lows, arrivals, or other sharing models.
 #pragma once
 
 #include <cstdint>
@@ -62,14 +70,14 @@ struct LowState {
 
 struct OracleOptions {
   int64_t grid_ns = -1;  // -1: a 256th of what an iteration leaves to the low task; 0: none
-  // Of an iteration's length; beyond the tail a 12th of the delay, a 4th where not exact(). 0: none.
+  // Of an iteration's length; beyond the tail a 16th of the delay. 0: none, and all is tried.
   double step = 1.0 / 512;
   size_t frontier = 300;  // Pareto-best states after an iteration; more are too many
 };
 
 // Kernel ns per ns.
 struct OracleRate {
-  double most = 0;
+  double most = 0;     // no schedule does more, as far as rounding goes
   double reached = 0;  // by a schedule that was found, as far as rounding goes
 };
 

@@ -113,7 +113,7 @@ struct Heading {
   double player_late_p99_us = 0;
   bool low_greedy = false;
   SlowdownBound bound = {};  // that the high task states
-  // How sharp the oracle's figure is: "exact", "estimate" or "bound"; empty: there is none.
+  // How sharp the oracle's figure is: "exact", "close", "estimate" or "bound"; empty: there is none.
   std::string oracle;
   std::string arrivals;  // empty: closed loop, or not simulated in one process
 };

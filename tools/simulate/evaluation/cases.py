@@ -14,7 +14,6 @@ LOADS = (0.0, 0.3, 0.7)  # of what the high task can serve alone; 0: closed loop
 SEEDS = (1, 2, 3)
 POLICIES = ("share", "priority", "fikit", "guarded")
 WARMUP = 50
-ORACLE_ITERATIONS = 100
 ITERATIONS = 1000
 SECONDS = 60.0
 STRESS_LATENCY_US, STRESS_JITTER_US = 100, 50  # ten times the control latency otherwise; of the host
@@ -76,13 +75,6 @@ class Case:
             words += ["--policy", policy]
         return [str(word) for word in words] + list(self.more)
 
-    def alone_with_oracle(self):
-        """The short run that says what an oracle could have given; None where it would be no more than
-        a bound. Over many requests it takes far longer than all policies together."""
-        if self.sharing != "serial" or self.load or self.stressed:
-            return None
-        return dataclasses.replace(self, iterations=min(self.iterations, ORACLE_ITERATIONS), policies=("guarded",), more=())
-
     def key(self, lull_digest):
         """The same key: the same figures. The files count by what they hold, not by where they lie."""
         words = [w for w in self.words() if w not in (str(self.high.path), str(self.low.path))]
@@ -139,8 +131,9 @@ def pairs(all_workloads, patterns=()):
 
 
 def full(chosen_pairs, sharings=SHARINGS, loads=LOADS, seeds=SEEDS, **options):
-    """A closed loop without jitter has nothing random in it: it is run once and counted once."""
-    return [Case(high, low, sharing, load, seed, more=("--no-oracle",), **options)
+    """A closed loop without jitter has nothing random in it: it is run once and counted once. The oracle
+    is asked where it is more than a bound that nothing is judged by."""
+    return [Case(high, low, sharing, load, seed, more=() if sharing == "serial" and not load else ("--no-oracle",), **options)
             for sharing in sharings for load in loads for high, low in chosen_pairs
             for seed in (seeds if load else seeds[:1])]
 
@@ -149,11 +142,6 @@ def stress(chosen_pairs, sharings=SHARINGS, seeds=SEEDS, **options):
     """Closed loops; the jitter comes from the seed."""
     return [Case(high, low, sharing, seed=seed, policies=("guarded",), more=("--no-oracle",), stressed=True, **options)
             for sharing in sharings for high, low in chosen_pairs for seed in seeds]
-
-
-def with_oracles(chosen):
-    """These cases and the short runs that ask the oracle."""
-    return chosen + [short for case in chosen if (short := case.alone_with_oracle()) is not None]
 
 
 CI_HIGHS = ("bert", "vit", "qwen")

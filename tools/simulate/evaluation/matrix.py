@@ -101,25 +101,14 @@ def collect(chosen, folder, problems, all_workloads):
         "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS},
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
-        **{part: {case.name: shown(case, found.result, folder) for case, found in kept.items() if case.stressed == (part == "stress")}
+        **{part: {case.name: shown(case, found.result) for case, found in kept.items() if case.stressed == (part == "stress")}
            for part in PARTS},
     }
 
 
-def shown(case, result, folder):
+def shown(case, result):
     return {"high": case.high.name, "low": case.low.name, "sharing": case.sharing, "load": case.load, "seed": case.seed,
-            "policies": {policy: rounded(one) for policy, one in judged(case, result, folder).items() if policy != "alone"}}
-
-
-def judged(case, result, folder):
-    """The case's figures, with what the oracle's short run says."""
-    by_policy = bars.figures(result)
-    short = case.alone_with_oracle()
-    asked = folder.find(short) if short is not None else None
-    if asked is not None and bars.GUARDED in by_policy:
-        said = bars.figures(asked.result).get(bars.GUARDED, {})
-        by_policy[bars.GUARDED].update({key: said.get(key) for key in ("oracle", "oracle_bound", "oracle0") if key in said})
-    return by_policy
+            "policies": {policy: rounded(one) for policy, one in bars.figures(result).items() if policy != "alone"}}
 
 
 def rounded(one):
@@ -170,7 +159,7 @@ def _run(arguments, say):
     if arguments.dry_run:
         print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
         return 0
-    problems = run_missing(cases.with_oracles(chosen), folder, arguments, say)
+    problems = run_missing(chosen, folder, arguments, say)
     data = collect(chosen, folder, problems, all_workloads)
     target = pathlib.Path(arguments.write or folder.path)
     others = [(link, what) for link, what in OTHERS if (target / link).exists()]

@@ -16,7 +16,8 @@ _HOW = """An ordered pair is a high task and a low one that runs beside it witho
 (from the start of a request to its end, waiting for its turn left out) against the same task alone, in the mean and, where
 {requests:,} requests were measured, at p99. Low: the low task's work while the high one ran, against what it does alone in
 that time. A closed loop has nothing random in it and gives the same bytes with every seed: it is run once and counts once.
-The bound is {mean:g} % in the mean and {p99:g} % at p99.
+The bound is {mean:g} % in the mean and {p99:g} % at p99. The oracle knows the future and has the same two allowances over the
+same requests; it is asked on a serial device in a closed loop, and where its figure is more than a schedule that was found, the share is too small.
 """
 _STRESS = """Closed loops under guarded with {latency} us of control latency, and each waking of a host late by up to {jitter} us, from the seed.
 Alone, the high task is as late, with the same seed. Worst mean slowdown / worst slowdown at p99 / low, mean of the seeds; **bold** where
