@@ -291,7 +291,7 @@ class Guarded final : public LaunchPolicy {
       if (guard.wants_clean()) return false;
       const Duration excess{needed - room_beside(high, guard, now).ns};
       if (excess.ns <= 0) continue;
-      if (!guard.affords(excess)) return false;
+      if (!guard.affords(excess, now)) return false;
       if (guard.has_better_moment(now, head.predicted)) return false;
     }
     return true;

@@ -138,7 +138,9 @@ void OwnTimeline::derive() {
   }
   service_start_ = start;
   best_slack_ns_ = 0;
+  longest_usual_pause_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {
+    longest_usual_pause_ns_ = std::max(longest_usual_pause_ns_, places_[p].usual_pause_ns);
     best_slack_ns_ =
         std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns -
                                            (work_after_[p] - work_after_[next_wait_[p] + 1]));

@@ -313,7 +313,7 @@ void TaskGuard::compare_service() {
   } else {
     feedback_.undisturbed(Duration{service_took_ns_}, kept_);
   }
-  const Duration precise{own_service_ns_ * limits_.mean_per_mille / 1000 / 4};
+  const Duration precise{own_service_ns_ * std::max<int64_t>(limits_.mean_per_mille, 10) / 1000 / 4};
   kept_ = std::exchange(keeps_next_, feedback_.draws_undisturbed(precise));
 }
 
@@ -397,18 +397,22 @@ Duration TaskGuard::room(Instant now) const {
 // What comes now delays the next service, not this one.
 bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.service_launched(); }
 
-bool TaskGuard::affords(Duration excess) const {
+bool TaskGuard::affords(Duration excess, Instant now) const {
   const int64_t cost = excess.ns * feedback_.scale_x1024() / 1024 + allowed_ns();
   if (cost > spendable_ns()) return false;
   if (service_delay_ns_ + cost <= tail_limit_ns()) return true;
-  return tail_x1000_ >= 1000 && !(spent_ && closing());
+  const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
+  return tail_x1000_ >= 1000 && !again;
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length) const {
-  if (!timeline_.known() || !in_step_ || spent_) return false;
-  if (!idle()) return true;
+  if (!timeline_.known() || !in_step_) return false;
   // Where requests come at random, between two of them most likely costs nothing.
-  if (timeline_.is_away(now, length)) return false;
+  if (idle() && timeline_.is_away(now, length)) return false;
+  if (spent_) return false;
+  if (!idle()) return true;
+  const bool violates = service_delay_ns_ + length.ns - slack_ns(now) > tail_limit_ns();
+  if (violates && timeline_.goes_away(length)) return true;
   const int64_t best = timeline_.best_slack().ns;
   return slack_ns(now) < best - best / 8;
 }

@@ -59,7 +59,7 @@ class TaskGuard {
   Duration room(Instant now) const;
   // What one more unit of lower work costs beyond the allowance of the moment is spent from the
   // accounts, if they hold it: `excess` is by how much it exceeds the room.
-  bool affords(Duration excess) const;
+  bool affords(Duration excess, Instant now) const;
   // Such a unit has been let go.
   void spent() {
     spent_ = true;
