@@ -16,6 +16,8 @@ constexpr uint32_t kFirst = 4;
 constexpr double kStrange = 4;
 constexpr double kStrangeShare = 1.0 / 32;
 constexpr uint32_t kSurelyStrange = 2;
+// Services that differ by less all take the same.
+constexpr double kSame = 1.0 / 256;
 // One in so many is kept undisturbed.
 constexpr uint32_t kOften = 8;
 constexpr uint32_t kRarely = 128;
@@ -85,16 +87,20 @@ Duration ServiceFeedback::cost(Duration took, Duration delay) {
   return {static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))};
 }
 
+bool ServiceFeedback::varied() const {
+  return count_ >= kVaried || (known() && std::sqrt(variance_) < mean_ * kSame);
+}
+
 Duration ServiceFeedback::error() const {
   return {count_ == 0 ? 0 : static_cast<int64_t>(std::sqrt(variance_ / count_))};
 }
 
 bool ServiceFeedback::draws_undisturbed(Duration precision) {
   if (!known() || strange_ >= kSurelyStrange) return true;
-  precise_ = error() <= precision;
   if (!varied()) return (lot_ ^= 1) == 0;
+  const bool precise = error() <= precision;
   lot_ = lot_ * 1'664'525 + 1'013'904'223;
-  return (lot_ >> 16) % (precise_ ? kRarely : kOften) == 0;
+  return (lot_ >> 16) % (precise ? kRarely : kOften) == 0;
 }
 
 }  // namespace lull::policies

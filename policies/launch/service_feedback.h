@@ -34,7 +34,7 @@ class ServiceFeedback {
   bool known() const { return count_ >= kEnough; }
   Duration mean() const { return {static_cast<int64_t>(mean_)}; }
   Duration error() const;  // of the mean, one sigma
-  bool varied() const { return count_ >= kVaried || precise_; }
+  bool varied() const;
   Duration spread() const { return {varied() ? static_cast<int64_t>(slowest_ - mean_) : 0}; }
 
   // What a delay of one costs, times 1024; rather more than less.
@@ -52,7 +52,6 @@ class ServiceFeedback {
   double mean_ = 0;       // of undisturbed services, ns
   double variance_ = 0;
   double slowest_ = 0;    // lately, ns
-  bool precise_ = false;  // the mean is known as well as was asked for
   uint32_t count_ = 0;
   double disturbed_ = 0;  // services lately
   double delays_ = 0;     // ... all their delays, ns

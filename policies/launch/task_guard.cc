@@ -8,10 +8,10 @@ namespace lull::policies {
 namespace {
 
 // Of what is allowed, so much is aimed at; what cannot be foreseen takes the rest. Less where it is
-// not known well how long undisturbed services take: by half the error's share of the allowance.
+// not known well how long undisturbed services take: by the error's share of the allowance.
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kSureAimPerMille = 950;
-constexpr int64_t kLeastAimPerMille = 700;
+constexpr int64_t kLeastAimPerMille = 600;
 // At most so much of the tail bound; half of what it was after a service over it that nothing was
 // spent on, and so much more after each while such are rarer than allowed.
 constexpr int64_t kTailAim_x1000 = 850'000;
@@ -320,7 +320,7 @@ void TaskGuard::compare_service() {
 int64_t TaskGuard::aim_per_mille() const {
   if (!feedback_.varied()) return kAimPerMille;
   const int64_t allowed = std::max<int64_t>(1, own_service_ns_ * limits_.mean_per_mille / 1000);
-  return std::max(kLeastAimPerMille, kSureAimPerMille - 500 * feedback_.error().ns / allowed);
+  return std::max(kLeastAimPerMille, kSureAimPerMille - 1000 * feedback_.error().ns / allowed);
 }
 
 // By how much the service has taken longer than the slow ones take by themselves and p99 allows.
