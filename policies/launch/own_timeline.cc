@@ -106,7 +106,8 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
       place.pause.add(launch.pause_ns);
       // By a quarter at most, so that it follows what is more frequent and not what is longer.
       const int64_t most = place.usual_pause_ns / 4 + 1'000;
-      place.usual_pause_ns += place.pause.count == 1 ? launch.pause_ns : std::clamp(launch.pause_ns - place.usual_pause_ns, -most, most);
+      const int64_t off = launch.pause_ns - place.usual_pause_ns;
+      place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
     }
     if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;

@@ -49,6 +49,8 @@ constexpr uint32_t kLaunchesAWait = 8'192;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
 constexpr size_t kDeepQueue = 256;
 constexpr uint32_t kOutOfStep = UINT32_MAX;
+constexpr uint32_t kMayKeep = 32;
+constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
 
 }  // namespace
 
@@ -277,7 +279,11 @@ void TaskGuard::calibrate(Instant now) {
 
 void TaskGuard::end_service(bool whole) {
   if (service_began_ != kNever && waited_until_ > service_began_) {
-    if (whole) compare_service();
+    if (whole) {
+      compare_service();
+    } else {
+      kept_ = false;
+    }
     const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
     own_service_ns_ += (by_itself - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
     // As long as it is not known how slow they are by themselves, none counts as too slow.
@@ -313,8 +319,11 @@ void TaskGuard::compare_service() {
   } else {
     feedback_.undisturbed(Duration{service_took_ns_}, kept_);
   }
-  const Duration precise{own_service_ns_ * std::max<int64_t>(limits_.mean_per_mille, 10) / 1000 / 4};
-  kept_ = std::exchange(keeps_next_, feedback_.draws_undisturbed(precise));
+  const int64_t bound = std::max<int64_t>(limits_.mean_per_mille, kFinestBound);
+  const Duration precise{own_service_ns_ * bound / 1000 / 4};
+  // However strange its services are, others must go on.
+  may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, kMayKeep);
+  kept_ = std::exchange(keeps_next_, feedback_.draws_undisturbed(precise)) && may_keep_ >= 2;
 }
 
 int64_t TaskGuard::aim_per_mille() const {
@@ -348,7 +357,8 @@ void TaskGuard::correct(int64_t excess_ns) {
     correction_ns_ -= 2 * excess_ns;
   } else if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
     correction_ns_ -= service_delay_ns_ - plenty / kPlenty;
-  } else if (refused_ && account_ns_ > plenty && (correction_ns_ < 0 || tail_x1000_ >= kCorrects_x1000)) {
+  } else if (refused_ && account_ns_ > plenty &&
+             (correction_ns_ < 0 || tail_x1000_ >= kCorrects_x1000)) {
     correction_ns_ += own_service_ns_ / kCorrection;
   }
   correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
@@ -391,11 +401,14 @@ int64_t TaskGuard::allowed_ns() const {
 Duration TaskGuard::room(Instant now) const {
   // While it has nothing there and may be back at once, no more than keeps the device busy.
   const int64_t allowed = allowed_ns() * 1024 / feedback_.scale_x1024();
-  return {slack_ns(now) + (idle() && !timeline_.is_away(now, kCover) ? std::min(allowed, kCover.ns) : allowed)};
+  const bool back_soon = idle() && !timeline_.is_away(now, kCover);
+  return {slack_ns(now) + (back_soon ? std::min(allowed, kCover.ns) : allowed)};
 }
 
 // What comes now delays the next service, not this one.
-bool TaskGuard::closing() const { return in_step_ && timeline_.known() && timeline_.service_launched(); }
+bool TaskGuard::closing() const {
+  return in_step_ && timeline_.known() && timeline_.service_launched();
+}
 
 bool TaskGuard::affords(Duration excess, Instant now) const {
   const int64_t cost = excess.ns * feedback_.scale_x1024() / 1024 + allowed_ns();

@@ -10,9 +10,11 @@
 //
 // Stretches in which no lower work ran cost nobody anything; runs of own work alone calibrate the
 // shadow. No more is charged than lower work ran while the client had work waiting for the device.
-// Delays go to accounts: `mean` earns the allowed share of all service time and may never be
-// overdrawn by what can be foreseen; `tail` says how many services may yet exceed the p99 bound.
-// A service is an iteration where one is detected, else a stretch (the launches up to a wait).
+// A service is an iteration where one is detected, else a stretch (the launches up to a wait). The
+// whole time of an iteration then corrects what its waits say (service_feedback.h); for that a few
+// iterations are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed
+// share of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
+// services may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +51,7 @@ class TaskGuard {
   // ---- answers ----
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
-  bool wants_clean() const {
-    return clean_wanted_ || kept_ || (keeps_next_ && closing());
-  }
+  bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
@@ -156,6 +156,7 @@ class TaskGuard {
   ServiceFeedback feedback_;
   bool kept_ = false;           // this service is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
+  uint32_t may_keep_ = 32;      // so many services, times 2: of all in the long run a third at most
 
   bool refused_ = false;
   int64_t longest_refused_ns_ = 0;
