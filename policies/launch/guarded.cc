@@ -155,8 +155,13 @@ class Guarded final : public LaunchPolicy {
   // cannot be told from nothing: accounts that earn nothing would never forgive an error.
   GuardLimits limits_of(const Member& member) const {
     GuardLimits limits = limits_;
-    if (member.bound.is_set()) limits = {member.bound.mean_per_mille, member.bound.p99_per_mille};
-    return {std::max<int64_t>(1, limits.mean_per_mille), std::max<int64_t>(1, limits.tail_per_mille)};
+    if (member.bound.is_set()) {
+      limits.mean_per_mille = member.bound.mean_per_mille;
+      limits.tail_per_mille = member.bound.p99_per_mille;
+    }
+    limits.mean_per_mille = std::max<int64_t>(1, limits.mean_per_mille);
+    limits.tail_per_mille = std::max<int64_t>(1, limits.tail_per_mille);
+    return limits;
   }
 
   // A guard for everyone who has lower ones; it keeps what it knows while it has.
@@ -333,7 +338,7 @@ class Guarded final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
-  return std::make_unique<Guarded>(GuardLimits{values[0], values[1]}, values[2],
+  return std::make_unique<Guarded>(GuardLimits{values[0], values[1], values[4]}, values[2],
                                    Duration{values[3] * 1000});
 }
 

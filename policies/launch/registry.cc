@@ -38,6 +38,7 @@ constexpr PolicyRow kRows[] = {
        {"p99_per_mille", 50, 0, 10'000},
        {"floor_per_mille", 0, 0, 500},
        {"switch_cost_us", 0, 0, 1'000'000},
+       {"parts", kGuardParts, 1, kGuardParts},
        {kMaxHoldKey, 30'000, 0, 3'600'000}}},
      ProgressNeed::kBetweenLevels,
      Holding::kByPrediction,

@@ -238,7 +238,8 @@ void TaskGuard::settle(bool lower_in_flight) {
   host_late_ = {};
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
-  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery || account_ns_ < -kOverdrawn * usual;
+  clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery ||
+                  (spends() && account_ns_ < -kOverdrawn * usual);
 }
 
 void TaskGuard::shift_shadow(Duration by) {
@@ -279,10 +280,11 @@ void TaskGuard::calibrate(Instant now) {
 
 void TaskGuard::end_service(bool whole) {
   if (service_began_ != kNever && waited_until_ > service_began_) {
-    if (whole) {
+    if (whole && compares()) {
       compare_service();
     } else {
       kept_ = false;
+      if (!compares()) keeps_next_ = false;
     }
     const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
     own_service_ns_ += (by_itself - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
@@ -294,7 +296,7 @@ void TaskGuard::end_service(bool whole) {
       tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0),
                                -kTailOwed_x1000, kTailMost_x1000);
     }
-    if (!spent_) {
+    if (!spent_ && compares()) {
       const int64_t step = over ? -tail_aim_x1000_ / 2 : tail_x1000_ > 0 ? kTailAimMore_x1000 : 0;
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
       correct(excess);
@@ -386,6 +388,7 @@ int64_t TaskGuard::tail_limit_ns() const {
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
 // is left for that.
 int64_t TaskGuard::spendable_ns() const {
+  if (!spends()) return 0;
   const int64_t reserve =
       idle() ? 0 : kReserve * own_service_ns_ * limits_.mean_per_mille / 1000;
   return std::max<int64_t>(0, account_ns_ - reserve);

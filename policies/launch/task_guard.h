@@ -30,6 +30,7 @@ namespace lull::policies {
 struct GuardLimits {
   int64_t mean_per_mille = 30;
   int64_t tail_per_mille = 50;
+  int64_t parts = 3;  // guarded.h
 };
 
 class TaskGuard {
@@ -66,7 +67,7 @@ class TaskGuard {
     longest_refused_ns_ = 0;
   }
   // By so much a service may be delayed now.
-  Duration bears() const { return {std::max<int64_t>(0, std::min(account_ns_, tail_limit_ns()))}; }
+  Duration bears() const { return {std::max<int64_t>(0, std::min(spendable_ns(), tail_limit_ns()))}; }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
   bool has_better_moment(Instant now, Duration length) const;
 
@@ -107,6 +108,8 @@ class TaskGuard {
   int64_t spendable_ns() const;
   int64_t allowed_ns() const;
   int64_t tail_limit_ns() const;
+  bool spends() const { return limits_.parts >= 2; }
+  bool compares() const { return limits_.parts >= 3; }
   bool closing() const;
 
   GuardLimits limits_;

@@ -20,12 +20,11 @@ class Step:
 # THE list: each step is the one before it and one part more.
 STEPS = (
     Step("fikit", "fikit", "mean", "the published rule: a kernel goes when its mean length fits the mean gap"),
-    Step("+ quantiles", "guarded slack=0 feedback=0 controller=0", "quantile", "quantiles of lengths and gaps by kernel instead of means"),
-    Step("+ position", "guarded slack=0 feedback=0 controller=0", "best", "also by pair and by position in the iteration; the one that "
-         "has predicted best is used"),
-    Step("+ slack", "guarded slack=1 feedback=0 controller=0", "best", "the slack until the next synchronisation is filled, not the gap"),
-    Step("+ feedback", "guarded slack=1 feedback=1 controller=0", "best", "what has completed is known, not only predicted"),
-    Step("+ controller", "guarded", "best", "the high task's own slowdown steers how much is filled"),
+    Step("+ quantiles", "fikit", "quantile", "quantiles of lengths and gaps by kernel instead of means"),
+    Step("+ position", "fikit", "best", "also by pair and by position in the iteration; the one that has predicted best is used"),
+    Step("+ slack", "guarded parts=1", "best", "the slack until the next synchronisation is filled, not the gap"),
+    Step("+ feedback", "guarded parts=2", "best", "waits say what others cost; the allowances are spent, and no more"),
+    Step("+ controller", "guarded", "best", "whole services, compared with undisturbed ones, steer what is charged and filled"),
 )
 ITERATIONS = 300
 
