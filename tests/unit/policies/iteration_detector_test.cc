@@ -1,6 +1,7 @@
 #include "policies/prediction/iteration_detector.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "tests/unit/policies/generated_program.h"
 
@@ -259,6 +260,57 @@ TEST_CASE("a short loop without pauses counts as one when it is longer than any 
   CHECK(verdict.first_lock >= LaunchHistory::kMostInner);
   CHECK(verdict.first_lock <= LaunchHistory::kMostInner * 5 / 4);
   CHECK(verdict.right == verdict.windows);
+}
+
+namespace {
+
+// 30 launches, after which the host waits for the device, and 14 more, after which it waits again.
+void request(GeneratedProgram& program, IterationDetector& detector, uint64_t base) {
+  const auto run = [&](uint64_t from, uint32_t count) {
+    for (uint32_t k = 0; k < count; ++k) {
+      program.launch(from + k);
+      detector.launch(program.launches().back().kernel, program.launches().back().at);
+    }
+    detector.waited();
+  };
+  run(base, 30);
+  program.pause(30'000);
+  run(base + 100, 14);
+}
+
+// Requests that come at random: 20 ms from one to the next in the mean, of any length.
+template <typename Kernels>
+IterationDetector requests(uint32_t seed, int count, Kernels kernels) {
+  GeneratedProgram program(seed);
+  IterationDetector detector;
+  for (int n = 0; n < count; ++n) {
+    program.pause(static_cast<int64_t>(-20e6 * std::log((1 + program.pick(10'000)) / 10'001.0)) + 1);
+    request(program, detector, kernels(n));
+  }
+  return detector;
+}
+
+}  // namespace
+
+TEST_CASE("requests that come at random are found one by one, not as pairs") {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    for (const int count : {6, 12, 40, 120}) {
+      const IterationDetector detector = requests(seed, count, [](int) { return 500; });
+      INFO("seed " << seed << ", " << count << " requests");
+      CHECK(detector.period() == 44);
+    }
+  }
+}
+
+TEST_CASE("two requests by turns that come at random stay a pair") {
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    for (const int count : {12, 40, 120}) {
+      const IterationDetector detector =
+          requests(seed, count, [](int n) { return n % 2 == 0 ? 500 : 900; });
+      INFO("seed " << seed << ", " << count << " requests");
+      CHECK(detector.period() == 88);
+    }
+  }
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <random>
 #include <vector>
 
 #include "policies/launch/own_timeline.h"
@@ -39,6 +40,42 @@ OwnTimeline learnt(const std::function<int64_t(int)>& end_us, int count = 20) {
 }
 OwnTimeline steady() {
   return learnt([](int) { return 60; });
+}
+
+// One launch of 20 us of an iteration, `pause_us` after the last wait.
+class PausingHost {
+ public:
+  PausingHost() { timeline.restart(1); }
+  void serve(int64_t pause_us) {
+    now_us_ += pause_us;
+    timeline.begin();
+    timeline.launched(0, us(now_us_), Duration{});
+    now_us_ += 20;
+    timeline.waited(us(now_us_), Duration{}, /*plain=*/true);
+  }
+  // After the last wait.
+  bool is_away(int64_t since_us, int64_t length_us) const {
+    return timeline.is_away(us(now_us_ + since_us), long_us(length_us));
+  }
+
+  OwnTimeline timeline;
+
+ private:
+  int64_t now_us_ = 0;
+};
+
+// Two stretches of two launches each, from the first of which the host waits so long. Whether the
+// service has become another.
+bool two_stretches(OwnTimeline& timeline, int64_t& now_us, int64_t first_us, int64_t second_us) {
+  const bool other = timeline.begin();
+  for (uint32_t position = 0; position < 4; position += 2) {
+    timeline.launched(position, us(now_us), Duration{});
+    timeline.launched(position + 1, us(now_us + 10), Duration{});
+    now_us += position == 0 ? first_us : second_us;
+    timeline.waited(us(now_us), Duration{}, /*plain=*/true);
+    now_us += 5;
+  }
+  return other;
 }
 
 // ---- TaskGuard --------------------------------------------------------------------------------
@@ -314,6 +351,105 @@ TEST_CASE("A task whose own time changes is learnt anew") {
   timeline.begin();
   timeline.launched(0, us(50'000), Duration{});
   CHECK(timeline.due(us(50'000)).ns == Approx(us(50'150).ns).margin(2'000));
+}
+
+TEST_CASE("A host that pauses regularly is away for what is much shorter only, or when it stays longer") {
+  PausingHost host;
+  CHECK_FALSE(host.is_away(1'000'000, 10));  // nothing is known
+  for (int n = 0; n < 50; ++n) host.serve(1'000);
+  CHECK_FALSE(host.is_away(0, 10'000));
+  CHECK_FALSE(host.is_away(2'000, 10'000));
+  CHECK(host.is_away(3'000, 10'000));  // it should be back long since
+  CHECK(host.is_away(0, 400));
+  CHECK_FALSE(host.is_away(0, 600));
+  CHECK_FALSE(host.timeline.goes_away(long_us(10'000)));
+  CHECK(host.timeline.goes_away(long_us(400)));
+  // Without any pause.
+  PausingHost busy;
+  for (int n = 0; n < 50; ++n) busy.serve(2);
+  CHECK_FALSE(busy.is_away(0, 10));
+  CHECK_FALSE(busy.is_away(100, 10));
+  CHECK(busy.is_away(200, 10));
+  CHECK_FALSE(busy.timeline.goes_away(long_us(10)));
+}
+
+TEST_CASE("A host that waits for requests at random is away") {
+  std::mt19937 random(3);
+  const auto learn = [&](PausingHost& host, double mean_us) {
+    std::exponential_distribution<double> pause(1 / mean_us);
+    for (int n = 0; n < 200; ++n) host.serve(static_cast<int64_t>(pause(random)));
+  };
+  int away = 0, goes_away = 0, sure = 0;
+  for (int n = 0; n < 100; ++n) {
+    PausingHost host;
+    learn(host, 100'000);
+    away += host.is_away(0, 10'000) ? 1 : 0;
+    goes_away += host.timeline.goes_away(long_us(10'000)) ? 1 : 0;
+    CHECK(host.is_away(500'000, 10'000));
+    CHECK_FALSE(host.is_away(0, 1'000'000));
+    sure += host.timeline.sure_pause(0).ns > 0 ? 1 : 0;
+  }
+  CHECK(away >= 90);
+  CHECK(goes_away >= 90);
+  CHECK(sure <= 10);  // hardly ever a pause to count on
+}
+
+TEST_CASE("A host that is away for long now and then is known by what is usual") {
+  PausingHost host;
+  for (int n = 0; n < 400; ++n) host.serve(n % 10 == 9 ? 100'000 : 1'000);
+  CHECK_FALSE(host.is_away(0, 5'000));
+  CHECK_FALSE(host.is_away(1'900, 5'000));
+  CHECK(host.is_away(5'000, 5'000));
+  CHECK_FALSE(host.timeline.goes_away(long_us(5'000)));
+  // A change is followed within a few.
+  for (int n = 0; n < 40; ++n) host.serve(100'000);
+  CHECK(host.is_away(0, 5'000));
+  for (int n = 0; n < 40; ++n) host.serve(1'000);
+  CHECK_FALSE(host.is_away(0, 5'000));
+}
+
+TEST_CASE("A service starts behind the wait of the longest stretch") {
+  for (const bool first_longer : {true, false}) {
+    OwnTimeline timeline;
+    timeline.restart(4);
+    int64_t now_us = 0;
+    for (int n = 0; n < 20; ++n) {
+      two_stretches(timeline, now_us, first_longer ? 500 : 100, first_longer ? 100 : 500);
+    }
+    timeline.begin();
+    CHECK(timeline.service_start() == (first_longer ? 2 : 0));
+    CHECK(timeline.service_launched() == !first_longer);  // the last one has been, whole
+    for (uint32_t position = 0; position < 4; ++position) {
+      timeline.launched(position, us(now_us + 10 * position), Duration{});
+      CHECK(timeline.service_launched() == (position == (first_longer ? 1U : 3U)));
+    }
+  }
+}
+
+TEST_CASE("Where two stretches take about the same the service does not flap") {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    OwnTimeline timeline;
+    timeline.restart(4);
+    int64_t now_us = 0;
+    int others = 0;
+    const auto one = [&](int64_t first_us, int64_t second_us) {
+      const uint32_t before = timeline.service_start();
+      const bool other = two_stretches(timeline, now_us, first_us, second_us);
+      CHECK(other == (timeline.service_start() != before));
+      others += other ? 1 : 0;
+    };
+    const auto about = [&](int64_t us) { return us * 9 / 10 + static_cast<int64_t>(random() % static_cast<uint32_t>(us / 5)); };
+    for (int n = 0; n < 500; ++n) one(about(100), about(100));
+    INFO("seed " << seed);
+    CHECK(others <= 1);
+    // One that has become much longer is followed, once each.
+    others = 0;
+    const uint32_t kept = timeline.service_start();
+    for (int n = 0; n < 50; ++n) one(about(kept == 0 ? 200 : 100), about(kept == 0 ? 100 : 200));
+    CHECK(others == 1);
+    CHECK(timeline.service_start() == 2 - kept);
+  }
 }
 
 TEST_CASE("How late a wait is can be said of a host of steady pace only") {
