@@ -2,7 +2,7 @@
 //
 //   {
 //     "socket": {"mode": "0666", "group": "lull"},
-//     "policy": "priority in_flight_us=50",
+//     "policy": "guarded floor_per_mille=50",
 //     "priorities": [{"uid": 1000, "highest": "high", "default": "normal"},
 //                    {"any": true, "highest": "normal"}],
 //     "operators": [{"gid": 27}],
@@ -29,17 +29,17 @@
 
 #include "coordinator/channel/messages.h"
 #include "coordinator/daemon/priority_rules.h"
+#include "policies/launch/registry.h"
 
 namespace lull::daemon {
 
 inline constexpr uint32_t kMaxClientsLimit = 16384;
 inline constexpr uint32_t kDefaultTimingPeriod = 64;
-inline constexpr std::string_view kDefaultPolicy = "priority";
 
 struct Config {
   std::optional<mode_t> socket_mode;  // default: 0666 for root's daemon, 0600 for a user's
   std::optional<gid_t> socket_group;
-  std::string policy{kDefaultPolicy};
+  std::string policy{policies::kDefaultPolicy};
   std::optional<std::vector<PriorityRule>> priorities;
   std::vector<PeerMatch> operators;  // may change policy and priorities, besides root and own user
   uint32_t max_clients = 1024;

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "policies/launch/registry.h"
+
 namespace lull::daemon {
 
 std::string default_sim_device() {
@@ -30,8 +32,9 @@ std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv)
   app.add_option("--config", options.config, "Configuration, JSON (see lulld.json as shipped)")
       ->type_name("FILE");
   app.add_option("--policy", options.policy,
-                 "Launch policy with its options, e.g. \"priority in_flight_us=50\" (default: the "
-                 "configuration's, else priority)")
+                 fmt::format("Launch policy with its options, e.g. \"priority in_flight_us=50\" "
+                             "(default: the configuration's, else {})",
+                             policies::kDefaultPolicy))
       ->type_name("TEXT");
   app.add_option("--timing", options.timing,
                  "What is timed of clients that do not ask for more or less: off, sampled, full "

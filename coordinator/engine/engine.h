@@ -34,7 +34,7 @@ namespace lull::engine {
 struct EngineOptions {
   // Text of the first policy; one that policies::check_policy refuses becomes `share`, with a
   // Notice.
-  std::string policy = "priority";
+  std::string policy{policies::kDefaultPolicy};
   uint32_t max_clients = 1024;  // attachments beyond it are dropped, with a Notice
   // How long after a step its gates are in effect: a launch before that was not charged to the
   // credit of that step. Some microseconds where it is not known.

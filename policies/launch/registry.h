@@ -60,6 +60,8 @@ struct PolicyChoice {
 
 // All policies, in the order in which they are listed to a user.
 std::span<const PolicyRow> policy_rows();
+// The one of an engine and a daemon that are told none.
+inline constexpr std::string_view kDefaultPolicy = "guarded";
 
 // One line saying what would be right, where the text is not.
 [[nodiscard]] std::expected<PolicyChoice, std::string> parse_policy(

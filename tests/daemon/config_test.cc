@@ -17,7 +17,7 @@ std::expected<void, std::string> check(const std::string& text) {
 TEST_CASE("an empty object is the default configuration") {
   const auto config = parse_config("{}", "lulld.json", check);
   REQUIRE(config);
-  CHECK(config->policy == "priority");
+  CHECK(config->policy == "guarded");
   CHECK(config->max_clients == 1024);
   CHECK(config->timing_period == 64);
   CHECK_FALSE(config->priorities);

@@ -198,7 +198,7 @@ TEST_CASE("status has every field that tools read") {
   CHECK(status["simulated"] == false);
   CHECK(status["slow_motion"] == 1.0);
   CHECK(status["control_latency_us"] == 0.0);
-  CHECK(status["policy"].get<std::string>().starts_with("priority in_flight_us=50"));
+  CHECK(status["policy"].get<std::string>().starts_with("guarded mean_per_mille=30"));
   for (const char* key : {"version", "sharing", "uptime_s", "now_ns", "notices"}) {
     CHECK(status.contains(key));
   }

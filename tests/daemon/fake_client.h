@@ -33,7 +33,7 @@ void write_file(const std::string& path, const std::string& text);
 // A simulated device's file, as far as the daemon reads it.
 void write_sim_device(const std::string& path, double slow_motion, uint64_t control_latency_ns);
 
-// Without one: no socket mode, the built-in rules, policy `priority`.
+// Nothing configured: no socket mode, the built-in rules, the default policy.
 DaemonSettings quiet_settings(const TempDir& dir);
 std::unique_ptr<Daemon> start_daemon(DaemonSettings settings);
 // Turns the loop until `done`; false when that takes longer than kPatienceNs.

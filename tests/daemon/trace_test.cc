@@ -123,7 +123,7 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   CHECK(got.info.lull_version == LULL_VERSION);
   CHECK_FALSE(got.info.simulated);
   REQUIRE(got.all<trace::PolicyChange>().size() == 1);
-  CHECK(got.all<trace::PolicyChange>()[0].policy.starts_with("priority"));
+  CHECK(got.all<trace::PolicyChange>()[0].policy.starts_with("guarded"));
   const auto started = got.all<trace::ClientStarted>();
   REQUIRE(started.size() == 1);
   CHECK(started[0].client.value == id);

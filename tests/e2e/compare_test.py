@@ -36,7 +36,7 @@ class Compare(unittest.TestCase):
             self.assertTrue(result["simulated"])
             for name in ("device", "sharing", "slow_motion", "control_latency_us", "player_late_p99_us"):
                 self.assertIn(name, result)
-            self.assertEqual({r["policy"] for r in result["rows"]}, {"alone", "share", "priority", "fikit"})
+            self.assertEqual({r["policy"] for r in result["rows"]}, {"alone", "share", "priority", "fikit", "guarded"})
             for one in result["rows"]:
                 self.assertLessEqual(FIELDS, set(one))
                 if one["role"] == "high":
@@ -69,6 +69,9 @@ class Compare(unittest.TestCase):
                         self.assertLessEqual(row(result, "priority", "high")["slowdown_p50"], 1.10)
 
 
+POLICIES = ("share", "priority", "fikit")  # those that the model knows
+
+
 class SerialModel(unittest.TestCase):
     def test_device_shares_agree_with_an_independent_model_of_the_serial_device(self):
         sys.path.insert(0, str(ROOT / "tests/simulation"))
@@ -79,10 +82,11 @@ class SerialModel(unittest.TestCase):
             files = [WORKLOADS / f"{name}.json" for name in (high, low)]
             with self.subTest(high=high, low=low), lab.Lab() as here:
                 result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", 10,
+                                       *(word for policy in POLICIES for word in ("--policy", policy)),
                                        # Slower than usual: the model's programs and its coordinator react at once.
                                        "--slow-motion", 50)
                 print(text)
-                for policy in ("share", "priority", "fikit"):
+                for policy in POLICIES:
                     model = serial_model.compare(*map(serial_model.read_workload, files), policy)
                     for role in ("high", "low"):
                         ours, theirs = row(result, policy, role)["device_share"], model[role]["device_share"]

@@ -148,7 +148,7 @@ class BadStart(unittest.TestCase):
             here.lulld()
             code, _, err = here.lull("policy", "fairest")
             self.assertEqual(code, 1 if code == 1 else 2)
-            for name in ("share", "exclusive", "time_slice", "priority", "fikit"):
+            for name in ("share", "exclusive", "time_slice", "priority", "fikit", "guarded"):
                 self.assertIn(name, err)
 
     def test_a_missing_program_is_127(self):
@@ -167,7 +167,7 @@ class PolicyChanges(unittest.TestCase):
             wait_ready(first)
             second = loop(here, "second", "low", 20000, 10)
             lab.until(lambda: (c := here.client(second.pid)) and c["held"], "held under exclusive")
-            for policy in ("share", "priority", "fikit", "time_slice", "priority", "share"):
+            for policy in ("share", "priority", "fikit", "time_slice", "guarded", "share"):
                 code, _, err = here.lull("policy", policy)
                 self.assertEqual(code, 0, err)
                 before = {c["task"]: c["launches"] for c in here.status()["clients"]}

@@ -1,5 +1,6 @@
 // `lull compare`: two programs alone and together under each policy, as real processes under the
 // preloaded library and a daemon of their own, measured and printed as one table.
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -217,8 +218,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   app.add_option("--max-slowdown", slowdown,
                  "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
   app.add_option("--policy", policies,
-                 "a policy with its options; may be repeated (default: share, "
-                 "priority, fikit)")
+                 fmt::format("a policy with its options; may be repeated (default: {})",
+                             fmt::join(kComparedPolicies, ", ")))
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -284,7 +285,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
       wishes.sim.sharing = static_cast<simgpu::Sharing>(*sharing);
     }
   }
-  if (policies.empty()) policies = {"share", "priority", "fikit"};
+  if (policies.empty()) policies.assign(kComparedPolicies.begin(), kComparedPolicies.end());
   for (const std::string& policy : policies) {
     const auto choice = policies::parse_policy(policy);
     if (!choice) return wrong("--policy: " + choice.error());

@@ -13,7 +13,7 @@ int policy_main(const Words& words) {
   std::string socket;
   CLI::App app(
       "Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
-      "priority or fikit, with options as key=value.",
+      "priority, fikit or guarded, with options as key=value.",
       "lull policy");
   app.add_option("policy", parts, "name and options, for example: priority in_flight_us=50");
   app.add_option("--socket", socket, "socket of lulld");

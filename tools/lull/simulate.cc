@@ -1,5 +1,7 @@
 // `lull simulate`: what `lull compare` measures, in the deterministic simulator: the same engine and
 // policies around a model of device, programs and shim (tools/simulate), in one process.
+#include <fmt/ranges.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -72,7 +74,8 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   app.add_option("--max-slowdown", w.slowdown,
                  "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
   app.add_option("--policy", w.policies,
-                 "a policy with its options; may be repeated (default: share, priority, fikit)")
+                 fmt::format("a policy with its options; may be repeated (default: {})",
+                             fmt::join(kComparedPolicies, ", ")))
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -139,7 +142,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
                          policies::predictor_names()));
     return kUsage;
   }
-  if (w.policies.empty()) w.policies = {"share", "priority", "fikit"};
+  if (w.policies.empty()) w.policies.assign(kComparedPolicies.begin(), kComparedPolicies.end());
   for (std::string& policy : w.policies) {
     const auto choice = policies::parse_policy(policy);
     if (!choice) {

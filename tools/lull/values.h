@@ -3,6 +3,7 @@
 // Called by every subcommand. An error is the half line "why: what would be right".
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <expected>
 #include <string>
@@ -26,6 +27,9 @@ std::string show_slowdown(SlowdownBound bound);
 
 // 2 -> "high", 3 -> "3".
 std::string priority_name(int level);
+
+// What `compare` and `simulate` compare when no policy is named.
+inline constexpr std::array kComparedPolicies = {"share", "priority", "fikit", "guarded"};
 
 // "time_slice", "mps" or "serial", as the number in a simulated device's file.
 std::expected<uint32_t, std::string> parse_sharing(std::string_view text);
