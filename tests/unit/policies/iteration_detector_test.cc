@@ -278,13 +278,25 @@ void request(GeneratedProgram& program, IterationDetector& detector, uint64_t ba
   run(base + 100, 14);
 }
 
-// Requests that come at random: 20 ms from one to the next in the mean, of any length.
+using Arrival = std::function<int64_t(GeneratedProgram&)>;  // since the last request, ns
+int64_t at_random(GeneratedProgram& p, double mean_ns) {
+  return 1 + static_cast<int64_t>(-mean_ns * std::log((1 + p.pick(10'000)) / 10'001.0));
+}
+const struct {
+  const char* name;
+  Arrival next;
+} kArrivals[] = {
+    {"rarely", [](GeneratedProgram& p) { return at_random(p, 20e6); }},
+    {"often", [](GeneratedProgram& p) { return at_random(p, 1e6); }},
+    {"at once or late", [](GeneratedProgram& p) -> int64_t { return p.chance(500) ? 20'000 : 5'000'000; }},
+};
+
 template <typename Kernels>
-IterationDetector requests(uint32_t seed, int count, Kernels kernels) {
+IterationDetector requests(uint32_t seed, int count, const Arrival& next, Kernels kernels) {
   GeneratedProgram program(seed);
   IterationDetector detector;
   for (int n = 0; n < count; ++n) {
-    program.pause(static_cast<int64_t>(-20e6 * std::log((1 + program.pick(10'000)) / 10'001.0)) + 1);
+    program.pause(next(program));
     request(program, detector, kernels(n));
   }
   return detector;
@@ -293,22 +305,27 @@ IterationDetector requests(uint32_t seed, int count, Kernels kernels) {
 }  // namespace
 
 TEST_CASE("requests that come at random are found one by one, not as pairs") {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
-    for (const int count : {6, 12, 40, 120}) {
-      const IterationDetector detector = requests(seed, count, [](int) { return 500; });
-      INFO("seed " << seed << ", " << count << " requests");
-      CHECK(detector.period() == 44);
+  for (const auto& arrivals : kArrivals) {
+    for (uint32_t seed = 1; seed <= 100; ++seed) {
+      for (const int count : {8, 60}) {
+        const IterationDetector detector =
+            requests(seed, count, arrivals.next, [](int) { return 500; });
+        INFO(arrivals.name << ", seed " << seed << ", " << count << " requests");
+        CHECK(detector.period() == 44);
+      }
     }
   }
 }
 
 TEST_CASE("two requests by turns that come at random stay a pair") {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
-    for (const int count : {12, 40, 120}) {
-      const IterationDetector detector =
-          requests(seed, count, [](int n) { return n % 2 == 0 ? 500 : 900; });
-      INFO("seed " << seed << ", " << count << " requests");
-      CHECK(detector.period() == 88);
+  for (const auto& arrivals : kArrivals) {
+    for (uint32_t seed = 1; seed <= 100; ++seed) {
+      for (const int count : {14, 60}) {
+        const IterationDetector detector =
+            requests(seed, count, arrivals.next, [](int n) { return n % 2 == 0 ? 500 : 900; });
+        INFO(arrivals.name << ", seed " << seed << ", " << count << " requests");
+        CHECK(detector.period() == 88);
+      }
     }
   }
 }

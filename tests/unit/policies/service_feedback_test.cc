@@ -244,6 +244,20 @@ TEST_CASE("A cost is never less than minus what services vary by") {
   }
 }
 
+TEST_CASE("Where services vary much, what one costs is what its waits say, and not how they vary") {
+  for (const int64_t off : {-900, 0, 900}) {
+    ServiceFeedback feedback = learnt(1'000);
+    CHECK(feedback.cost(us(10'000 + off), us(100)).ns == Approx(100'000).margin(45'000));
+  }
+}
+
+TEST_CASE("The mean follows a program that becomes slower by and by") {
+  ServiceFeedback feedback = learnt(100, 1'000);
+  for (int n = 0; n < 200; ++n) serve_alone(feedback, {10'100, 10'300});
+  CHECK(feedback.known());
+  CHECK(feedback.mean().ns == Approx(10'200'000).margin(20'000));
+}
+
 TEST_CASE("How many services are kept undisturbed depends on what is known") {
   ServiceFeedback unknown;
   CHECK(kept_of_10000(unknown, us(75)) == 10'000);
