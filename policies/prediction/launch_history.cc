@@ -393,12 +393,12 @@ bool LaunchHistory::waits(uint32_t period) const {
   return false;
 }
 
-// The last two periods are the same kernels with the same waits, and the host waits in each: requests
-// that come at random are taken for pairs else, where the time between two comes again by chance.
-bool LaunchHistory::is_twice(uint32_t period) const {
+// The last so many periods are the same kernels with the same waits, and the host waits in each: requests
+// that come at random are taken for groups else, where the time between two comes again by chance.
+bool LaunchHistory::is_same(uint32_t period, uint32_t times) const {
   const uint32_t n = size();
-  if (!waits(period)) return false;
-  for (uint32_t i = n - 2 * period; i < n; ++i) {
+  if (n < (times + 1) * period || !waits(period)) return false;
+  for (uint32_t i = n - times * period; i < n; ++i) {
     if (symbols_[i] != symbols_[i - period] || waited_[i] != waited_[i - period]) return false;
   }
   return true;
@@ -540,8 +540,11 @@ std::optional<LaunchHistory::Repetition> LaunchHistory::repetition(const Inner& 
   for (const Valid& other : valid) {
     if (encloses(found, other)) found = other;
   }
-  while (found.score.slack == 0 && found.period % 2 == 0 && is_twice(found.period / 2)) {
-    found.period /= 2;
+  for (const uint32_t times : {2U, 3U, 5U}) {
+    while (found.score.slack == 0 && found.period % times == 0 &&
+           is_same(found.period / times, times)) {
+      found.period /= times;
+    }
   }
   if (found.period <= inside.period) return std::nullopt;
   // A short loop in which the host neither pauses nor waits is the iteration when it goes on for longer than

@@ -91,7 +91,7 @@ class LaunchHistory {
                uint32_t& often) const;
   bool pauses(uint32_t period, uint32_t inner = 0) const;
   bool waits(uint32_t period) const;
-  bool is_twice(uint32_t period) const;
+  bool is_same(uint32_t period, uint32_t times) const;
   bool is_layer_like(uint32_t period) const;
   bool encloses(const Valid& inner, const Valid& outer) const;
   bool one_unit() const;
