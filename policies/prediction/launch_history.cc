@@ -393,8 +393,9 @@ bool LaunchHistory::waits(uint32_t period) const {
   return false;
 }
 
-// The last so many periods are the same kernels with the same waits, and the host waits in each: requests
-// that come at random are taken for groups else, where the time between two comes again by chance.
+// The last so many periods are the same kernels with the same waits, and the host waits in each:
+// requests that come at random are taken for groups else, where the time between them comes again
+// by chance.
 bool LaunchHistory::is_same(uint32_t period, uint32_t times) const {
   const uint32_t n = size();
   if (n < (times + 1) * period || !waits(period)) return false;

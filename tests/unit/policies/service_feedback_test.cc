@@ -30,7 +30,7 @@ void skip_first(ServiceFeedback& feedback, int64_t took_us) {
 ServiceFeedback learnt(int64_t off_us, int count = 64) {
   ServiceFeedback feedback;
   skip_first(feedback, 10'000);
-  for (int n = 0; n < count; ++n) feedback.undisturbed(us(10'000 + (n % 2 == 0 ? off_us : -off_us)), true);
+  for (int n = 0; n < count; ++n) serve_alone(feedback, {10'000 + (n % 2 == 0 ? off_us : -off_us)});
   return feedback;
 }
 

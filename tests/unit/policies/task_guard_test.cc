@@ -439,7 +439,9 @@ TEST_CASE("Where two stretches take about the same the service does not flap") {
       CHECK(other == (timeline.service_start() != before));
       others += other ? 1 : 0;
     };
-    const auto about = [&](int64_t us) { return us * 9 / 10 + static_cast<int64_t>(random() % static_cast<uint32_t>(us / 5)); };
+    const auto about = [&](int64_t us) {
+      return us * 9 / 10 + static_cast<int64_t>(random() % static_cast<uint32_t>(us / 5));
+    };
     for (int n = 0; n < 500; ++n) one(about(100), about(100));
     INFO("seed " << seed);
     CHECK(others <= 1);
