@@ -15,7 +15,7 @@ struct Goal {
   std::optional<double> seconds;       // of model time
 };
 
-// Real time. The defaults make a pair under four policies take well under 90 s.
+// Real time. The defaults make a pair under four policies take under 90 s.
 inline constexpr double kDefaultIterations = 30;
 inline constexpr double kCommandIterations = 5;
 inline constexpr double kPhaseShortest_s = 4;  // default goal: measured at least so long ...
