@@ -182,8 +182,8 @@ TEST_CASE("guarded gives what fikit gives where fikit keeps the bound") {
   gives_as_much("fikit", 0.995, busy_request(), {2'000, 5'000, 20'000, 60'000});
 }
 
-// fikit fills each pause with as many as fit. guarded goes on paying for the unit that its small
-// credit lets go just before each launch and is overdrawn for ever (20 us), or gives a little less.
+// fikit fills each pause with as many as fit. guarded leaves in each as much as it takes to react,
+// and a unit that is late by that is over p99 here, so that what it may lose in the mean is not spent.
 TEST_CASE("guarded gives what fikit gives where a few units fit in each pause", "[!shouldfail]") {
   gives_as_much("fikit", 0.995, request(), {20'000, 60'000});
 }
