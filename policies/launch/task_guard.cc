@@ -414,7 +414,9 @@ bool TaskGuard::closing() const {
 }
 
 bool TaskGuard::affords(Duration excess, Instant now) const {
-  const int64_t cost = excess.ns * feedback_.scale_x1024() / 1024 + allowed_ns();
+  // No unit costs more than it is long, whatever waits have missed of others.
+  const int64_t scale_x1024 = std::min<int64_t>(1024, feedback_.scale_x1024());
+  const int64_t cost = excess.ns * scale_x1024 / 1024 + allowed_ns();
   if (cost > spendable_ns()) return false;
   if (service_delay_ns_ + cost <= tail_limit_ns()) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
