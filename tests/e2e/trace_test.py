@@ -243,12 +243,24 @@ class Killed(unittest.TestCase):
 
     def test_a_writer_killed_at_any_moment_leaves_all_its_whole_blocks(self):
         with lab.Lab() as here:
-            cut = some = 0
-            for n in range(SCRIBE_KILLS):
+            def begin(n):
                 path = here.folder / f"{n}.lull"
                 scribe = subprocess.Popen([SCRIBE, path, str(n), "8000"], stdout=subprocess.PIPE, text=True)
                 scribe.stdout.readline()
-                time.sleep(self.random.random() * 0.08)
+                return path, scribe
+
+            def takes(n):
+                _, scribe = begin(n)
+                written = time.monotonic()
+                self.assertEqual(scribe.wait(), 0)
+                scribe.stdout.close()
+                return time.monotonic() - written
+
+            whole = min(takes(SCRIBE_KILLS + n) for n in range(3))  # machines differ
+            cut = some = 0
+            for n in range(SCRIBE_KILLS):
+                path, scribe = begin(n)
+                time.sleep(self.random.random() * whole)
                 lab.kill(scribe)
                 scribe.stdout.close()
                 check = subprocess.run([DUMP, path, str(n), "8000"], capture_output=True, text=True)
