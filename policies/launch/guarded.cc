@@ -303,7 +303,6 @@ class Guarded final : public LaunchPolicy {
   }
 
   void release(Member& member, WaitingHead& head, Instant now, std::vector<Decision>& out) {
-    if (head.released) return;
     head.released = true;
     extra(member.client).released_at = now;
     out.push_back(ReleaseHead{member.client, head.thread, head.ticket});

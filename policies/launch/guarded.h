@@ -24,10 +24,6 @@
 
 namespace lull::policies {
 
-// To see what each part is worth (`parts=N`): 1, only what fits the slack goes; 2, and what waits say
-// that others cost is spent from the accounts; 3, all: and whole services steer.
-inline constexpr int64_t kGuardParts = 3;
-
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values);
 
 }  // namespace lull::policies

@@ -7,6 +7,7 @@
 #include "policies/launch/guarded.h"
 #include "policies/launch/priority.h"
 #include "policies/launch/share.h"
+#include "policies/launch/task_guard.h"
 #include "policies/launch/time_slice.h"
 
 namespace lull::policies {

@@ -10,8 +10,6 @@ constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, 
 constexpr uint32_t kWindow = 64;          // undisturbed services that the mean goes back
 constexpr double kRemembered = 1.0 - 1.0 / 256;
 constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
-// While the iteration is new, what belongs to it is not known well: so many do not count.
-constexpr uint32_t kFirst = 4;
 // Not what is known of services: so many sigmas off and so much of one, twice.
 constexpr double kStrange = 4;
 constexpr double kStrangeShare = 1.0 / 32;
@@ -33,11 +31,6 @@ constexpr double kMissed = 1.0 / 64;
 
 double ServiceFeedback::sigma() const {
   return std::max(std::sqrt(variance_), mean_ * kFinest);
-}
-
-void ServiceFeedback::restart() {
-  *this = ServiceFeedback();
-  first_ = kFirst;
 }
 
 bool ServiceFeedback::strange(double off) const {

@@ -21,7 +21,7 @@ namespace lull::policies {
 
 class ServiceFeedback {
  public:
-  void restart();
+  void restart() { *this = ServiceFeedback(); }
 
   // A service that nobody was in the way of has taken so long; `kept`: because it was drawn.
   void undisturbed(Duration took, bool kept);
@@ -46,6 +46,8 @@ class ServiceFeedback {
  private:
   static constexpr uint32_t kEnough = 3;
   static constexpr uint32_t kVaried = 8;
+  // While the iteration is new, what belongs to it is not known well: so many do not count.
+  static constexpr uint32_t kFirst = 4;
   double sigma() const;
   bool strange(double off) const;
 
@@ -56,7 +58,7 @@ class ServiceFeedback {
   double disturbed_ = 0;  // services lately
   double delays_ = 0;     // ... all their delays, ns
   double longer_ = 0;     // ... by how much they took longer
-  uint32_t first_ = 4;    // undisturbed services that are not counted yet
+  uint32_t first_ = kFirst;  // undisturbed services that are not counted yet
   uint32_t strange_ = 0;  // services in a row that are not what is known of them
   uint32_t lot_ = 1;
   int64_t scale_x1024_ = 1024;

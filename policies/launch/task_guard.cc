@@ -12,9 +12,8 @@ namespace {
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
-// At most so much of the tail bound; half of what it was after a service over it that nothing was
-// spent on, and so much more after each while such are rarer than allowed.
-constexpr int64_t kTailAim_x1000 = 850'000;
+// Of the tail bound half of what was aimed at, after a service over it that nothing was spent on, and
+// so much more after each while such are rarer than allowed.
 constexpr int64_t kTailAimMore_x1000 = 800;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
@@ -49,7 +48,6 @@ constexpr uint32_t kLaunchesAWait = 8'192;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
 constexpr size_t kDeepQueue = 256;
 constexpr uint32_t kOutOfStep = UINT32_MAX;
-constexpr uint32_t kMayKeep = 32;
 constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
 
 }  // namespace
@@ -64,7 +62,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     feedback_.restart();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
-    tail_x1000_ = 1'000;
+    tail_x1000_ = kTailFirst_x1000;
     tail_aim_x1000_ = kTailAim_x1000;
   }
   const bool was_in_step = in_step_;
@@ -227,7 +225,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   const int64_t served = std::max<int64_t>(0, took - cost);
   const int64_t earned = served * limits_.mean_per_mille / 1000 * aim_per_mille() / 1000;
   service_took_ns_ += took;
-  const int64_t usual = own_service_ns_ * limits_.mean_per_mille / 1000;
+  const int64_t usual = mean_allowance_ns();
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
                            std::max(kAccountServices * std::max(usual, earned),
                                     longest_refused_ns_ * 5 / 4));
@@ -330,18 +328,17 @@ void TaskGuard::compare_service() {
 
 int64_t TaskGuard::aim_per_mille() const {
   if (!feedback_.varied()) return kAimPerMille;
-  const int64_t allowed = std::max<int64_t>(1, own_service_ns_ * limits_.mean_per_mille / 1000);
+  const int64_t allowed = std::max<int64_t>(1, mean_allowance_ns());
   return std::max(kLeastAimPerMille, kSureAimPerMille - 1000 * feedback_.error().ns / allowed);
 }
 
 // By how much the service has taken longer than the slow ones take by themselves and p99 allows.
 int64_t TaskGuard::excess_ns(bool whole) const {
   if (service_undisturbed_) return 0;
-  const int64_t allowed =
-      own_service_ns_ * limits_.tail_per_mille / 1000 + feedback_.spread().ns;
+  const int64_t allowed = tail_allowance_ns() + feedback_.spread().ns;
   if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
   // One that is slow by itself is not theirs.
-  if (service_delay_ns_ < own_service_ns_ * limits_.tail_per_mille / 2000) return 0;
+  if (service_delay_ns_ < tail_allowance_ns() / 2) return 0;
   const Duration slow = feedback_.mean() + feedback_.spread();
   return std::max<int64_t>(0, service_took_ns_ - slow.ns * (1000 + limits_.tail_per_mille) / 1000);
 }
@@ -354,7 +351,7 @@ void TaskGuard::refused(Duration length) {
 // What is known of the slack is wrong where services lose more than they may, or where the account
 // stays full though lower work is turned away: then slack is taken to be less, or a little more.
 void TaskGuard::correct(int64_t excess_ns) {
-  const int64_t plenty = kPlenty * own_service_ns_ * limits_.mean_per_mille / 1000;
+  const int64_t plenty = mean_allowance_ns(kPlenty);
   if (excess_ns > 0) {
     correction_ns_ -= 2 * excess_ns;
   } else if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
@@ -381,7 +378,7 @@ int64_t TaskGuard::slack_ns(Instant now) const {
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
-  const int64_t tail = own_service_ns_ * limits_.tail_per_mille / 1000 + feedback_.spread().ns;
+  const int64_t tail = tail_allowance_ns() + feedback_.spread().ns;
   return tail / 1000 * tail_aim_x1000_ / 1000;
 }
 
@@ -389,8 +386,7 @@ int64_t TaskGuard::tail_limit_ns() const {
 // is left for that.
 int64_t TaskGuard::spendable_ns() const {
   if (!spends()) return 0;
-  const int64_t reserve =
-      idle() ? 0 : kReserve * own_service_ns_ * limits_.mean_per_mille / 1000;
+  const int64_t reserve = idle() ? 0 : mean_allowance_ns(kReserve);
   return std::max<int64_t>(0, account_ns_ - reserve);
 }
 

@@ -27,10 +27,14 @@
 
 namespace lull::policies {
 
+// To see what each part is worth: 1, only what fits the slack goes; 2, and what waits say that others
+// cost is spent from the accounts; 3, all: and whole services steer.
+inline constexpr int64_t kGuardParts = 3;
+
 struct GuardLimits {
   int64_t mean_per_mille = 30;
   int64_t tail_per_mille = 50;
-  int64_t parts = 3;  // guarded.h
+  int64_t parts = kGuardParts;
 };
 
 class TaskGuard {
@@ -108,9 +112,20 @@ class TaskGuard {
   int64_t spendable_ns() const;
   int64_t allowed_ns() const;
   int64_t tail_limit_ns() const;
+  // What so many services may lose in the mean; what one may at p99.
+  int64_t mean_allowance_ns(int64_t services = 1) const {
+    return services * own_service_ns_ * limits_.mean_per_mille / 1000;
+  }
+  int64_t tail_allowance_ns() const {
+    return own_service_ns_ * limits_.tail_per_mille / 1000;
+  }
   bool spends() const { return limits_.parts >= 2; }
   bool compares() const { return limits_.parts >= 3; }
   bool closing() const;
+
+  static constexpr int64_t kTailAim_x1000 = 850'000;  // of the tail bound, at most
+  static constexpr int64_t kTailFirst_x1000 = 1'000;
+  static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
   OwnTimeline timeline_;
@@ -159,7 +174,7 @@ class TaskGuard {
   ServiceFeedback feedback_;
   bool kept_ = false;           // this service is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
-  uint32_t may_keep_ = 32;      // so many services, times 2: of all in the long run a third at most
+  uint32_t may_keep_ = kMayKeep;  // so many services, times 2: of all in the long run a third at most
 
   bool refused_ = false;
   int64_t longest_refused_ns_ = 0;
@@ -169,8 +184,8 @@ class TaskGuard {
 
   // ---- accounts ----
   int64_t account_ns_ = 0;
-  int64_t tail_aim_x1000_ = 850'000;  // of the tail bound, in millionths
-  int64_t tail_x1000_ = 1000;   // services over the tail bound that are free, times 1000
+  int64_t tail_aim_x1000_ = kTailAim_x1000;  // of the tail bound, in millionths
+  int64_t tail_x1000_ = kTailFirst_x1000;  // services over the tail bound that are free, times 1000
 };
 
 }  // namespace lull::policies

@@ -38,6 +38,18 @@ Held held(uint32_t id, uint32_t thread, uint32_t ticket, int64_t at_us) {
           Ticket{ticket}, KernelId{1}, Instant{at_us * 1000}};
 }
 
+// The row of a policy that holds by order and has one setting, 0 .. 100.
+template <typename Policy>
+pol::PolicyRow row_of(std::string_view name, std::string_view key) {
+  return {name,
+          {{{key, 0, 0, 100}}},
+          pol::ProgressNeed::kNever,
+          pol::Holding::kByOrder,
+          [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
+            return std::make_unique<Policy>(values[0]);
+          }};
+}
+
 // A policy that closes every gate and, when a launch waits, breaks the rule it was made for.
 class Rogue final : public pol::LaunchPolicy {
  public:
@@ -72,14 +84,7 @@ class Rogue final : public pol::LaunchPolicy {
   const int64_t rule_;
 };
 
-const pol::PolicyRow kRogueRows[] = {
-    {"rogue",
-     {{{"rule", 0, 0, 100}}},
-     pol::ProgressNeed::kNever,
-     pol::Holding::kByOrder,
-     [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
-       return std::make_unique<Rogue>(values[0]);
-     }}};
+const pol::PolicyRow kRogueRows[] = {row_of<Rogue>("rogue", "rule")};
 
 // Gives each client credit by what it may lose, plus the setting.
 class Teller final : public pol::LaunchPolicy {
@@ -97,14 +102,7 @@ class Teller final : public pol::LaunchPolicy {
  private:
   const int64_t plus_;
 };
-const pol::PolicyRow kTellerRows[] = {
-    {"teller",
-     {{{"plus", 0, 0, 100}}},
-     pol::ProgressNeed::kNever,
-     pol::Holding::kByOrder,
-     [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
-       return std::make_unique<Teller>(values[0]);
-     }}};
+const pol::PolicyRow kTellerRows[] = {row_of<Teller>("teller", "plus")};
 
 // Its credit is never the same for long, but always more than one launch of unknown length.
 class Waverer final : public pol::LaunchPolicy {

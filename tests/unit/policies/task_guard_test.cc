@@ -198,6 +198,18 @@ int64_t charged(const Story& alone, const Story& disturbed, GuardLimits limits =
   return one.account_ns() - other.account_ns();
 }
 
+// ... where the request after the first `count` is the one that `lower_us` of lower work disturbs.
+using Request = std::function<void(World&, int n, int64_t lower_us)>;
+int64_t charged_at_last(int count, const Request& request, int64_t lower_us, uint32_t length) {
+  const auto story = [&](int64_t last_us) {
+    return [&request, count, last_us](World& w) {
+      for (int n = 0; n < count; ++n) request(w, n, 0);
+      request(w, count, last_us);
+    };
+  };
+  return charged(story(0), story(lower_us), {}, length);
+}
+
 }  // namespace
 
 TEST_CASE("An iteration is known after two whole ones") {
@@ -518,15 +530,8 @@ TEST_CASE("Lower work that a later pause of the host makes up for costs nothing"
   };
   for (const uint32_t length : {0, 2}) {
     const auto cost = [&](int64_t lower_us) {
-      return charged(
-          [&](World& w) {
-            for (int n = 0; n < 11; ++n) request(w, 0);
-          },
-          [&](World& w) {
-            for (int n = 0; n < 10; ++n) request(w, 0);
-            request(w, lower_us);
-          },
-          {}, length);
+      return charged_at_last(
+          10, [&](World& w, int, int64_t lower) { request(w, lower); }, lower_us, length);
     };
     CHECK(cost(30) == 0);
     CHECK(cost(60) == 0);
@@ -599,15 +604,9 @@ TEST_CASE("Lengths that are predicted wrong by a factor are calibrated") {
   for (const uint32_t length : {0, 11}) {
     for (const int64_t expected : {20, 180}) {
       const auto cost = [&](int64_t lower_us) {
-        return charged(
-            [&](World& w) {
-              for (int n = 0; n < 1201; ++n) request(w, expected, 0);
-            },
-            [&](World& w) {
-              for (int n = 0; n < 1200; ++n) request(w, expected, 0);
-              request(w, expected, lower_us);
-            },
-            {}, length);
+        return charged_at_last(
+            1200, [&](World& w, int, int64_t lower) { request(w, expected, lower); }, lower_us,
+            length);
       };
       INFO("predicted " << expected << " us, iteration of " << length);
       CHECK(cost(30) == Approx(0).margin(1'000));
@@ -629,15 +628,7 @@ TEST_CASE("What lengths were taken for before the iteration was known is not hel
     w.wait();
   };
   const auto cost = [&](int64_t lower_us) {
-    return charged(
-        [&](World& w) {
-          for (int n = 0; n < 21; ++n) request(w, n, 0);
-        },
-        [&](World& w) {
-          for (int n = 0; n < 20; ++n) request(w, n, 0);
-          request(w, 20, lower_us);
-        },
-        {}, /*length=*/2);
+    return charged_at_last(20, request, lower_us, /*length=*/2);
   };
   CHECK(cost(30) == 0);
   CHECK(cost(75) == Approx(15'000).margin(1'000));
