@@ -57,8 +57,11 @@ class Compare(unittest.TestCase):
         qwen = TRACES / "h100-qwen1.5-0.5b-inference.json.gz"
         vit = TRACES / "h100-vit-image-detection-inference.json.gz"
         timesformer = TRACES / "h100-timesformer.json.gz"
-        for high, low, short in ((bert, qwen, True), (vit, bert, True), (bert, timesformer, False)):
-            for sharing in ("time_slice", "mps", "serial"):
+        sharings = ("time_slice", "mps", "serial")
+        # Each pair and each way of sharing once; LULL_EVERY_COMBINATION=1: all nine, some four minutes more.
+        every = os.environ.get("LULL_EVERY_COMBINATION") == "1"
+        for n, (high, low, short) in enumerate(((bert, qwen, True), (vit, bert, True), (bert, timesformer, False))):
+            for sharing in sharings if every else (sharings[n],):
                 with self.subTest(high=high.name, low=low.name, sharing=sharing), lab.Lab() as here:
                     for again in (True, False):  # once more where the machine was not quiet
                         result, text = compare(here, high, low, sharing, "--iterations", 20,

@@ -49,7 +49,8 @@ class Rows(unittest.TestCase):
 
     def test_p99_counts_with_a_thousand_requests_only(self):
         few = [{**row, "completed": min(row["completed"], 999)} for row in self.ROWS]
-        self.assertIsNone(bars.figures({"rows": few})["guarded"]["p99"])
+        found = bars.figures({"rows": few})["guarded"]
+        self.assertEqual((found["p99"], found["p99_of_fewer"]), (None, 1.04))
 
 
 class Bound(unittest.TestCase):
@@ -112,6 +113,14 @@ class AgainstOthers(unittest.TestCase):
         self.assertFalse(bar.met)
         self.assertEqual(bar.failing, [("2", "0.1000 against 0.2000: 0.500")])
         self.assertIn("50.0 % of 2; worst 0.500 (2)", bar.found)
+
+    def test_a_p99_of_fewer_requests_is_told_and_excuses_nothing(self):
+        late = {**one(low=0.5), "p99_of_fewer": 1.06, "requests": 120}
+        bar = judged({"priority": late, "guarded": one(low=0.1)}, {"priority": one(low=0.5), "guarded": one(low=0.1)})["priority"]
+        self.assertEqual(len(bar.failing), 2)
+        self.assertIn("in 1 of the 2 missed priority exceeds 5 % at p99", bar.found)
+        self.assertIn("p99 of priority's 120 requests 1.060x", bar.failing[0][1])
+        self.assertNotIn("p99", bar.failing[1][1])
 
     def test_nothing_is_too_little(self):
         self.assertTrue(guarded(one(low=0.0001))["something"].met)

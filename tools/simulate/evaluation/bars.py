@@ -1,9 +1,10 @@
 """The arithmetic of the verdict: which bars the simulated figures meet. Pure.
 
-The figures of a case are, by policy, {requests, mean, p99, low, oracle, oracle_bound, oracle0, valid, reason}:
-service time of the high task against alone (p99 is None where fewer than 1,000 requests were
-measured), work of the low task against alone, shares of what the oracles give it (None: not known;
-where `lull simulate` calls its oracle a bound, the share is in oracle_bound and no bar's business).
+The figures of a case are, by policy, {requests, mean, p99, p99_of_fewer, low, oracle, oracle_bound, oracle0, valid,
+reason}: service time of the high task against alone (p99 is None where fewer than 1,000 requests were measured; what it
+was then is in p99_of_fewer, which is no bar's business), work of the low task against alone, shares of what the oracles
+give it (None: not known; where `lull simulate` calls its oracle a bound, the share is in oracle_bound and no bar's
+business).
 """
 
 import dataclasses
@@ -41,8 +42,8 @@ def figures(result):
         one = by_policy.setdefault(row["policy"], {})
         if row["role"] == "high":
             one.update(requests=row["completed"], mean=row.get("slowdown_mean"), jct_ms=row["jct_ms_mean"],
-                       p99=row["slowdown_p99"] if row["completed"] >= REQUESTS_FOR_P99 else None,
-                       valid=row["valid"], reason=row["reason"])
+                       p99=None, p99_of_fewer=None, valid=row["valid"], reason=row["reason"])
+            one["p99" if row["completed"] >= REQUESTS_FOR_P99 else "p99_of_fewer"] = row["slowdown_p99"]
         else:
             one.update(low=row["throughput_ratio"], oracle=None, oracle0=row.get("oracle0_share"))
             one[share] = row.get("oracle_share")
@@ -117,7 +118,7 @@ def _excess(cases):
 def _at_least(cases, other, share):
     """Where `other` keeps the bound, the low task has that share under guarded of what it has there."""
     wanted = f"where {other} keeps the bound, the low task gets at least {share:g} of what {other} gives it"
-    found, failing = {}, []
+    found, failing, over = {}, [], 0
     for name, (_, by_policy) in cases.items():
         theirs, ours = by_policy.get(other), by_policy.get(GUARDED)
         if theirs is None or ours is None or not keeps(theirs):
@@ -126,12 +127,19 @@ def _at_least(cases, other, share):
             continue  # anything is at least nothing
         found[name] = ratio(ours.get("low"), theirs["low"]) or 0.0
         if found[name] < share:
-            failing.append((name, f"{ours.get('low') or 0:.4f} against {theirs['low']:.4f}: {found[name]:.3f}"))
+            few = theirs.get("p99_of_fewer") or 1
+            late = few > 1 + P99
+            over += late
+            failing.append((name, f"{ours.get('low') or 0:.4f} against {theirs['low']:.4f}: {found[name]:.3f}"
+                            + (f"; p99 of {other}'s {theirs['requests']} requests {few:.3f}x" if late else "")))
     if not found:
         return Bar(other, wanted, "no case", None)
     worst = min(found, key=found.get)
     reached = 1 - len(failing) / len(found)
-    return Bar(other, wanted, f"in {_percent(reached)} of {len(found)}; worst {found[worst]:.3f} ({worst})", not failing, failing, reached)
+    text = f"in {_percent(reached)} of {len(found)}; worst {found[worst]:.3f} ({worst})"
+    if over:
+        text += f"; in {over} of the {len(failing)} missed {other} exceeds {100 * P99:g} % at p99, of fewer requests than count"
+    return Bar(other, wanted, text, not failing, failing, reached)
 
 
 def _something(cases):
