@@ -139,9 +139,11 @@ void OwnTimeline::derive() {
   }
   service_start_ = start;
   best_slack_ns_ = 0;
-  longest_usual_pause_ns_ = 0;
+  longest_away_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {
-    longest_usual_pause_ns_ = std::max(longest_usual_pause_ns_, places_[p].usual_pause_ns);
+    const int64_t usual = places_[p].usual_pause_ns;
+    const bool at_random = places_[p].pause.low() <= 0;
+    longest_away_ns_ = std::max(longest_away_ns_, at_random ? 8 * usual : usual / 2);
     best_slack_ns_ =
         std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns -
                                            (work_after_[p] - work_after_[next_wait_[p] + 1]));

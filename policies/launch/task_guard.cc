@@ -397,11 +397,16 @@ int64_t TaskGuard::allowed_ns() const {
   return std::min(spendable, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
-Duration TaskGuard::room(Instant now) const {
-  // While it has nothing there and may be back at once, no more than keeps the device busy.
-  const int64_t allowed = allowed_ns() * 1024 / feedback_.scale_x1024();
+// ... of the accounts within `room`. While it has nothing there and may be back at once, no more
+// than keeps the device busy.
+int64_t TaskGuard::given_ns(Instant now) const {
+  const int64_t allowed = allowed_ns();
   const bool back_soon = idle() && !timeline_.is_away(now, kCover);
-  return {slack_ns(now) + (back_soon ? std::min(allowed, kCover.ns) : allowed)};
+  return back_soon ? std::min(allowed, kCover.ns * feedback_.scale_x1024() / 1024) : allowed;
+}
+
+Duration TaskGuard::room(Instant now) const {
+  return {slack_ns(now) + given_ns(now) * 1024 / feedback_.scale_x1024()};
 }
 
 // What comes now delays the next service, not this one.
@@ -412,7 +417,7 @@ bool TaskGuard::closing() const {
 bool TaskGuard::affords(Duration excess, Instant now) const {
   // No unit costs more than it is long, whatever waits have missed of others.
   const int64_t scale_x1024 = std::min<int64_t>(1024, feedback_.scale_x1024());
-  const int64_t cost = excess.ns * scale_x1024 / 1024 + allowed_ns();
+  const int64_t cost = excess.ns * scale_x1024 / 1024 + given_ns(now);
   if (cost > spendable_ns()) return false;
   if (service_delay_ns_ + cost <= tail_limit_ns()) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);

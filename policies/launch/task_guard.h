@@ -111,6 +111,7 @@ class TaskGuard {
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
   int64_t allowed_ns() const;
+  int64_t given_ns(Instant now) const;
   int64_t tail_limit_ns() const;
   // What so many services may lose in the mean; what one may at p99.
   int64_t mean_allowance_ns(int64_t services = 1) const {
