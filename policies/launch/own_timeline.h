@@ -34,8 +34,8 @@ class OwnTimeline {
   // The host is away, and most likely for longer than `length` from now: it waits for a request, or
   // for what else comes at random.
   bool is_away(Instant now, Duration length) const;
-  // Somewhere in most iterations it is surely away for longer than that, or at random for so long
-  // that it likely will be.
+  // Somewhere in most iterations it is surely away for longer than that; or it pauses at random, and
+  // for so long that it will be now and then.
   bool goes_away(Duration length) const { return longest_away_ns_ > length.ns; }
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
@@ -107,7 +107,7 @@ class OwnTimeline {
   uint32_t in_iteration_ = 0;
   uint32_t whole_ = 0;
   int64_t best_slack_ns_ = 0;
-  int64_t longest_away_ns_ = 0;  // half of a sure pause, twice one at random
+  int64_t longest_away_ns_ = 0;  // half of a sure pause, eight times one at random
   uint32_t service_start_ = 0;
 };
 

@@ -89,7 +89,7 @@ Duration ServiceFeedback::error() const {
 }
 
 bool ServiceFeedback::draws_undisturbed(Duration precision) {
-  if (strange_ >= kSurelyStrange) return true;
+  if (!known() || strange_ >= kSurelyStrange) return true;
   if (!varied()) return (lot_ ^= 1) % 2 == 0;
   const bool precise = error() <= precision;
   lot_ = lot_ * 1'664'525 + 1'013'904'223;

@@ -374,7 +374,7 @@ TEST_CASE("A host that pauses regularly is away for what is much shorter only, o
   CHECK(host.is_away(3'000, 10'000));  // it should be back long since
   CHECK(host.is_away(0, 400));
   CHECK_FALSE(host.is_away(0, 600));
-  CHECK_FALSE(host.timeline.goes_away(long_us(10'000)));
+  CHECK_FALSE(host.timeline.goes_away(long_us(600)));
   CHECK(host.timeline.goes_away(long_us(400)));
   // Without any pause.
   PausingHost busy;
@@ -412,7 +412,8 @@ TEST_CASE("A host that is away for long now and then is known by what is usual")
   CHECK_FALSE(host.is_away(0, 5'000));
   CHECK_FALSE(host.is_away(1'900, 5'000));
   CHECK(host.is_away(5'000, 5'000));
-  CHECK_FALSE(host.timeline.goes_away(long_us(5'000)));
+  CHECK(host.timeline.goes_away(long_us(5'000)));  // now and then
+  CHECK_FALSE(host.timeline.goes_away(long_us(10'000)));
   // A change is followed within a few.
   for (int n = 0; n < 40; ++n) host.serve(100'000);
   CHECK(host.is_away(0, 5'000));
