@@ -231,6 +231,12 @@ class Guarded final : public LaunchPolicy {
     });
   }
 
+  bool over_anyway(const Member& low, Instant now) {
+    return std::ranges::any_of(table_.members(), [&](const Member& high) {
+      return high.priority < low.priority && extra(high.client).guard->over_anyway(now);
+    });
+  }
+
   uint32_t sharers(const Member& low, Instant now) const {
     uint32_t count = 0;
     for (const Member& member : table_.members()) {
@@ -251,6 +257,9 @@ class Guarded final : public LaunchPolicy {
                               kUsualCredit.ns, kLargestCredit.ns);
     // Half of a large room, so that few units have to be let go by name and the device stays busy.
     while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
+    // All of it in a service that is too slow anyway: what its host launches meanwhile has its turns
+    // between the important client's launches, and a long unit behind them is reached.
+    if (over_anyway(member, now)) most = std::max(most, usable);
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
@@ -279,27 +288,40 @@ class Guarded final : public LaunchPolicy {
         guards_above(member, [&](TaskGuard& guard) { guard.refused(head.predicted); });
         continue;
       }
-      if (length > usable) {
-        guards_above(member, [](TaskGuard& guard) { guard.spent(); });
-      }
+      if (length > usable) spend(member, head, now);
       release(member, head, now, out);
       usable -= length;
     }
   }
 
+  // By how much this unit exceeds the room that `high` leaves.
+  Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
+    const Extra& its = extra(low.client);
+    const int64_t needed = head.predicted.ns + its.reaction_ns + switch_cost_.ns;
+    return {needed - room_beside(high, *extra(high.client).guard, now).ns};
+  }
+
   // Whether everyone above can bear this unit now, which is longer than the room they leave.
   bool afforded(const Member& low, const WaitingHead& head, Instant now) {
-    const int64_t needed = head.predicted.ns + extra(low.client).reaction_ns + switch_cost_.ns;
     for (const Member& high : table_.members()) {
       if (high.priority >= low.priority || !high.is_active(now)) continue;
       const TaskGuard& guard = *extra(high.client).guard;
       if (guard.wants_clean()) return false;
-      const Duration excess{needed - room_beside(high, guard, now).ns};
-      if (excess.ns <= 0) continue;
-      if (!guard.affords(excess, now)) return false;
+      const Duration over = excess(high, low, head, now);
+      if (over.ns <= 0) continue;
+      if (!guard.affords(over, now)) return false;
       if (guard.has_better_moment(now, head.predicted)) return false;
     }
     return true;
+  }
+
+  // It is let go: whoever it is in the way of knows why.
+  void spend(const Member& low, const WaitingHead& head, Instant now) {
+    for (const Member& high : table_.members()) {
+      if (high.priority >= low.priority) continue;
+      const Duration over = high.is_active(now) ? excess(high, low, head, now) : Duration{};
+      extra(high.client).guard->spend(std::max(Duration{}, over), now);
+    }
   }
 
   void release(Member& member, WaitingHead& head, Instant now, std::vector<Decision>& out) {

@@ -21,8 +21,9 @@ constexpr Duration kCover{100'000};
 constexpr int64_t kTailEarned_x1000 = 8;
 constexpr int64_t kTailMost_x1000 = 2'000;
 constexpr int64_t kTailOwed_x1000 = 8'000;
-// The mean account holds at most so many services' worth, and owes at most so many.
-constexpr int64_t kAccountServices = 112;
+// The mean account holds at most so many services' worth, rather more than between two that may exceed
+// the tail bound, and owes at most so many.
+constexpr int64_t kAccountServices = 140;
 constexpr int64_t kDebtServices = 64;
 constexpr int64_t kReserve = 8;
 constexpr int64_t kOverdrawn = 4;  // nothing goes any more
@@ -299,7 +300,7 @@ void TaskGuard::end_service(bool whole) {
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
       correct(excess);
     }
-    spent_ = false;
+    spent_ = excepted_ = false;
   }
   refused_ = false;
   service_began_ = kNever;
@@ -390,23 +391,39 @@ int64_t TaskGuard::spendable_ns() const {
   return std::max<int64_t>(0, account_ns_ - reserve);
 }
 
-int64_t TaskGuard::allowed_ns() const {
-  const int64_t spendable = spendable_ns();
-  // A service that is over the tail bound anyway may cost what the mean allows.
-  if (spent_ && excess_ns(/*whole=*/false) > 0 && !closing()) return spendable;
-  return std::min(spendable, std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
+bool TaskGuard::over_anyway(Instant now) const {
+  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
+  const bool through = closing() && in_flight_.size() <= 1;
+  return excepted_ && !through && service_delay_ns_ + late > tail_limit_ns();
+}
+
+int64_t TaskGuard::allowed_ns(Instant now) const {
+  // p99 counts services, not by how much they exceed it: one that does may cost what the mean allows,
+  // all of it while there is plenty. Where the mean is what is short, it buys more elsewhere.
+  if (over_anyway(now)) {
+    const int64_t plenty = account_ns_ - mean_allowance_ns(kAccountServices / 4);
+    return spends() ? std::max<int64_t>(0, plenty) : 0;
+  }
+  if (spent_ && excess_ns(/*whole=*/false) > 0 && !closing()) return spendable_ns();
+  return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
+}
+
+// What a unit costs of what it is in the way for; in a service that exceeds the bound anyway no more
+// than it is long, whatever waits have missed of others.
+int64_t TaskGuard::scale_x1024(Instant now) const {
+  return over_anyway(now) ? unit_scale_x1024() : feedback_.scale_x1024();
 }
 
 // ... of the accounts within `room`. While it has nothing there and may be back at once, no more
 // than keeps the device busy.
 int64_t TaskGuard::given_ns(Instant now) const {
-  const int64_t allowed = allowed_ns();
+  const int64_t allowed = allowed_ns(now);
   const bool back_soon = idle() && !timeline_.is_away(now, kCover);
-  return back_soon ? std::min(allowed, kCover.ns * feedback_.scale_x1024() / 1024) : allowed;
+  return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
 }
 
 Duration TaskGuard::room(Instant now) const {
-  return {slack_ns(now) + given_ns(now) * 1024 / feedback_.scale_x1024()};
+  return {slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
 }
 
 // What comes now delays the next service, not this one.
@@ -414,14 +431,28 @@ bool TaskGuard::closing() const {
   return in_step_ && timeline_.known() && timeline_.service_launched();
 }
 
+// No unit costs more than it is long, whatever waits have missed of others.
+int64_t TaskGuard::unit_scale_x1024() const {
+  return std::min<int64_t>(1024, feedback_.scale_x1024());
+}
+
+// Of a unit that exceeds the room by so much, what the room has of the accounts included.
+int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
+  return excess.ns * unit_scale_x1024() / 1024 + given_ns(now);
+}
+
 bool TaskGuard::affords(Duration excess, Instant now) const {
-  // No unit costs more than it is long, whatever waits have missed of others.
-  const int64_t scale_x1024 = std::min<int64_t>(1024, feedback_.scale_x1024());
-  const int64_t cost = excess.ns * scale_x1024 / 1024 + given_ns(now);
-  if (cost > spendable_ns()) return false;
+  const int64_t cost = cost_ns(excess, now);
+  if (cost > std::max(spendable_ns(), given_ns(now))) return false;
   if (service_delay_ns_ + cost <= tail_limit_ns()) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   return tail_x1000_ >= 1000 && !again;
+}
+
+void TaskGuard::spend(Duration excess, Instant now) {
+  excepted_ = excepted_ || service_delay_ns_ + cost_ns(excess, now) > tail_limit_ns();
+  spent_ = true;
+  longest_refused_ns_ = 0;
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length) const {

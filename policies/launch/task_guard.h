@@ -65,11 +65,10 @@ class TaskGuard {
   // What one more unit of lower work costs beyond the allowance of the moment is spent from the
   // accounts, if they hold it: `excess` is by how much it exceeds the room.
   bool affords(Duration excess, Instant now) const;
-  // Such a unit has been let go.
-  void spent() {
-    spent_ = true;
-    longest_refused_ns_ = 0;
-  }
+  // Such a unit is let go.
+  void spend(Duration excess, Instant now);
+  // This service exceeds the tail bound, because of a unit that was let go for that.
+  bool over_anyway(Instant now) const;
   // By so much a service may be delayed now.
   Duration bears() const { return {std::max<int64_t>(0, std::min(spendable_ns(), tail_limit_ns()))}; }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
@@ -110,8 +109,11 @@ class TaskGuard {
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
-  int64_t allowed_ns() const;
+  int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;
+  int64_t scale_x1024(Instant now) const;
+  int64_t unit_scale_x1024() const;
+  int64_t cost_ns(Duration excess, Instant now) const;
   int64_t tail_limit_ns() const;
   // What so many services may lose in the mean; what one may at p99.
   int64_t mean_allowance_ns(int64_t services = 1) const {
@@ -179,7 +181,8 @@ class TaskGuard {
 
   bool refused_ = false;
   int64_t longest_refused_ns_ = 0;
-  bool spent_ = false;
+  bool spent_ = false;     // something that exceeded the room has been let go in this service
+  bool excepted_ = false;  // ... and it makes the service exceed the tail bound
   int64_t noise_ns_ = 0;        // the shadow's largest error lately, with nobody in the way
   int64_t correction_ns_ = 0;   // of the slack
 
