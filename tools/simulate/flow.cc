@@ -47,6 +47,7 @@ Flow flow_of(const Script& script, bool greedy) {
     switch (call.kind) {
       case CallKind::kWork:
         work(call.stream, {.offset = at,
+                           .call = host - at,
                            .length = static_cast<int64_t>(call.work_ns),
                            .kernel = call.op == simgpu::OpKind::kKernel,
                            .compute = simgpu::engine_of(call.op) == simgpu::Engine::kCompute &&
@@ -235,7 +236,7 @@ Chain chain_of(const Script& script, bool greedy) {
                             now.host + work.length};
       continue;
     }
-    Link link{.length = work.length, .kernel = work.kernel};
+    Link link{.length = work.length, .kernel = work.kernel, .call = work.call};
     const auto index = static_cast<int64_t>(chain.links.size());
     const Stretch& of = stretch[work.stretch];
     if (of.group + 1 == static_cast<int64_t>(group_from.size())) link.offset = of.shift + now.host;

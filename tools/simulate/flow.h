@@ -19,6 +19,7 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 struct Work {
   uint32_t stretch = 0;  // of the host, between two waits
   int64_t offset = 0;    // of its launch in the stretch
+  int64_t call = 0;      // how long the launch takes the host
   int64_t length = 0;
   bool kernel = false, compute = false;
   std::vector<uint32_t> after;
@@ -71,6 +72,7 @@ struct Link {
   int64_t length = 0;
   bool kernel = false;
   int64_t offset = -kEver;  // of its launch, from its host's base; -kEver: long launched
+  int64_t call = 0;         // of its host: held so long at the gate, it makes nobody late
   int64_t lag = 0;          // after the end of the one before it: copies
   bool waited = false;      // its end lets the host go on, and gives a new base
   int64_t wait_lag = 0, arrive = -kEver;

@@ -1,0 +1,261 @@
+#include "tools/simulate/interval.h"
+
+namespace lull::simulate {
+namespace {
+
+constexpr int64_t kBeyond = 16;  // of a delay beyond the tail: a step
+constexpr int64_t kTiny = 32;    // of an iteration: a segment that gets no allowance of its own
+
+}  // namespace
+
+size_t KeyHash::operator()(const Key& key) const {
+  uint64_t hash = 0;
+  for (const int64_t part : key) {
+    hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+Key key_of(const LowState& low) {
+  return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns, 0, 0};
+}
+
+int64_t least_delay(const std::vector<Option>& options) {
+  int64_t least = kEver;
+  for (const Option& o : options) least = std::min(least, o.least);
+  return least;
+}
+
+Interval::Interval(High high, Chain chain, const OracleOptions& options)
+    : high_(std::move(high)), chain_(std::move(chain)), options_(options) {
+  end_.resize(high_.flow.works.size());
+  base_.resize(high_.flow.waits.size() + 1);
+  const int64_t idle = high_.alone + high_.pause - high_.work;
+  grid_ = options.grid_ns >= 0 ? options.grid_ns : (idle + high_.alone / 32) / 256;
+  done_.assign(1, 0);
+  for (const Link& link : chain_.links) {
+    done_.push_back(done_.back() + (link.kernel ? link.length : 0));
+  }
+}
+
+// ---- the low task -------------------------------------------------------------------------------
+
+LowState Interval::canonical(LowState low, int64_t grid) const {
+  const auto down = [](int64_t value, int64_t to) {
+    return to <= 1 ? value : (value >= 0 ? value / to : -((-value + to - 1) / to)) * to;
+  };
+  const Link& link = at(low.next);
+  const bool kept_waiting = low.ready_ns > low.running_ns && low.ready_ns > 0 &&
+                            low.ready_ns == low.base_ns + link.offset;
+  low.running_ns = down(std::max<int64_t>(0, low.running_ns), grid);
+  low.ready_ns = std::max(down(std::max<int64_t>(0, low.ready_ns), grid), low.running_ns);
+  low.base_ns = kept_waiting ? low.ready_ns - link.offset : down(low.base_ns, 8 * grid);
+  low.base_ns = std::max(low.base_ns, -link.horizon);
+  return low;
+}
+
+LowState Interval::folded(LowState low) const {
+  low.next %= chain_.links.size();
+  return low;
+}
+
+void Interval::begin(LowState& low, int64_t start) const {
+  const Link& link = at(low.next);
+  const int64_t end = start + link.length;
+  if (link.waited) low.base_ns = std::max(end + link.wait_lag, low.base_ns + link.arrive);
+  low.next += 1;
+  const Link& next = at(low.next);
+  low.running_ns = end;
+  low.ready_ns = std::max(end + next.lag, low.base_ns + next.offset);
+}
+
+void Interval::run_low(LowState low, int64_t free, int64_t end, int64_t boundary,
+                       Played& played) const {
+  LowState before = low;
+  played.crossing = false;
+  while (true) {
+    const int64_t start = std::max(free, low.ready_ns);
+    if (start >= boundary) break;
+    const Link& link = at(low.next);
+    if (link.kernel) {
+      played.work_end += std::max<int64_t>(0, std::min(end, start + link.length) - start);
+    }
+    if (start + link.length > boundary) {
+      before = low;
+      before.running_ns = 0;
+      played.crossing = true;
+      played.before_work = played.work;
+    }
+    if (link.kernel) played.work += std::min(boundary, start + link.length) - start;
+    begin(low, start);
+    free = start + link.length;
+  }
+  low.running_ns = std::max<int64_t>(0, free - boundary);
+  const auto shift = [&](LowState& state) {
+    state.ready_ns -= boundary;
+    state.base_ns -= boundary;
+  };
+  shift(low);
+  shift(before);
+  played.low = low;
+  played.before = before;
+}
+
+double Interval::done(const LowState& low) const {
+  const bool kernel = at(low.next + length() - 1).kernel;
+  return static_cast<double>(static_cast<int64_t>(low.next / length()) * done_.back() +
+                             done_[low.next % length()] - (kernel ? low.running_ns : 0));
+}
+
+bool Interval::no_worse(const LowState& a, const LowState& b) const {
+  if (a.next < b.next || a.running_ns > b.running_ns || a.ready_ns > b.ready_ns) return false;
+  if (a.base_ns <= b.base_ns) return true;
+  for (uint64_t i = b.next; i < a.next; ++i) {  // a new base since then?
+    if (at(i).waited || i > b.next + length()) return true;
+  }
+  return false;
+}
+
+// ---- an iteration -------------------------------------------------------------------------------
+
+// The next low kernel goes behind a high one that joins the queue then, the last in `in_front_`.
+// Its host is held that long, or less: had those before it, one behind each high kernel, begun
+// later than they did, it might have been launched while they were in the queue. (They need not
+// have: nothing better has been found yet than to begin each as soon as possible.)
+void Interval::hold(LowState& low, int64_t joined) {
+  low.ready_ns = joined;
+  const Link& link = at(low.next);
+  if (link.offset <= -kEver) return;
+  const int64_t unheld = low.base_ns + link.offset + link.call;
+  int64_t go = joined;
+  for (size_t i = in_front_.size(), back = 1; go > unheld && back <= low.next; ++back, --i) {
+    const Link& earlier = at(low.next - back);
+    if (earlier.waited || earlier.offset <= -kEver) break;
+    // It ends when the high kernel it was in front of has joined.
+    const int64_t since = link.offset - earlier.offset;
+    const int64_t latest = (i < in_front_.size() ? in_front_[i].joined : joined) - earlier.length;
+    if (i == 0 || in_front_[i - 1].ended < latest) {
+      go = std::min(go, latest + since);
+      break;
+    }
+    go = std::min(go, in_front_[i - 1].joined + since);
+  }
+  low.base_ns += std::max<int64_t>(0, go - unheld);
+}
+
+Played Interval::play(const Segment& segment, const LowState& from, int64_t allowed, bool last) {
+  const Flow& flow = high_.flow;
+  Played played;
+  LowState low = from;
+  int64_t free = low.running_ns;
+  base_[segment.first_stretch] = 0;
+  in_front_.clear();
+  int64_t back = 0;
+  for (const Item& item : segment.items) {
+    if (item.wait) {
+      const Wait& wait = flow.waits[item.index];
+      back = base_[item.index] + wait.arrive;
+      for (const uint32_t work : wait.on) back = std::max(back, end_[work]);
+      base_[item.index + 1] = back;
+      continue;
+    }
+    const Work& work = flow.works[item.index];
+    int64_t ready = base_[work.stretch] + work.offset;
+    for (const uint32_t before : work.after) {
+      if (flow.works[before].stretch >= segment.first_stretch)
+        ready = std::max(ready, end_[before]);
+    }
+    if (!work.compute) {
+      end_[item.index] = ready + work.length;
+      continue;
+    }
+    const int64_t joined = ready;
+    int64_t rest = work.length;
+    const int64_t finish = high_.latest[item.index] + work.length + allowed;
+    while (true) {
+      if (low.ready_ns > joined && low.ready_ns <= free) break;  // it joins later: behind this one
+      const int64_t start = std::max(free, low.ready_ns);
+      ready = std::max(ready, free);
+      // Only the last one may be held back for a low kernel that is not there yet.
+      if (start > ready && start >= ready + rest && item.index != segment.last) break;
+      // The part of the high kernel that is done before the low one is there.
+      const int64_t done = std::clamp<int64_t>(start - ready, 0, rest);
+      const Link& link = at(low.next);
+      const int64_t over = start + link.length + (rest - done) - finish;
+      if (over > 0) {
+        played.missing = std::min(played.missing, over);
+        if (low.ready_ns <= joined) hold(low, joined);
+        break;
+      }
+      rest -= done;
+      if (link.kernel) played.work += link.length;
+      begin(low, start);
+      free = start + link.length;
+    }
+    free = end_[item.index] = std::max(ready, free) + rest;
+    in_front_.push_back({joined, free});
+  }
+  back = std::max<int64_t>(0, back);
+  played.delay = std::max<int64_t>(0, back - segment.alone);
+  // What was running at the start, and is not counted in its link.
+  if (from.running_ns > 0 && at(from.next + length() - 1).kernel) {
+    played.work += std::min(from.running_ns, back);
+  }
+  played.work_end = played.work;
+  run_low(low, free, back, back + (last ? high_.pause : 0), played);
+  return played;
+}
+
+void Interval::options(const LowState& low, int64_t most, int64_t grid, std::vector<Option>& out) {
+  out.assign(1, {.low = low});
+  std::vector<Option> next;
+  const auto step = static_cast<int64_t>(options_.step * static_cast<double>(high_.alone));
+  for (size_t s = 0; s < high_.segments.size(); ++s) {
+    const bool last = s + 1 == high_.segments.size();
+    const bool tiny = plays_over() && step > 0 && high_.segments[s].alone < high_.alone / kTiny;
+    next.clear();
+    for (const Option& from : out) {
+      const int64_t left = tiny ? 0 : most - from.least;
+      int64_t undelayed = 0;
+      for (int64_t allowed = 0; allowed <= left;) {
+        // Several more kernels within a step are one option.
+        int64_t top = allowed;
+        if (step > 0 && allowed > 0) {
+          const int64_t to_tail = question_.tail - from.least;
+          top = allowed <= to_tail ? std::min(allowed + step, to_tail)
+                                   : allowed + std::max(step, allowed / kBeyond);
+          top = std::min(left, top);
+        }
+        const Played played = play(high_.segments[s], from.low, top, last);
+        if (allowed == 0) undelayed = played.delay;
+        const int64_t least = std::max(undelayed, std::min(allowed, played.delay));
+        const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
+          next.push_back({canonical(state, grid), from.delay + played.delay, from.least + least,
+                          from.work + static_cast<double>(work),
+                          from.work + static_cast<double>(work_end)});
+        };
+        keep(played.low, played.work, played.work_end);
+        if (played.crossing && next.back().low.running_ns > 0) {
+          keep(played.before, played.before_work,
+               last ? played.work_end : std::min(played.work_end, played.before_work));
+        }
+        if (played.missing >= kEver) break;
+        allowed = top + played.missing;
+      }
+    }
+    std::swap(out, next);
+    if (high_.segments.size() > 1 || plays_over()) prune(out);
+  }
+}
+
+const std::vector<Option>& Interval::known_options(const LowState& low, int64_t most) {
+  Key key = key_of(low);
+  key[4] = most;
+  key[5] = plays_over() ? -1 - question_.tail : question_.tail;
+  const auto [found, added] = known_.try_emplace(key);
+  if (added) options(low, most, grid_, found->second);
+  return found->second;
+}
+
+}  // namespace lull::simulate

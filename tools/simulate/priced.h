@@ -1,0 +1,67 @@
+// What the oracle says beside low kernels longer than the tail allowance: it is the iterations
+// beyond it that count. Iterations, delay and exceeding the tail all have a price, and the low task
+// goes the cheapest way (Dijkstra): states in the order of what they cost, one kept unless another
+// that costs no more is as far. Pure.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "tools/simulate/interval.h"
+
+namespace lull::simulate {
+
+// Of the question that `interval` was asked, beginning with any of `starts`.
+class Priced {
+ public:
+  Priced(Interval& interval, std::vector<LowState> starts)
+      : interval_(interval), q_(interval.question()), starts_(std::move(starts)) {}
+
+  // A bound by Lagrangian relaxation, and the best schedule that was found. `undisturbed`: another
+  // bound.
+  OracleRate rate(double undisturbed);
+
+ private:
+  // In time of an iteration.
+  struct Price {
+    double delay = 1;  // of as much delay
+    double over = 0;   // of exceeding the tail
+  };
+  struct Label {
+    double cost = 0;
+    LowState low;
+    int64_t delay = 0, least = 0;
+    int64_t found = 0;  // what it finds running delays the first iteration, and is not its doing
+    double work = 0;
+    uint64_t iterations = 0, over = 0;
+  };
+  enum class Keep : uint8_t {
+    kOne,   // the cheapest to be so far, all allowances exchanged at the price: a bound
+    kSome,  // the cheapest for each part of the allowances that is spent, and nothing beyond them
+  };
+  struct Found {
+    double most = 0, reached = 0;
+    double furthest = -1;
+    Label at;                                       // the furthest
+    std::vector<std::pair<double, double>> course;  // furthest so far, and its cost
+    Price price;
+  };
+
+  double iteration() const;
+  double budget(const Price& price) const;
+  double cost(const Label& label, const Price& price) const;
+  // Labels in the order of their cost.
+  Found search(const Price& price, Keep keep, int64_t parts = 1, const Found* guide = nullptr);
+
+  // Powers of two about it, so many times `step` to each side.
+  static std::vector<Price> about(const Price& price, int times, double step);
+  // The middle one of the middle row.
+  static Price middle(std::vector<Price>& prices);
+
+  Interval& interval_;
+  Question q_;
+  std::vector<LowState> starts_;
+};
+
+}  // namespace lull::simulate
