@@ -147,6 +147,7 @@ High high_of(const Script& script, bool greedy) {
     high.exact = high.exact && flow.waits[item.index].all;
     if (!flow.waits[item.index].all) continue;
     const int64_t end = flow.wait_end[item.index];
+    segment.start = start;
     segment.alone = end - start;
     // Backwards from the host's return.
     std::map<uint32_t, int64_t> base;  // by stretch, the latest

@@ -50,6 +50,7 @@ Flow flow_of(const Script& script, bool greedy);
 // The high task, cut where its host waits for all that it has launched.
 struct Segment {
   std::vector<Item> items;
+  int64_t start = 0;  // alone, from the iteration's
   int64_t alone = 0;  // from its start to the host's return
   uint32_t first_stretch = 0;
   uint32_t last = kNone;  // work of the compute engine

@@ -195,7 +195,7 @@ double Frontier::value(double price) const {
   }
   double best = 0;
   for (size_t x = 0; x < starts_.size() && x < states_; ++x) best = std::max(best, before[x]);
-  if (q_.most_delay > q_.tail) {
+  if (q_.most_over > 0 && q_.most_delay > q_.tail) {
     rest += static_cast<double>(q_.most_over) * jump +
             std::max(0.0, 1 - price) * static_cast<double>(q_.most_delay);
   }
@@ -210,7 +210,7 @@ double Frontier::relaxed() {
     const auto delay = static_cast<double>(q_.most_delay);
     return std::max(most / q_.time, (most + price * delay) / (q_.time + delay));
   };
-  double best = bound(1);
+  double best = std::min(bound(0), bound(1));
   if (q_.most_delay == 0) return best;
   // Convex in the price: by golden section, on its logarithm.
   constexpr double kGolden = 0.6180339887498949;

@@ -119,27 +119,38 @@ bool Interval::no_worse(const LowState& a, const LowState& b) const {
 
 // ---- an iteration -------------------------------------------------------------------------------
 
-// The next low kernel goes behind a high one that joins the queue then, the last in `in_front_`.
-// Its host is held that long, or less: had those before it, one behind each high kernel, begun
-// later than they did, it might have been launched while they were in the queue. (They need not
-// have: nothing better has been found yet than to begin each as soon as possible.)
-void Interval::hold(LowState& low, int64_t joined) {
-  low.ready_ns = joined;
+// The next low kernel goes behind a high one that joins the queue now. Its host is held that long,
+// or less: had those before it begun later than they did, one behind each high kernel, it might
+// have been launched while they were in the queue. That is taken to be free, where the high kernels
+// allow for it.
+void Interval::hold(LowState& low, const InFront& behind) const {
+  low.ready_ns = behind.joined;
   const Link& link = at(low.next);
   if (link.offset <= -kEver) return;
   const int64_t unheld = low.base_ns + link.offset + link.call;
-  int64_t go = joined;
+  int64_t go = behind.joined;
+  int64_t between = behind.length;  // work from the end of the high kernel in front
+  const InFront* next = &behind;
   for (size_t i = in_front_.size(), back = 1; go > unheld && back <= low.next; ++back, --i) {
     const Link& earlier = at(low.next - back);
     if (earlier.waited || earlier.offset <= -kEver) break;
-    // It ends when the high kernel it was in front of has joined.
+    // It ends when the next high kernel has joined, or later.
     const int64_t since = link.offset - earlier.offset;
-    const int64_t latest = (i < in_front_.size() ? in_front_[i].joined : joined) - earlier.length;
-    if (i == 0 || in_front_[i - 1].ended < latest) {
-      go = std::min(go, latest + since);
+    const int64_t latest = next->joined - earlier.length + since;
+    between += earlier.length;
+    if (i == 0) {
+      go = std::min(go, latest);
       break;
     }
-    go = std::min(go, in_front_[i - 1].joined + since);
+    const InFront& high = in_front_[i - 1];
+    if (high.alone + between > behind.finish) break;
+    if (high.ended + since < latest) {
+      go = std::min(go, latest);
+      break;
+    }
+    go = std::min(go, high.joined + since);
+    between += high.length;
+    next = &high;
   }
   low.base_ns += std::max<int64_t>(0, go - unheld);
 }
@@ -173,6 +184,10 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
     const int64_t joined = ready;
     int64_t rest = work.length;
     const int64_t finish = high_.latest[item.index] + work.length + allowed;
+    InFront high{.joined = joined,
+                 .alone = flow.work_end[item.index] - segment.start,
+                 .length = work.length,
+                 .finish = finish};
     while (true) {
       if (low.ready_ns > joined && low.ready_ns <= free) break;  // it joins later: behind this one
       const int64_t start = std::max(free, low.ready_ns);
@@ -185,7 +200,7 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
       const int64_t over = start + link.length + (rest - done) - finish;
       if (over > 0) {
         played.missing = std::min(played.missing, over);
-        if (low.ready_ns <= joined) hold(low, joined);
+        if (low.ready_ns <= joined) hold(low, high);
         break;
       }
       rest -= done;
@@ -193,8 +208,8 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
       begin(low, start);
       free = start + link.length;
     }
-    free = end_[item.index] = std::max(ready, free) + rest;
-    in_front_.push_back({joined, free});
+    free = end_[item.index] = high.ended = std::max(ready, free) + rest;
+    in_front_.push_back(high);
   }
   back = std::max<int64_t>(0, back);
   played.delay = std::max<int64_t>(0, back - segment.alone);

@@ -99,14 +99,15 @@ class Interval {
   void prune(std::vector<State>& states) const;
 
  private:
-  // A high kernel of the segment that is being played: when it joined the device's queue, and when
-  // it ended.
+  // A high kernel of the segment that is being played: when it joined the device's queue, when it
+  // ended, when it does alone, and how late that may be.
   struct InFront {
     int64_t joined = 0, ended = 0;
+    int64_t alone = 0, length = 0, finish = 0;
   };
 
   Played play(const Segment& segment, const LowState& from, int64_t allowed, bool last);
-  void hold(LowState& low, int64_t joined);
+  void hold(LowState& low, const InFront& behind) const;
 
   High high_;
   Chain chain_;
