@@ -119,40 +119,46 @@ bool Interval::no_worse(const LowState& a, const LowState& b) const {
 
 // ---- an iteration -------------------------------------------------------------------------------
 
-// The next low kernel goes behind a high one that joins the queue now. Its host is held that long,
-// or less: had those before it begun later than they did, one behind each high kernel, it might
-// have been launched while they were in the queue. That is taken to be free, where the high kernels
-// allow for it.
-void Interval::hold(LowState& low, const InFront& behind) const {
-  low.ready_ns = behind.joined;
+// The next low kernel goes behind the last high one. Its host is held until that has joined the
+// queue, or not as long: had those before it begun later than they did, one behind each high
+// kernel, it might have been launched while they were in the queue. That is taken to be free, where
+// the high kernels allow for it; returned is how much more they would have to.
+int64_t Interval::hold(LowState& low) const {
+  const InFront& behind = in_front_.back();
   const Link& link = at(low.next);
-  if (link.offset <= -kEver) return;
+  if (link.offset <= -kEver) return kEver;
+  int64_t missing = kEver;
   const int64_t unheld = low.base_ns + link.offset + link.call;
   int64_t go = behind.joined;
-  int64_t between = behind.length;  // work from the end of the high kernel in front
-  const InFront* next = &behind;
-  for (size_t i = in_front_.size(), back = 1; go > unheld && back <= low.next; ++back, --i) {
+  // Low kernels so far, and all work, from the end of the high kernel in front.
+  int64_t lows = 0, between = behind.length;
+  int64_t joined = behind.joined;  // of the next high kernel, then
+  for (size_t i = in_front_.size() - 1, back = 1; go > unheld && back <= low.next; ++back, --i) {
     const Link& earlier = at(low.next - back);
     if (earlier.waited || earlier.offset <= -kEver) break;
-    // It ends when the next high kernel has joined, or later.
-    const int64_t since = link.offset - earlier.offset;
-    const int64_t latest = next->joined - earlier.length + since;
+    const int64_t since = link.offset - earlier.offset - earlier.call;
+    const int64_t latest = joined - earlier.length + since;  // it ends when that joins, or later
+    lows += earlier.length;
     between += earlier.length;
     if (i == 0) {
       go = std::min(go, latest);
       break;
     }
     const InFront& high = in_front_[i - 1];
-    if (high.alone + between > behind.finish) break;
+    if (high.alone + between > behind.finish) {
+      missing = high.alone + between - behind.finish;
+      break;
+    }
     if (high.ended + since < latest) {
       go = std::min(go, latest);
       break;
     }
-    go = std::min(go, high.joined + since);
+    joined = std::max(high.alone - high.length, high.joined - lows);
+    go = std::min(go, joined + since);
     between += high.length;
-    next = &high;
   }
   low.base_ns += std::max<int64_t>(0, go - unheld);
+  return missing;
 }
 
 Played Interval::play(const Segment& segment, const LowState& from, int64_t allowed, bool last) {
@@ -162,6 +168,7 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
   int64_t free = low.running_ns;
   base_[segment.first_stretch] = 0;
   in_front_.clear();
+  bool held = false;  // the next low kernel, until now
   int64_t back = 0;
   for (const Item& item : segment.items) {
     if (item.wait) {
@@ -200,9 +207,11 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
       const int64_t over = start + link.length + (rest - done) - finish;
       if (over > 0) {
         played.missing = std::min(played.missing, over);
-        if (low.ready_ns <= joined) hold(low, high);
+        if (low.ready_ns <= joined) low.ready_ns = joined, held = true;
         break;
       }
+      if (held) played.missing = std::min(played.missing, hold(low));
+      held = false;
       rest -= done;
       if (link.kernel) played.work += link.length;
       begin(low, start);
@@ -211,6 +220,7 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
     free = end_[item.index] = high.ended = std::max(ready, free) + rest;
     in_front_.push_back(high);
   }
+  if (held) played.missing = std::min(played.missing, hold(low));
   back = std::max<int64_t>(0, back);
   played.delay = std::max<int64_t>(0, back - segment.alone);
   // What was running at the start, and is not counted in its link.

@@ -107,7 +107,7 @@ class Interval {
   };
 
   Played play(const Segment& segment, const LowState& from, int64_t allowed, bool last);
-  void hold(LowState& low, const InFront& behind) const;
+  int64_t hold(LowState& low) const;
 
   High high_;
   Chain chain_;
