@@ -1,4 +1,4 @@
-// The oracle against every schedule there is, on workloads small enough to try them all; and
+// The oracle against every gate there is, on workloads small enough to try them all; and
 // against the policies, none of which may do more than it within the same allowance.
 #include <algorithm>
 #include <array>
@@ -230,7 +230,7 @@ Allowance any_allowance(Random& random) {
 }  // namespace
 
 TEST_CASE(
-    "the oracle does what the best of all schedules does, for a low task that is always ready") {
+    "the oracle does what the best of all gates does, for a low task that is always ready") {
   const uint64_t first = tests::test_seed();
   uint64_t schedules = 0, filled = 0;
   for (uint64_t seed = first; seed < first + 250; ++seed) {
@@ -253,10 +253,10 @@ TEST_CASE(
     filled += rate.most > 0 ? 1 : 0;
   }
   CHECK(filled > 100);
-  CHECK(schedules > 10'000);
+  CHECK(schedules > 3'000);
 }
 
-TEST_CASE("no schedule does more than the oracle beside a low task whose host keeps it waiting") {
+TEST_CASE("no gate does more than the oracle beside a low task whose host keeps it waiting") {
   const uint64_t first = tests::test_seed();
   double sum = 0;
   int same = 0;
@@ -370,6 +370,7 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
     plan.policies = {"priority", "fikit", "guarded", "priority in_flight_us=5"};
     plan.iterations = kIterations;
     plan.warmup = random.up_to(1) * 10;
+    if (random.up_to(1) == 0) plan.node.coordinator.control_latency = Duration{0};
     const auto result = run_experiment(plan);
     REQUIRE(result.has_value());
     CHECK(result->heading.oracle != "estimate");

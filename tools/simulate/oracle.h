@@ -1,47 +1,52 @@
 // The oracle: knowing the whole future, how much kernel work a low task can do at most, in its own
-// order, while the high task does its iterations within an allowance. Called by `run_experiment`
-// for every policy, from where that policy had brought the low task; and by tests. Pure.
+// order, while the high task does its iterations within an allowance, where all that anybody may do
+// is hold a low launch at its gate and let it go. Called by `run_experiment` for every policy, from
+// where that policy had brought the low task; and by tests. Pure.
 //
-// The world it plays is the serial device of simgpu: kernels to their end, both tasks' host
-// pauses and waits as in the simulator, no control latency, and low work that is launched in good
-// time and only ordered on the device. One iteration of the high task is cut where its host waits
-// for all that it has launched:
+// The world it plays is the serial device of simgpu: kernels to their end, in the order in which
+// they become the first of their stream, both tasks' host pauses and waits as in the simulator, and
+// no control latency. A launch that is held holds its host, whose later calls are late by what goes
+// beyond the length of that call; one that was let go keeps its place in the device's queue. One
+// iteration of the high task is cut where its host waits for all that it has launched:
 //
 //   |<- segment ->|<- segment ->|<- pause ->|       inside a segment, allowed to end d later:
 //   h1  h2 .. wait h3 ..     wait           h1 ..     every high kernel has a latest start + d;
-//     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none
-//        low work
+//     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none,
+//        low work                                     each behind what has joined the queue
 //
-// That is the most for this d, by exchange: any schedule's next low kernel may be moved forward to
-// the first place where it breaks no latest start. Only those d count at which one more low kernel
-// goes. A kernel may be in flight across a cut, or not be begun before it: both are tried. What d
-// each iteration gets is chosen over all Pareto-best states (how far the low task is, what is in
-// flight, what is spent of both allowances), iteration by iteration. Where these are too many,
+// interval.h plays one iteration so. What is held for one high kernel only frees the device for the
+// high ones, so for a low task that is always ready this is the most for this d, by exchange: any
+// schedule's next low kernel may be moved forward to the first place where it breaks no latest
+// start. Only those d count at which one more low kernel goes. A kernel may be in flight across a
+// cut, or not be begun before it: both are tried. What d each iteration gets is chosen over all
+// Pareto-best states (how far the low task is, what is in flight, what is spent of both
+// allowances), iteration by iteration (frontier.h). Where these are too many,
 //   - `reached` is what the best of a few kept for each amount spent come to;
 //   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond
 //   the tail allowed to end in any state, and the low task as if it were alone, whichever is least.
 //
 // Beside low kernels longer than the tail allowance it is the iterations beyond it that count. Then
 // iterations, delay and exceeding the tail all have a price, and the low task goes the cheapest
-// way:
+// way (priced.h). How far the allowances' worth goes at the dearest prices is `most`; a schedule is
+// the same search, within the allowances, with the cheapest kept for each part of them: `reached`.
 //
-//   low kernel -> low kernel -> ..    states in the order of what they cost (Dijkstra); a state is
-//        |  \ hold the next iteration  kept unless another that costs no more is as far. How far
-//        |   \ (the tail is exceeded)   the allowances' worth goes at the dearest prices is `most`.
-//        +----> iteration with delay d  A schedule is the same search, within the allowances, with
-//                                       the cheapest kept for each part of them: `reached`.
-//
-// For one low task on one stream, and a high one that waits for all it has launched wherever it
-// waits (`exact()`), the figure is the most there is, but for what makes it larger:
+// For a low task on one stream that is always ready, and a high one that waits for all it has
+// launched wherever it waits, the figure is the most there is, but for two roundings:
 //   - `grid_ns`: what is left of a low kernel at an iteration's start is rounded down to it;
-//   - `step`: allowances of an iteration that differ by less count as the smallest of them;
+//   - `step`: allowances of an iteration that differ by less count as the smallest of them.
+// Where the low task's host makes it wait (still `exact()`), no gate does more, because two things
+// are given to it that no gate has:
 //   - a low kernel that its host launches while a high one runs may begin in its midst. (Whether to
-//     keep the device idle for it instead is not decided.) Without host pauses this never happens.
-// What makes it smaller, beside low kernels longer than the tail only: a segment shorter than a
-// 32nd of the iteration gets no delay of its own, and what exceeds the tail is spent where an
-// iteration begins, in one kernel, or in a wait of the low task. Else the order on the device is
-// taken to be that of the task alone, and it is an estimate. What runs at the start is not held
-// against it. It knows nothing of jitter, several lows, arrivals, or other sharing models.
+//     keep the device idle for it instead is not decided.)
+//   - a held launch counts from when it could have been let go at the soonest, had the low kernels
+//     before it begun later and left it in the queue behind them: for nothing, where they did not.
+// Tests try every gate there is on small tasks; there is no proof for the second. Both hold for
+// `reached` too: it is a schedule but for these. What makes the figure smaller, beside low kernels
+// longer than the tail only: a segment shorter than a 32nd of the iteration gets no delay of its
+// own. Else (several streams, waits for some) the order on the device is taken to be that of the
+// task alone, and it is an estimate. What runs at the start is not held against it; what is queued
+// there is played as if it were to be launched. It knows nothing of jitter, several lows, arrivals,
+// or other sharing models.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +83,7 @@ struct OracleOptions {
 // Kernel ns per ns.
 struct OracleRate {
   double most = 0;     // no schedule does more, as far as rounding goes
-  double reached = 0;  // by a schedule that was found, as far as rounding goes
+  double reached = 0;  // by a schedule that was found, as far as rounding goes, and see above
 };
 
 class Oracle {
