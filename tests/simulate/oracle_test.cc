@@ -385,7 +385,8 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
       REQUIRE(one.services.size() == kIterations);
       CHECK(one.oracle_work >= one.oracle0_work * (1 - 1e-9));
       if (one.high.slowdown_mean <= 1.03 && longest <= 1.05 * one.high.alone.mean) {
-        CHECK(*one.oracle_share <= 1.0001);
+        // What the low task has queued at the start costs the oracle once what it may not cost.
+        CHECK(*one.oracle_share <= 1 + 0.1 / kIterations);
         best = std::max(best, *one.oracle_share);
         ++kept;
       }
