@@ -155,8 +155,8 @@ TEST_CASE("guarded keeps a bound of half a percent, and the low task pays") {
     const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", beside(low_ns));
     CHECK(tight.high.slowdown_mean < 1.005);
     CHECK(tight.low_work[0] > 0);
-    // Of 20 us and more, one in front of a launch is over p99 under both.
-    CHECK(tight.low_work[0] < 1.001 * under("guarded", beside(low_ns)).low_work[0]);
+    // Of 20 us and more, one in front of a launch is over p99 under both: but for their phases the same.
+    CHECK(tight.low_work[0] < 1.02 * under("guarded", beside(low_ns)).low_work[0]);
   }
 }
 

@@ -905,7 +905,7 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.launch(20);
   CHECK(world.room().ns == Approx(0).margin(200));
   CHECK(world.guard.has_better_moment(us(world.now), long_us(50)));
-  world.guard.spend(long_us(600), world.now);
+  world.guard.spend(long_us(600), us(world.now));
   CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
   world.wait();
 }
@@ -918,7 +918,7 @@ TEST_CASE("Slack that is only guessed at is lent as far as the account holds it"
   }
   const int64_t allowed = 100'000 * 5 / 100 * 85 / 100;
   CHECK(world.room().ns > allowed + 20'000);  // plenty was saved, and yet units were turned away
-  world.guard.spend(long_us(600), world.now);
+  world.guard.spend(long_us(600), us(world.now));
   serve(world, 20'000);
   CHECK(world.account_ns() < 0);
   CHECK(world.room().ns == 0);
