@@ -23,17 +23,17 @@ class Pair(typing.NamedTuple):
     slow_motion: int = 50
 
 
-# Where a few iterations say what a policy gives. Under guarded that is after some 40, when it knows how long undisturbed
-# ones take and has filled its accounts, and of 30, since it keeps one undisturbed now and then. Not here:
+# Where a few iterations say what a policy gives. Under guarded that is when it knows how long undisturbed ones take and
+# has filled its accounts: after some 20, but after 100 where the machine's wake-ups make it look at more of them. Not here:
 #   - fikit with dense_inference on either side: as high it fills with the pause behind the last kernel, which is
 #     timed once in 23 iterations (a kernel that is warm: 16 units in 1,024 of its launches), and a host that wakes a
 #     millisecond late just then gives a tenth more for good; as low its kernels fill the gaps of chatty_inference
 #     but for a third of a microsecond, or just do not
 #   - long kernels beside chatty_inference, which get nothing under fikit or guarded, either way
-PAIRS = (Pair("chatty_inference", "dense_inference", ("guarded",), warmup=40, iterations=30, slow_motion=30),
-         Pair("chatty_inference", "chatty_inference", ("fikit", "guarded"), warmup=40, iterations=30, slow_motion=30),
+PAIRS = (Pair("chatty_inference", "dense_inference", ("guarded",), warmup=100, iterations=20, slow_motion=30),
+         Pair("chatty_inference", "chatty_inference", ("fikit", "guarded"), warmup=24, slow_motion=30),
          Pair("chatty_inference", "training_step", ("priority",)),
-         Pair("dense_inference", "chatty_inference", ("guarded",), warmup=40, iterations=30, slow_motion=30))
+         Pair("dense_inference", "chatty_inference", ("guarded",), warmup=24, slow_motion=30))
 SHARING = "serial"
 REPETITIONS = 3
 ATTEMPTS = 5  # at as many rows as are missing
