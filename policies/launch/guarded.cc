@@ -257,8 +257,8 @@ class Guarded final : public LaunchPolicy {
                               kUsualCredit.ns, kLargestCredit.ns);
     // Half of a large room, so that few units have to be let go by name and the device stays busy.
     while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
-    // All of it in a service that is too slow anyway: what its host launches meanwhile has its turns
-    // between the important client's launches, and a long unit behind them is reached.
+    // All of it in a service that is too slow anyway: what its host launches meanwhile has its
+    // turns between the important client's launches, and a long unit behind them is reached.
     if (over_anyway(member, now)) most = std::max(most, usable);
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));

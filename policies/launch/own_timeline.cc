@@ -8,6 +8,7 @@ namespace {
 
 constexpr Duration kAnyLength{INT64_MAX / 4};
 constexpr Duration kAtOnce{100'000};  // a host that is back within this was not away
+constexpr int64_t kNowAndThen = 8;    // times the usual one: a pause at random
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
@@ -143,7 +144,7 @@ void OwnTimeline::derive() {
   for (uint32_t p = 0; p < length; ++p) {
     const int64_t usual = places_[p].usual_pause_ns;
     const bool at_random = places_[p].pause.low() <= 0;
-    longest_away_ns_ = std::max(longest_away_ns_, at_random ? 8 * usual : usual / 2);
+    longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
     best_slack_ns_ =
         std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns -
                                            (work_after_[p] - work_after_[next_wait_[p] + 1]));

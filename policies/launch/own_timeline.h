@@ -107,7 +107,7 @@ class OwnTimeline {
   uint32_t in_iteration_ = 0;
   uint32_t whole_ = 0;
   int64_t best_slack_ns_ = 0;
-  int64_t longest_away_ns_ = 0;  // half of a sure pause, eight times one at random
+  int64_t longest_away_ns_ = 0;  // half of a sure pause, several times one at random
   uint32_t service_start_ = 0;
 };
 

@@ -21,8 +21,8 @@ constexpr Duration kCover{100'000};
 constexpr int64_t kTailEarned_x1000 = 8;
 constexpr int64_t kTailMost_x1000 = 2'000;
 constexpr int64_t kTailOwed_x1000 = 8'000;
-// The mean account holds at most so many services' worth, rather more than between two that may exceed
-// the tail bound, and owes at most so many.
+// The mean account holds at most so many services' worth, rather more than between two that may
+// exceed the tail bound, and owes at most so many.
 constexpr int64_t kAccountServices = 140;
 constexpr int64_t kDebtServices = 64;
 constexpr int64_t kReserve = 8;
@@ -398,8 +398,8 @@ bool TaskGuard::over_anyway(Instant now) const {
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {
-  // p99 counts services, not by how much they exceed it: one that does may cost what the mean allows,
-  // all of it while there is plenty. Where the mean is what is short, it buys more elsewhere.
+  // p99 counts services, not by how much they exceed it: one that does may cost what the mean
+  // allows while there is plenty. Where the mean is what is short, it buys more elsewhere.
   if (over_anyway(now)) {
     const int64_t plenty = account_ns_ - mean_allowance_ns(kAccountServices / 4);
     return spends() ? std::max<int64_t>(0, plenty) : 0;
@@ -408,8 +408,8 @@ int64_t TaskGuard::allowed_ns(Instant now) const {
   return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
 }
 
-// What a unit costs of what it is in the way for; in a service that exceeds the bound anyway no more
-// than it is long, whatever waits have missed of others.
+// What a unit costs of what it is in the way for; in a service that exceeds the bound anyway no
+// more than it is long, whatever waits have missed of others.
 int64_t TaskGuard::scale_x1024(Instant now) const {
   return over_anyway(now) ? unit_scale_x1024() : feedback_.scale_x1024();
 }

@@ -1,4 +1,4 @@
-#include "tools/lull/compare/measure.h"
+#include "tools/measure/measure.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 #include <catch2/catch.hpp>
 

@@ -8,7 +8,7 @@
 #include "tests/seed.h"
 #include "tests/simulate/made_workload.h"
 #include "tools/simulate/experiment.h"
-#include "tools/simulate/oracle.h"
+#include "tools/simulate/oracle/oracle.h"
 #include "tools/simulate/random.h"
 
 using namespace lull;

@@ -15,7 +15,7 @@
 #include "tools/lull/compare/phase.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simgpu/device/inspect.h"
 

@@ -10,7 +10,7 @@
 
 #include "policies/launch/registry.h"
 #include "tools/lull/command.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
 #include "tools/simulate/replay.h"

@@ -4,7 +4,7 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {

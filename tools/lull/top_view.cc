@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {

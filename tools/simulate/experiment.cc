@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "policies/launch/registry.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::simulate {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/lull/compare/measure.h"
+#include "tools/measure/measure.h"
 #include "tools/simulate/node.h"
-#include "tools/simulate/oracle.h"
+#include "tools/simulate/oracle/oracle.h"
 
 namespace lull::simulate {
 

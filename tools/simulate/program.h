@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "coordinator/channel/gate.h"
-#include "tools/lull/compare/measure.h"
+#include "tools/measure/measure.h"
 #include "tools/play/timeline.h"
 #include "tools/simgpu/device/device_model.h"
 #include "tools/simulate/coordinator_model.h"

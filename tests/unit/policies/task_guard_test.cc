@@ -864,6 +864,36 @@ TEST_CASE("A service over the tail bound uses up what a hundred earn") {
 
 // ---- room -------------------------------------------------------------------------------------
 
+TEST_CASE("A service that is excepted takes what the account has plenty of, one that is only late does not") {
+  for (const bool excepted : {true, false}) {
+    World world({}, /*length=*/2);
+    for (int n = 0; n < 600; ++n) {
+      world.iteration();
+      world.pause(100);
+      world.launch(20);
+      world.pause(80);
+      world.launch(20);
+      world.wait();
+    }
+    const int64_t saved = world.account_ns();
+    world.iteration();
+    world.pause(100);
+    world.launch(20);
+    CHECK_FALSE(world.guard.over_anyway(us(world.now)));
+    const Duration excess = excepted ? long_us(200) : Duration{};
+    CHECK(world.guard.affords(excess, us(world.now)));
+    world.guard.spend(excess, us(world.now));
+    world.lower(400);
+    world.pause(200);  // its host should have been back
+    CHECK(world.guard.over_anyway(us(world.now)) == excepted);
+    CHECK((world.room().ns > saved / 2) == excepted);
+    CHECK(world.room().ns < saved);
+    world.launch(20);
+    world.wait();
+    CHECK_FALSE(world.guard.over_anyway(us(world.now)));  // the next one is another
+  }
+}
+
 TEST_CASE("A task without a known iteration has no slack, only what its account allows") {
   World world;
   CHECK(world.room().ns == 0);

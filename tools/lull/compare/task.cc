@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "coordinator/channel/model_clock.h"
 #include "tools/lull/compare/child_process.h"
-#include "tools/lull/compare/measure.h"
+#include "tools/measure/measure.h"
 
 namespace lull::command {
 

@@ -17,7 +17,7 @@
 #include "tools/lull/installed.h"
 #include "tools/lull/program_start.h"
 #include "tools/lull/trace/commands.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {

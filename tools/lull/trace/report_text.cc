@@ -8,7 +8,7 @@
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/text_table.h"
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::trace {
 namespace {

@@ -1,12 +1,12 @@
-#include "tools/simulate/oracle.h"
+#include "tools/simulate/oracle/oracle.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "tools/simulate/flow.h"
-#include "tools/simulate/frontier.h"
-#include "tools/simulate/interval.h"
-#include "tools/simulate/priced.h"
+#include "tools/simulate/oracle/flow.h"
+#include "tools/simulate/oracle/frontier.h"
+#include "tools/simulate/oracle/interval.h"
+#include "tools/simulate/oracle/priced.h"
 
 namespace lull::simulate {
 

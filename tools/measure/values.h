@@ -1,6 +1,6 @@
 // Values as a user types and reads them: sizes, priorities, sharing models, lengths of time. Pure.
 //
-// Called by every subcommand. An error is the half line "why: what would be right".
+// Called by every subcommand and by the simulator. An error is the half line "why: what would be right".
 #pragma once
 
 #include <array>

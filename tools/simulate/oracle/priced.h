@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/simulate/interval.h"
+#include "tools/simulate/oracle/interval.h"
 
 namespace lull::simulate {
 

@@ -1,4 +1,4 @@
-#include "tools/simulate/flow.h"
+#include "tools/simulate/oracle/flow.h"
 
 #include <algorithm>
 #include <functional>

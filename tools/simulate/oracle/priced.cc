@@ -1,4 +1,4 @@
-#include "tools/simulate/priced.h"
+#include "tools/simulate/oracle/priced.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tools/lull/compare/measure.h"
+#include "tools/measure/measure.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tools/lull/values.h"
+#include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/simulate/interval.h"
+#include "tools/simulate/oracle/interval.h"
 
 namespace lull::simulate {
 namespace {

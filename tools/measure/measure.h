@@ -1,5 +1,5 @@
-// The arithmetic of `lull compare`: from what two tasks did to the rows of its table. Pure: no
-// clock, no files, no processes. Times are model ns, unstretched.
+// The arithmetic of `lull compare` and `lull simulate`: from what two tasks did to the rows of
+// their tables. Pure: no clock, no files, no processes. Times are model ns, unstretched.
 #pragma once
 
 #include <cstdint>

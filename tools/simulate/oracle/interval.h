@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/simulate/flow.h"
-#include "tools/simulate/oracle.h"
+#include "tools/simulate/oracle/flow.h"
+#include "tools/simulate/oracle/oracle.h"
 
 namespace lull::simulate {
 

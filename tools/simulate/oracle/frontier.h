@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tools/simulate/interval.h"
+#include "tools/simulate/oracle/interval.h"
 
 namespace lull::simulate {
 

@@ -1,4 +1,4 @@
-#include "tools/simulate/frontier.h"
+#include "tools/simulate/oracle/frontier.h"
 
 #include <algorithm>
 #include <cmath>
