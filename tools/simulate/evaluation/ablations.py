@@ -26,7 +26,7 @@ STEPS = (
     Step("+ feedback", "guarded parts=2", "best", "waits say what others cost; the allowances are spent, and no more"),
     Step("+ controller", "guarded", "best", "whole services, compared with undisturbed ones, steer what is charged and filled"),
 )
-ITERATIONS = 300
+ITERATIONS = 1000  # so that p99 counts, where a minute holds as many
 
 
 def _arguments(words):

@@ -24,7 +24,8 @@ def render(found, steps, lacking, about):
     text += ["## All pairs together (simulated)", "", _summary(found, steps), "",
              "![simulated: slowdown of the high task against work of the low one, by step and pair](ablations.svg)", ""]
     text += ["## By pair (simulated)", "", "Mean slowdown of the high task / work of the low one; **bold** where the bound "
-             f"({100 * bars.MEAN:g} % in the mean) is not kept.", "",
+             f"({100 * bars.MEAN:g} % in the mean and, where {bars.REQUESTS_FOR_P99:,} requests were measured, {100 * bars.P99:g} % at p99) "
+             "is not kept.", "",
              table(("high", "low", *(step.name for step in steps)),
                    [(high, low, *(_cell(by_step.get(step.name)) for step in steps)) for (high, low), by_step in found.items()]), ""]
     if about["problems"]:
