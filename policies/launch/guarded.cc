@@ -231,12 +231,6 @@ class Guarded final : public LaunchPolicy {
     });
   }
 
-  bool over_anyway(const Member& low, Instant now) {
-    return std::ranges::any_of(table_.members(), [&](const Member& high) {
-      return high.priority < low.priority && extra(high.client).guard->over_anyway(now);
-    });
-  }
-
   uint32_t sharers(const Member& low, Instant now) const {
     uint32_t count = 0;
     for (const Member& member : table_.members()) {
@@ -259,7 +253,9 @@ class Guarded final : public LaunchPolicy {
     while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
     // All of it in a service that is too slow anyway: what its host launches meanwhile has its
     // turns between the important client's launches, and a long unit behind them is reached.
-    if (over_anyway(member, now)) most = std::max(most, usable);
+    guards_above(member, [&](const TaskGuard& guard) {
+      if (guard.over_anyway(now)) most = std::max(most, usable);
+    });
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
     credit = credit >= most ? most : credit / kCreditStep * kCreditStep;

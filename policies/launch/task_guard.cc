@@ -392,9 +392,10 @@ int64_t TaskGuard::spendable_ns() const {
 }
 
 bool TaskGuard::over_anyway(Instant now) const {
-  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
   const bool through = closing() && in_flight_.size() <= 1;
-  return excepted_ && !through && service_delay_ns_ + late > tail_limit_ns();
+  if (!excepted_ || through) return false;
+  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
+  return service_delay_ns_ + late > tail_limit_ns();
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {

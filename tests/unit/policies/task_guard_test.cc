@@ -864,17 +864,20 @@ TEST_CASE("A service over the tail bound uses up what a hundred earn") {
 
 // ---- room -------------------------------------------------------------------------------------
 
+// An iteration of two launches: 100 us before the first, 80 between them.
+void two_launches(World& world) {
+  world.iteration();
+  world.pause(100);
+  world.launch(20);
+  world.pause(80);
+  world.launch(20);
+  world.wait();
+}
+
 TEST_CASE("A service that is excepted takes what the account has plenty of, one that is only late does not") {
   for (const bool excepted : {true, false}) {
     World world({}, /*length=*/2);
-    for (int n = 0; n < 600; ++n) {
-      world.iteration();
-      world.pause(100);
-      world.launch(20);
-      world.pause(80);
-      world.launch(20);
-      world.wait();
-    }
+    for (int n = 0; n < 600; ++n) two_launches(world);
     const int64_t saved = world.account_ns();
     world.iteration();
     world.pause(100);
@@ -910,15 +913,7 @@ TEST_CASE("A task without a known iteration has no slack, only what its account 
 
 TEST_CASE("A known iteration has room for the pauses of its host") {
   World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
-  const auto request = [&] {
-    world.iteration();
-    world.pause(100);
-    world.launch(20);
-    world.pause(80);
-    world.launch(20);
-    world.wait();
-  };
-  for (int n = 0; n < 20; ++n) request();
+  for (int n = 0; n < 20; ++n) two_launches(world);
   CHECK(world.guard.in_step());
   // 100 us until the first launch, and 60 between the two.
   CHECK(world.room().ns == Approx(160'000).margin(200));
