@@ -256,9 +256,8 @@ TEST_CASE(
   CHECK(schedules > 3'000);
 }
 
-TEST_CASE("no gate does more than the oracle beside a low task whose host keeps it waiting") {
+TEST_CASE("nor less or more beside a low task whose host keeps it waiting") {
   const uint64_t first = tests::test_seed();
-  double sum = 0;
   int same = 0;
   for (uint64_t seed = first; seed < first + 150; ++seed) {
     Random random(seed ^ 0xbeef);
@@ -273,14 +272,12 @@ TEST_CASE("no gate does more than the oracle beside a low task whose host keeps 
     const LowState start = oracle.seen({.between = true});
     const double most = oracle.rate(start, false, iterations, allowance).most;
     REQUIRE(most >= every.best() - 1e-9);
-    sum += most > 0 ? every.best() / most : 1;
     same += most <= every.best() + 1e-9 ? 1 : 0;
   }
-  CHECK(same > 75);  // and mostly it is no more than that
-  CHECK(sum / 150 > 0.9);
+  CHECK(same >= 149);  // what is held may be given too much: two of 11,100
 }
 
-TEST_CASE("nor does a gate that lets them go at any ns") {
+TEST_CASE("nor does a gate do more that lets them go at any ns") {
   const uint64_t first = tests::test_seed();
   for (uint64_t seed = first; seed < first + 60; ++seed) {
     Random random(seed ^ 0xcafe);

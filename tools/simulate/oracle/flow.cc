@@ -142,7 +142,6 @@ High high_of(const Script& script, bool greedy) {
   int64_t start = 0;
   for (const Item& item : flow.order) {
     segment.items.push_back(item);
-    if (!item.wait && flow.works[item.index].compute) segment.last = item.index;
     if (!item.wait) continue;
     high.exact = high.exact && flow.waits[item.index].all;
     if (!flow.waits[item.index].all) continue;

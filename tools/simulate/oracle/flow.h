@@ -53,7 +53,6 @@ struct Segment {
   int64_t start = 0;  // alone, from the iteration's
   int64_t alone = 0;  // from its start to the host's return
   uint32_t first_stretch = 0;
-  uint32_t last = kNone;  // work of the compute engine
 };
 
 struct High {

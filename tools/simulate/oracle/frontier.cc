@@ -71,10 +71,10 @@ double Frontier::reach(int64_t most, bool& thinned) {
       const int64_t left = q_.most_delay - r.delay;
       const int64_t limit = std::min(most, r.over < q_.most_over ? left : std::min(left, q_.tail));
       const LowState folded = interval_.folded(r.low);
-      const std::vector<Option>& all = interval_.known_options(folded, most);
+      const Options& options = interval_.known_options(folded, most);
       // What it finds running is not its doing.
-      const int64_t found = n == 0 ? least_delay(all) : 0;
-      for (const Option& o : all) {
+      const int64_t found = n == 0 ? least_delay(options) : 0;
+      for (const Option& o : options.all) {
         const int64_t delay = o.least - found;
         if (delay > limit) continue;
         Reached to{o.low, r.delay + delay, r.work + o.work, 0, r.over + (delay > q_.tail ? 1 : 0)};
@@ -136,17 +136,19 @@ bool Frontier::explore(int64_t grid) {
     return interval_.canonical(interval_.folded(low), grid);
   };
   for (const LowState& start : starts_) number(folded(start));
-  std::vector<Option> coarse;
+  Options coarse;
+  complete_ = true;
   for (size_t done = 0, depth = 0; depth < q_.iterations && done < states.size(); ++depth) {
     const size_t here = states.size();
     within_.push_back(static_cast<uint32_t>(here));
     for (; done < here; ++done) {
       const int64_t most = std::min(q_.tail, q_.most_delay);
       if (grid != interval_.grid()) interval_.options(states[done], most, grid, coarse);
-      const std::vector<Option>& choices =
+      const Options& choices =
           grid == interval_.grid() ? interval_.known_options(states[done], most) : coarse;
       const int64_t found = depth == 0 ? least_delay(choices) : 0;
-      for (const Option& o : choices) {
+      complete_ = complete_ && choices.complete;
+      for (const Option& o : choices.all) {
         const int64_t delay = o.least - found;
         if (delay > most) continue;
         edges_.push_back({number(folded(o.low)), static_cast<float>(delay), o.work, o.work_end});
@@ -195,7 +197,7 @@ double Frontier::value(double price) const {
   }
   double best = 0;
   for (size_t x = 0; x < starts_.size() && x < states_; ++x) best = std::max(best, before[x]);
-  if (q_.most_over > 0 && q_.most_delay > q_.tail) {
+  if (!complete_ && q_.most_over > 0 && q_.most_delay > q_.tail) {
     rest += static_cast<double>(q_.most_over) * jump +
             std::max(0.0, 1 - price) * static_cast<double>(q_.most_delay);
   }

@@ -53,6 +53,7 @@ class Frontier {
   std::vector<uint32_t> first_edge_;  // by state
   std::vector<uint32_t> within_;      // states that can be reached in so many iterations
   size_t states_ = 0;
+  bool complete_ = true;  // none of them gains by an iteration that exceeds the tail
 };
 
 }  // namespace lull::simulate

@@ -21,9 +21,9 @@ Key key_of(const LowState& low) {
   return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns, 0, 0};
 }
 
-int64_t least_delay(const std::vector<Option>& options) {
+int64_t least_delay(const Options& options) {
   int64_t least = kEver;
-  for (const Option& o : options) least = std::min(least, o.least);
+  for (const Option& o : options.all) least = std::min(least, o.least);
   return least;
 }
 
@@ -189,35 +189,29 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
       continue;
     }
     const int64_t joined = ready;
-    int64_t rest = work.length;
     const int64_t finish = high_.latest[item.index] + work.length + allowed;
     InFront high{.joined = joined,
                  .alone = flow.work_end[item.index] - segment.start,
                  .length = work.length,
                  .finish = finish};
-    while (true) {
-      if (low.ready_ns > joined && low.ready_ns <= free) break;  // it joins later: behind this one
+    // What joins later goes behind this one.
+    while (low.ready_ns <= joined) {
       const int64_t start = std::max(free, low.ready_ns);
-      ready = std::max(ready, free);
-      // Only the last one may be held back for a low kernel that is not there yet.
-      if (start > ready && start >= ready + rest && item.index != segment.last) break;
-      // The part of the high kernel that is done before the low one is there.
-      const int64_t done = std::clamp<int64_t>(start - ready, 0, rest);
       const Link& link = at(low.next);
-      const int64_t over = start + link.length + (rest - done) - finish;
+      const int64_t over = std::max(joined, start + link.length) + work.length - finish;
       if (over > 0) {
         played.missing = std::min(played.missing, over);
-        if (low.ready_ns <= joined) low.ready_ns = joined, held = true;
+        low.ready_ns = joined;
+        held = true;
         break;
       }
       if (held) played.missing = std::min(played.missing, hold(low));
       held = false;
-      rest -= done;
       if (link.kernel) played.work += link.length;
       begin(low, start);
       free = start + link.length;
     }
-    free = end_[item.index] = high.ended = std::max(ready, free) + rest;
+    free = end_[item.index] = high.ended = std::max(joined, free) + work.length;
     in_front_.push_back(high);
   }
   if (held) played.missing = std::min(played.missing, hold(low));
@@ -232,18 +226,20 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
   return played;
 }
 
-void Interval::options(const LowState& low, int64_t most, int64_t grid, std::vector<Option>& out) {
-  out.assign(1, {.low = low});
+void Interval::options(const LowState& low, int64_t most, int64_t grid, Options& out) {
+  out.all.assign(1, {.low = low});
+  out.complete = true;
   std::vector<Option> next;
   const auto step = static_cast<int64_t>(options_.step * static_cast<double>(high_.alone));
   for (size_t s = 0; s < high_.segments.size(); ++s) {
     const bool last = s + 1 == high_.segments.size();
     const bool tiny = plays_over() && step > 0 && high_.segments[s].alone < high_.alone / kTiny;
     next.clear();
-    for (const Option& from : out) {
+    for (const Option& from : out.all) {
       const int64_t left = tiny ? 0 : most - from.least;
       int64_t undelayed = 0;
-      for (int64_t allowed = 0; allowed <= left;) {
+      int64_t allowed = 0;
+      while (allowed <= left) {
         // Several more kernels within a step are one option.
         int64_t top = allowed;
         if (step > 0 && allowed > 0) {
@@ -265,16 +261,16 @@ void Interval::options(const LowState& low, int64_t most, int64_t grid, std::vec
           keep(played.before, played.before_work,
                last ? played.work_end : std::min(played.work_end, played.before_work));
         }
-        if (played.missing >= kEver) break;
-        allowed = top + played.missing;
+        allowed = played.missing >= kEver ? kEver : top + played.missing;
       }
+      out.complete = out.complete && allowed == kEver;
     }
-    std::swap(out, next);
-    if (high_.segments.size() > 1 || plays_over()) prune(out);
+    std::swap(out.all, next);
+    if (high_.segments.size() > 1 || plays_over()) prune(out.all);
   }
 }
 
-const std::vector<Option>& Interval::known_options(const LowState& low, int64_t most) {
+const Options& Interval::known_options(const LowState& low, int64_t most) {
   Key key = key_of(low);
   key[4] = most;
   key[5] = plays_over() ? -1 - question_.tail : question_.tail;

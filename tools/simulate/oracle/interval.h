@@ -40,6 +40,11 @@ struct Option {
   double work_end = 0;  // until this one ends
 };
 
+struct Options {
+  std::vector<Option> all;
+  bool complete = true;  // longer delays let nothing more go
+};
+
 struct Played {
   LowState low;
   int64_t delay = 0;
@@ -88,9 +93,9 @@ class Interval {
   double done(const LowState& low) const;
 
   // What an iteration may come to that begins with `low` so, delayed by `most` or less.
-  void options(const LowState& low, int64_t most, int64_t grid, std::vector<Option>& out);
+  void options(const LowState& low, int64_t most, int64_t grid, Options& out);
   // The same, kept; of a folded state.
-  const std::vector<Option>& known_options(const LowState& low, int64_t most);
+  const Options& known_options(const LowState& low, int64_t most);
 
   // Whoever starts from `a` can do whatever may be done from `b`.
   bool no_worse(const LowState& a, const LowState& b) const;
@@ -115,7 +120,7 @@ class Interval {
   Question question_;
   int64_t grid_ = 0;
   std::vector<int64_t> done_;  // low kernel ns before each link
-  std::unordered_map<Key, std::vector<Option>, KeyHash> known_;
+  std::unordered_map<Key, Options, KeyHash> known_;
 
   // scratch of play()
   std::vector<int64_t> end_, base_;
@@ -143,6 +148,6 @@ void Interval::prune(std::vector<State>& states) const {
 }
 
 // Of the first iteration: what it finds running is not its doing.
-int64_t least_delay(const std::vector<Option>& options);
+int64_t least_delay(const Options& options);
 
 }  // namespace lull::simulate

@@ -129,7 +129,7 @@ Priced::Found Priced::search(const Price& price, Keep keep, int64_t parts, const
       const double late = std::max(0.0, label.cost - without) / price.delay;
       found.most = std::max(found.most, far / (q_.time + late));
     }
-    for (const Option& o : interval_.known_options(interval_.folded(label.low), q_.most_delay)) {
+    for (const Option& o : interval_.known_options(interval_.folded(label.low), q_.most_delay).all) {
       Label to = label;
       to.low = o.low;
       to.low.next += label.low.next - label.low.next % interval_.length();
