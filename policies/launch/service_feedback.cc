@@ -37,19 +37,20 @@ bool ServiceFeedback::strange(double off) const {
   return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
 }
 
-void ServiceFeedback::undisturbed(Duration took, bool kept) {
+void ServiceFeedback::undisturbed(Duration took, bool kept, Duration offset) {
   const auto sample = static_cast<double>(took.ns);
+  const auto whole = static_cast<double>((took + offset).ns);
   // Another phase of the program: what was known of the one before is of no use.
   strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
   if (strange_ >= kSurelyStrange) restart();
-  slowest_ = std::max(sample, slowest_);
+  slowest_ = std::max(whole, slowest_);
   if (!kept && known()) return;
   if (first_ > 0) {
     first_ -= 1;
     slowest_ = 0;
     return;
   }
-  if (known()) slowest_ -= (slowest_ - std::max(sample, mean_)) * kForgetsSlowest;
+  if (known()) slowest_ -= (slowest_ - std::max(whole, mean_)) * kForgetsSlowest;
   count_ = std::min(count_ + 1, kWindow);
   const double off = sample - mean_;
   mean_ += off / count_;

@@ -23,8 +23,9 @@ class ServiceFeedback {
  public:
   void restart() { *this = ServiceFeedback(); }
 
-  // A service that nobody was in the way of has taken so long; `kept`: because it was drawn.
-  void undisturbed(Duration took, bool kept);
+  // A service that nobody was in the way of has taken so long; `kept`: because it was drawn. All
+  // times are less what is known of a service's own length, `offset`, but for the slowest ones'.
+  void undisturbed(Duration took, bool kept, Duration offset = {});
   // One that others were in the way of: what they cost it, where `delay` is what its waits say. May
   // be less than nothing, so that errors cancel out.
   Duration cost(Duration took, Duration delay);

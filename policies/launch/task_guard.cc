@@ -61,6 +61,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     generation_ = place.generation;
     timeline_.restart(place.length);
     feedback_.restart();
+    pattern_.restart();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
     tail_x1000_ = kTailFirst_x1000;
@@ -91,6 +92,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     const bool known = timeline_.known();
     if (timeline_.begin()) {
       feedback_.restart();  // services begin elsewhere now
+      pattern_.restart();
       service_whole_ = false;
     }
     if (timeline_.known() && !known) noise_ns_ = 0;  // the shadow knows better from here on
@@ -283,6 +285,7 @@ void TaskGuard::end_service(bool whole) {
       compare_service();
     } else {
       kept_ = false;
+      pattern_.restart();
       if (!compares()) keeps_next_ = false;
     }
     const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
@@ -313,13 +316,16 @@ void TaskGuard::end_service(bool whole) {
 
 // A whole iteration has ended: its time tells what others cost it, too.
 void TaskGuard::compare_service() {
+  const Duration by_itself{service_took_ns_ - service_delay_ns_};
+  const Duration took{service_took_ns_ - pattern_.offset().ns};
   if (!service_undisturbed_) {
-    const Duration cost = feedback_.cost(Duration{service_took_ns_}, Duration{waits_delay_ns_});
+    const Duration cost = feedback_.cost(took, Duration{waits_delay_ns_});
     account_ns_ -= cost.ns - service_delay_ns_;
     service_delay_ns_ = cost.ns;
   } else {
-    feedback_.undisturbed(Duration{service_took_ns_}, kept_);
+    feedback_.undisturbed(took, kept_, pattern_.offset());
   }
+  if (pattern_.add(by_itself)) feedback_.restart();
   const int64_t bound = std::max<int64_t>(limits_.mean_per_mille, kFinestBound);
   const Duration precise{own_service_ns_ * bound / 1000 / 4};
   // However strange its services are, others must go on.
@@ -336,7 +342,7 @@ int64_t TaskGuard::aim_per_mille() const {
 // By how much the service has taken longer than the slow ones take by themselves and p99 allows.
 int64_t TaskGuard::excess_ns(bool whole) const {
   if (service_undisturbed_) return 0;
-  const int64_t allowed = tail_allowance_ns() + feedback_.spread().ns;
+  const int64_t allowed = tail_allowance_ns() + spread_ns();
   if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
   // One that is slow by itself is not theirs.
   if (service_delay_ns_ < tail_allowance_ns() / 2) return 0;
@@ -379,7 +385,7 @@ int64_t TaskGuard::slack_ns(Instant now) const {
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
-  const int64_t tail = tail_allowance_ns() + feedback_.spread().ns;
+  const int64_t tail = tail_allowance_ns() + spread_ns();
   return tail / 1000 * tail_aim_x1000_ / 1000;
 }
 

@@ -17,6 +17,7 @@
 // services may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "policies/launch/launch_policy.h"
 #include "policies/launch/own_timeline.h"
 #include "policies/launch/service_feedback.h"
+#include "policies/launch/service_pattern.h"
 
 namespace lull::policies {
 
@@ -115,6 +117,10 @@ class TaskGuard {
   int64_t unit_scale_x1024() const;
   int64_t cost_ns(Duration excess, Instant now) const;
   int64_t tail_limit_ns() const;
+  // A service that takes as long as the slowest undisturbed ones takes so much longer than this one.
+  int64_t spread_ns() const {
+    return std::max<int64_t>(0, feedback_.spread().ns - pattern_.offset().ns);
+  }
   // What so many services may lose in the mean; what one may at p99.
   int64_t mean_allowance_ns(int64_t services = 1) const {
     return services * own_service_ns_ * limits_.mean_per_mille / 1000;
@@ -175,6 +181,7 @@ class TaskGuard {
   int64_t own_service_ns_ = 0;  // mean of what services take by themselves
 
   ServiceFeedback feedback_;
+  ServicePattern pattern_;
   bool kept_ = false;           // this service is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
   uint32_t may_keep_ = kMayKeep;  // so many services, times 2: of all in the long run a third at most

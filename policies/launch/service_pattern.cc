@@ -1,0 +1,64 @@
+#include "policies/launch/service_pattern.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+namespace lull::policies {
+namespace {
+
+constexpr int64_t kWindow = 16;    // services that the differences go back
+constexpr int64_t kUsual = 8;      // rounds that the usual times go back
+constexpr uint64_t kCompared = 8;  // services, and two rounds, before one is believed in
+// So many times more alike than at shorter distances: to be a round, and to stay one.
+constexpr int64_t kAlike = 4;
+constexpr int64_t kStillAlike = 2;
+// Services that differ by a smaller part of one are all alike.
+constexpr int64_t kSame = 256;
+
+}  // namespace
+
+// Whether services at this distance differ `times` less than those that are nearer.
+bool ServicePattern::alike(size_t distance, int64_t times) const {
+  int64_t nearer = 0;
+  for (size_t d = 1; d < distance; ++d) nearer += differs_[d - 1];
+  const auto others = static_cast<int64_t>(distance) - 1;
+  const int64_t service = last_[count_ % kLongest];
+  return nearer > others * service / kSame && differs_[distance - 1] * times * others <= nearer;
+}
+
+size_t ServicePattern::found() const {
+  if (round_ != 0 && alike(round_, kStillAlike)) return round_;
+  for (size_t d = 2; d <= kLongest; ++d) {
+    if (count_ >= d + std::max<uint64_t>(kCompared, 2 * d) && alike(d, kAlike)) return d;
+  }
+  return 0;
+}
+
+bool ServicePattern::add(Duration by_itself) {
+  for (size_t d = 1; d <= std::min<uint64_t>(count_, kLongest); ++d) {
+    const int64_t differs = std::abs(by_itself.ns - last_[(count_ - d) % kLongest]);
+    const auto compared = static_cast<int64_t>(count_ - d + 1);
+    differs_[d - 1] += (differs - differs_[d - 1]) / std::min(compared, kWindow);
+  }
+  last_[count_ % kLongest] = by_itself.ns;
+  const size_t before = round_;
+  round_ = found();
+  if (round_ != 0 && round_ != before) {
+    for (size_t d = 0; d < round_; ++d) {
+      usual_[(count_ - d) % round_] = last_[(count_ - d) % kLongest];
+    }
+  } else if (round_ != 0) {
+    int64_t& usual = usual_[count_ % round_];
+    usual += (by_itself.ns - usual) / kUsual;
+  }
+  if (round_ != 0) {
+    mean_ns_ = std::accumulate(usual_.begin(), usual_.begin() + static_cast<ptrdiff_t>(round_),
+                               int64_t{0}) /
+               static_cast<int64_t>(round_);
+  }
+  count_ += 1;
+  return round_ != before;
+}
+
+}  // namespace lull::policies

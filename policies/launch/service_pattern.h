@@ -1,0 +1,42 @@
+// Services that take different times by turns, as training steps do of which every fourth also
+// updates the weights: by how much the one at hand takes longer than the others of its round, by
+// itself. Without it, TaskGuard would take the difference for noise, or for others' doing. Pure.
+//
+// A round is as long as the shortest distance, up to kLongest, at which services are far more alike
+// than at the distances below it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+class ServicePattern {
+ public:
+  static constexpr size_t kLongest = 12;
+
+  // A service has taken so long, less what others cost it. True: another round from here on.
+  bool add(Duration by_itself);
+  // Which service follows which is not known here: everything is forgotten.
+  void restart() { *this = ServicePattern(); }
+
+  // Of the service that comes next; 0 where there is no round.
+  Duration offset() const { return {round_ == 0 ? 0 : usual_[count_ % round_] - mean_ns_}; }
+  size_t round() const { return round_; }
+
+ private:
+  size_t found() const;
+  bool alike(size_t distance, int64_t times) const;
+
+  uint64_t count_ = 0;
+  std::array<int64_t, kLongest> last_{};     // by count
+  std::array<int64_t, kLongest> differs_{};  // by distance - 1: mean of late
+  size_t round_ = 0;
+  std::array<int64_t, kLongest> usual_{};  // by place in the round
+  int64_t mean_ns_ = 0;                    // of these
+};
+
+}  // namespace lull::policies
