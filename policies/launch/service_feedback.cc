@@ -7,7 +7,7 @@ namespace lull::policies {
 namespace {
 
 constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, each undisturbed one
-constexpr uint32_t kWindow = 64;          // undisturbed services that the mean goes back
+constexpr size_t kWindow = 64;            // undisturbed services that the mean goes back
 constexpr double kRemembered = 1.0 - 1.0 / 256;
 constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
 // Not what is known of services: so many sigmas off and so much of one, twice.
@@ -37,9 +37,25 @@ bool ServiceFeedback::strange(double off) const {
   return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
 }
 
-void ServiceFeedback::undisturbed(Duration took, bool kept, Duration offset) {
-  const auto sample = static_cast<double>(took.ns);
-  const auto whole = static_cast<double>((took + offset).ns);
+void ServiceFeedback::derive(const ServicePattern& pattern) {
+  if (pattern.round() != 0) {
+    std::erase_if(alone_, [&](const Alone& a) { return a.service < pattern.since(); });
+  }
+  const auto count = static_cast<double>(alone_.size());
+  const auto by_itself = [&](const Alone& a) {
+    return static_cast<double>(a.took_ns - pattern.offset_of(a.service).ns);
+  };
+  double sum = 0, squares = 0;
+  for (const Alone& a : alone_) sum += by_itself(a);
+  mean_ = alone_.empty() ? 0 : sum / count;
+  for (const Alone& a : alone_) squares += (by_itself(a) - mean_) * (by_itself(a) - mean_);
+  variance_ = count > 1 ? squares / (count - 1) : 0;
+}
+
+void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern& pattern) {
+  derive(pattern);
+  const auto whole = static_cast<double>(took.ns);
+  const auto sample = static_cast<double>((took - pattern.offset()).ns);
   // Another phase of the program: what was known of the one before is of no use.
   strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
   if (strange_ >= kSurelyStrange) restart();
@@ -51,24 +67,24 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, Duration offset) {
     return;
   }
   if (known()) slowest_ -= (slowest_ - std::max(whole, mean_)) * kForgetsSlowest;
-  count_ = std::min(count_ + 1, kWindow);
-  const double off = sample - mean_;
-  mean_ += off / count_;
-  if (count_ > 1) variance_ += (off * (sample - mean_) - variance_) / std::min(count_ - 1, kWindow);
+  if (alone_.size() == kWindow) alone_.pop_front();
+  alone_.push_back({pattern.next(), took.ns});
+  derive(pattern);
 }
 
-Duration ServiceFeedback::cost(Duration took, Duration delay) {
+Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
+  derive(pattern);
   const double scaled = static_cast<double>(delay.ns) * static_cast<double>(scale_x1024_) / 1024;
   if (!known()) return {static_cast<int64_t>(scaled)};
   const double spread = sigma();
   const double estimate = static_cast<double>(delay.ns);
-  const double seen = static_cast<double>(took.ns) - mean_;
+  const double seen = static_cast<double>((took - pattern.offset()).ns) - mean_;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
   if (delay.ns > 0) {
     disturbed_ = disturbed_ * kRemembered + 1;
     delays_ = delays_ * kRemembered + estimate;
     longer_ = longer_ * kRemembered + seen;
-    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / count_)) / delays_;
+    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / static_cast<double>(alone_.size()))) / delays_;
     const double precision = 1 / (error * error);
     const double ratio = (kPrior + precision * longer_ / delays_) / (kPrior + precision);
     const double doubt = 1 / std::sqrt(kPrior + precision);
@@ -82,11 +98,12 @@ Duration ServiceFeedback::cost(Duration took, Duration delay) {
 }
 
 bool ServiceFeedback::varied() const {
-  return count_ >= kVaried || (known() && std::sqrt(variance_) < mean_ * kSame);
+  return alone_.size() >= kVaried || (known() && std::sqrt(variance_) < mean_ * kSame);
 }
 
 Duration ServiceFeedback::error() const {
-  return {count_ == 0 ? 0 : static_cast<int64_t>(std::sqrt(variance_ / count_))};
+  if (alone_.empty()) return {};
+  return {static_cast<int64_t>(std::sqrt(variance_ / static_cast<double>(alone_.size())))};
 }
 
 bool ServiceFeedback::draws_undisturbed(Duration precision) {

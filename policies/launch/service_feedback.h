@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 
+#include "policies/launch/service_pattern.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
@@ -23,16 +25,16 @@ class ServiceFeedback {
  public:
   void restart() { *this = ServiceFeedback(); }
 
-  // A service that nobody was in the way of has taken so long; `kept`: because it was drawn. All
-  // times are less what is known of a service's own length, `offset`, but for the slowest ones'.
-  void undisturbed(Duration took, bool kept, Duration offset = {});
+  // A service that nobody was in the way of has taken so long; `kept`: because it was drawn. What
+  // the pattern says of its place in a round is no variation.
+  void undisturbed(Duration took, bool kept, const ServicePattern& pattern = {});
   // One that others were in the way of: what they cost it, where `delay` is what its waits say. May
   // be less than nothing, so that errors cancel out.
-  Duration cost(Duration took, Duration delay);
+  Duration cost(Duration took, Duration delay, const ServicePattern& pattern = {});
 
   // How long undisturbed ones take, and by how much longer than that the slowest of late; known()
   // after enough of them, varied() after enough for the second, few where all take the same.
-  bool known() const { return count_ >= kEnough; }
+  bool known() const { return alone_.size() >= kEnough; }
   Duration mean() const { return {static_cast<int64_t>(mean_)}; }
   Duration error() const;  // of the mean, one sigma
   bool varied() const;
@@ -49,13 +51,18 @@ class ServiceFeedback {
   static constexpr uint32_t kVaried = 8;
   // While the iteration is new, what belongs to it is not known well: so many do not count.
   static constexpr uint32_t kFirst = 4;
+  struct Alone {  // an undisturbed service that counts
+    uint64_t service = 0;
+    int64_t took_ns = 0;
+  };
+  void derive(const ServicePattern& pattern);
   double sigma() const;
   bool strange(double off) const;
 
-  double mean_ = 0;       // of undisturbed services, ns
+  std::deque<Alone> alone_;  // the last ones
+  double mean_ = 0;          // of them, ns
   double variance_ = 0;
   double slowest_ = 0;    // lately, ns
-  uint32_t count_ = 0;
   double disturbed_ = 0;  // services lately
   double delays_ = 0;     // ... all their delays, ns
   double longer_ = 0;     // ... by how much they took longer

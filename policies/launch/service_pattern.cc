@@ -30,15 +30,21 @@ bool ServicePattern::alike(size_t distance, int64_t times) const {
 size_t ServicePattern::found() const {
   if (round_ != 0 && alike(round_, kStillAlike)) return round_;
   for (size_t d = 2; d <= kLongest; ++d) {
-    if (count_ >= d + std::max<uint64_t>(kCompared, 2 * d) && alike(d, kAlike)) return d;
+    if (count_ - since_ >= d + std::max<uint64_t>(kCompared, 2 * d) && alike(d, kAlike)) return d;
   }
   return 0;
 }
 
-bool ServicePattern::add(Duration by_itself) {
-  for (size_t d = 1; d <= std::min<uint64_t>(count_, kLongest); ++d) {
+void ServicePattern::restart() {
+  const uint64_t count = count_;
+  *this = ServicePattern();
+  count_ = since_ = count;
+}
+
+void ServicePattern::add(Duration by_itself) {
+  for (size_t d = 1; d <= std::min<uint64_t>(count_ - since_, kLongest); ++d) {
     const int64_t differs = std::abs(by_itself.ns - last_[(count_ - d) % kLongest]);
-    const auto compared = static_cast<int64_t>(count_ - d + 1);
+    const auto compared = static_cast<int64_t>(count_ - since_ - d + 1);
     differs_[d - 1] += (differs - differs_[d - 1]) / std::min(compared, kWindow);
   }
   last_[count_ % kLongest] = by_itself.ns;
@@ -58,7 +64,6 @@ bool ServicePattern::add(Duration by_itself) {
                static_cast<int64_t>(round_);
   }
   count_ += 1;
-  return round_ != before;
 }
 
 }  // namespace lull::policies

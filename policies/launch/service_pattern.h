@@ -18,20 +18,28 @@ class ServicePattern {
  public:
   static constexpr size_t kLongest = 12;
 
-  // A service has taken so long, less what others cost it. True: another round from here on.
-  bool add(Duration by_itself);
+  // A service has taken so long, less what others cost it.
+  void add(Duration by_itself);
   // Which service follows which is not known here: everything is forgotten.
-  void restart() { *this = ServicePattern(); }
+  void restart();
 
-  // Of the service that comes next; 0 where there is no round.
-  Duration offset() const { return {round_ == 0 ? 0 : usual_[count_ % round_] - mean_ns_}; }
-  size_t round() const { return round_; }
+  // The service that comes next. All are counted.
+  uint64_t next() const { return count_; }
+  // By how much that takes longer than the mean; 0 where there is no round.
+  Duration offset() const { return offset_of(count_); }
+  Duration offset_of(uint64_t service) const {
+    return {round_ == 0 ? 0 : usual_[service % round_] - mean_ns_};
+  }
+  size_t round() const { return round_; }  // services; 0: none
+  // The first service of which this is known.
+  uint64_t since() const { return since_; }
 
  private:
   size_t found() const;
   bool alike(size_t distance, int64_t times) const;
 
   uint64_t count_ = 0;
+  uint64_t since_ = 0;
   std::array<int64_t, kLongest> last_{};     // by count
   std::array<int64_t, kLongest> differs_{};  // by distance - 1: mean of late
   size_t round_ = 0;

@@ -285,7 +285,6 @@ void TaskGuard::end_service(bool whole) {
       compare_service();
     } else {
       kept_ = false;
-      pattern_.restart();
       if (!compares()) keeps_next_ = false;
     }
     const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
@@ -304,6 +303,11 @@ void TaskGuard::end_service(bool whole) {
       correct(excess);
     }
     spent_ = excepted_ = false;
+    if (whole) {
+      pattern_.add(Duration{service_took_ns_ - service_delay_ns_});
+    } else {
+      pattern_.restart();
+    }
   }
   refused_ = false;
   service_began_ = kNever;
@@ -316,16 +320,14 @@ void TaskGuard::end_service(bool whole) {
 
 // A whole iteration has ended: its time tells what others cost it, too.
 void TaskGuard::compare_service() {
-  const Duration by_itself{service_took_ns_ - service_delay_ns_};
-  const Duration took{service_took_ns_ - pattern_.offset().ns};
+  const Duration took{service_took_ns_};
   if (!service_undisturbed_) {
-    const Duration cost = feedback_.cost(took, Duration{waits_delay_ns_});
+    const Duration cost = feedback_.cost(took, Duration{waits_delay_ns_}, pattern_);
     account_ns_ -= cost.ns - service_delay_ns_;
     service_delay_ns_ = cost.ns;
   } else {
-    feedback_.undisturbed(took, kept_, pattern_.offset());
+    feedback_.undisturbed(took, kept_, pattern_);
   }
-  if (pattern_.add(by_itself)) feedback_.restart();
   const int64_t bound = std::max<int64_t>(limits_.mean_per_mille, kFinestBound);
   const Duration precise{own_service_ns_ * bound / 1000 / 4};
   // However strange its services are, others must go on.
@@ -346,7 +348,7 @@ int64_t TaskGuard::excess_ns(bool whole) const {
   if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
   // One that is slow by itself is not theirs.
   if (service_delay_ns_ < tail_allowance_ns() / 2) return 0;
-  const Duration slow = feedback_.mean() + feedback_.spread();
+  const Duration slow = feedback_.mean() + pattern_.offset() + Duration{spread_ns()};
   return std::max<int64_t>(0, service_took_ns_ - slow.ns * (1000 + limits_.tail_per_mille) / 1000);
 }
 
