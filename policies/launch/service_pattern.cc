@@ -7,12 +7,12 @@
 namespace lull::policies {
 namespace {
 
-constexpr int64_t kWindow = 16;    // services that the differences go back
+constexpr int64_t kWindow = 32;    // services that the differences go back
 constexpr int64_t kUsual = 8;      // rounds that the usual times go back
-constexpr uint64_t kCompared = 8;  // services, and two rounds, before one is believed in
+constexpr uint64_t kCompared = 24;  // services, and two rounds, before one is believed in
 // So many times more alike than at shorter distances: to be a round, and to stay one.
-constexpr int64_t kAlike = 4;
-constexpr int64_t kStillAlike = 2;
+constexpr int64_t kAlike = 6;
+constexpr int64_t kStillAlike = 3;
 // Services that differ by a smaller part of one are all alike.
 constexpr int64_t kSame = 256;
 
