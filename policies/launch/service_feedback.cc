@@ -1,6 +1,7 @@
 #include "policies/launch/service_feedback.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace lull::policies {
@@ -41,32 +42,53 @@ void ServiceFeedback::derive(const ServicePattern& pattern) {
   if (pattern.round() != 0) {
     std::erase_if(alone_, [&](const Alone& a) { return a.service < pattern.since(); });
   }
-  const auto count = static_cast<double>(alone_.size());
-  const auto by_itself = [&](const Alone& a) {
+  // Each place of the round counts the same, however many of it were kept.
+  struct Place {
+    double sum = 0, count = 0;
+    double mean() const { return sum / count; }
+  };
+  std::array<Place, ServicePattern::kLongest> places{};
+  const size_t round = std::max<size_t>(1, pattern.round());
+  const auto level = [&](const Alone& a) {
     return static_cast<double>(a.took_ns - pattern.offset_of(a.service).ns);
   };
-  double sum = 0, squares = 0;
-  for (const Alone& a : alone_) sum += by_itself(a);
-  mean_ = alone_.empty() ? 0 : sum / count;
-  for (const Alone& a : alone_) squares += (by_itself(a) - mean_) * (by_itself(a) - mean_);
-  variance_ = count > 1 ? squares / (count - 1) : 0;
+  for (const Alone& a : alone_) {
+    Place& place = places[a.service % round];
+    place.sum += level(a);
+    place.count += 1;
+  }
+  double sum = 0, seen = 0;
+  for (const Place& place : places) {
+    if (place.count > 0) sum += place.mean(), seen += 1;
+  }
+  mean_ = seen > 0 ? sum / seen : 0;
+  const Place& next = places[pattern.next() % round];
+  next_ = static_cast<double>(pattern.offset().ns) + (next.count > 0 ? next.mean() : mean_);
+  // About the mean of its place, where there are several of each.
+  const auto count = static_cast<double>(alone_.size());
+  const bool several = count >= 2 * seen;
+  double squares = 0;
+  for (const Alone& a : alone_) {
+    const double off = level(a) - (several ? places[a.service % round].mean() : mean_);
+    squares += off * off;
+  }
+  variance_ = count > 1 ? squares / (count - (several ? seen : 1)) : 0;
 }
 
 void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern& pattern) {
   derive(pattern);
-  const auto whole = static_cast<double>(took.ns);
-  const auto sample = static_cast<double>((took - pattern.offset()).ns);
+  const auto sample = static_cast<double>(took.ns);
   // Another phase of the program: what was known of the one before is of no use.
-  strange_ = strange(sample - mean_) ? strange_ + 1 : 0;
+  strange_ = strange(sample - next_) ? strange_ + 1 : 0;
   if (strange_ >= kSurelyStrange) restart();
-  slowest_ = std::max(whole, slowest_);
+  slowest_ = std::max(sample, slowest_);
   if (!kept && known()) return;
   if (first_ > 0) {
     first_ -= 1;
     slowest_ = 0;
     return;
   }
-  if (known()) slowest_ -= (slowest_ - std::max(whole, mean_)) * kForgetsSlowest;
+  if (known()) slowest_ -= (slowest_ - std::max(sample, mean_)) * kForgetsSlowest;
   if (alone_.size() == kWindow) alone_.pop_front();
   alone_.push_back({pattern.next(), took.ns});
   derive(pattern);
@@ -78,7 +100,7 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
   if (!known()) return {static_cast<int64_t>(scaled)};
   const double spread = sigma();
   const double estimate = static_cast<double>(delay.ns);
-  const double seen = static_cast<double>((took - pattern.offset()).ns) - mean_;
+  const double seen = static_cast<double>(took.ns) - next_;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
   if (delay.ns > 0) {
     disturbed_ = disturbed_ * kRemembered + 1;

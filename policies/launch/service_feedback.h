@@ -61,6 +61,7 @@ class ServiceFeedback {
 
   std::deque<Alone> alone_;  // the last ones
   double mean_ = 0;          // of them, ns
+  double next_ = 0;          // the service at hand, by itself
   double variance_ = 0;
   double slowest_ = 0;    // lately, ns
   double disturbed_ = 0;  // services lately
