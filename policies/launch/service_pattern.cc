@@ -58,10 +58,11 @@ void ServicePattern::add(Duration by_itself) {
     int64_t& usual = usual_[count_ % round_];
     usual += (by_itself.ns - usual) / kUsual;
   }
+  const auto end = usual_.begin() + static_cast<ptrdiff_t>(round_);
+  mean_ns_ = longest_ns_ = 0;
   if (round_ != 0) {
-    mean_ns_ = std::accumulate(usual_.begin(), usual_.begin() + static_cast<ptrdiff_t>(round_),
-                               int64_t{0}) /
-               static_cast<int64_t>(round_);
+    mean_ns_ = std::accumulate(usual_.begin(), end, int64_t{0}) / static_cast<int64_t>(round_);
+    longest_ns_ = *std::max_element(usual_.begin(), end);
   }
   count_ += 1;
 }

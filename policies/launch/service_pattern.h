@@ -30,6 +30,8 @@ class ServicePattern {
   Duration offset_of(uint64_t service) const {
     return {round_ == 0 ? 0 : usual_[service % round_] - mean_ns_};
   }
+  // By how much the longest one of a round does.
+  Duration longest_offset() const { return {longest_ns_ - mean_ns_}; }
   size_t round() const { return round_; }  // services; 0: none
   // The first service of which this is known.
   uint64_t since() const { return since_; }
@@ -45,6 +47,7 @@ class ServicePattern {
   size_t round_ = 0;
   std::array<int64_t, kLongest> usual_{};  // by place in the round
   int64_t mean_ns_ = 0;                    // of these
+  int64_t longest_ns_ = 0;
 };
 
 }  // namespace lull::policies

@@ -387,8 +387,10 @@ int64_t TaskGuard::slack_ns(Instant now) const {
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
-  const int64_t tail = tail_allowance_ns() + spread_ns();
-  return tail / 1000 * tail_aim_x1000_ / 1000;
+  // What the longest service of a round takes longer than this one is sure.
+  const int64_t longest = pattern_.longest_offset().ns;
+  const int64_t unsure = tail_allowance_ns() + std::max<int64_t>(0, feedback_.spread().ns - longest);
+  return unsure / 1000 * tail_aim_x1000_ / 1000 + longest - pattern_.offset().ns;
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
