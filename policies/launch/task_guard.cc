@@ -21,6 +21,7 @@ constexpr Duration kCover{100'000};
 constexpr int64_t kTailEarned_x1000 = 8;
 constexpr int64_t kTailMost_x1000 = 2'000;
 constexpr int64_t kTailOwed_x1000 = 8'000;
+constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
 // The mean account holds at most so many services' worth, rather more than between two that may
 // exceed the tail bound, and owes at most so many.
 constexpr int64_t kAccountServices = 140;
@@ -403,9 +404,14 @@ int64_t TaskGuard::spendable_ns() const {
 
 bool TaskGuard::over_anyway(Instant now) const {
   const bool through = closing() && in_flight_.size() <= 1;
-  if (!excepted_ || through) return false;
-  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
-  return service_delay_ns_ + late > tail_limit_ns();
+  if (through || !feedback_.varied()) return false;
+  const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
+  if (excepted_) return service_delay_ns_ + late() > tail_limit_ns();
+  // A unit may have taken far longer than foretold. What has really run in the way says so.
+  if (tail_x1000_ < 0) return false;
+  const int64_t surely = (tail_allowance_ns() + spread_ns()) * kSurelyOver_x2 / 2;
+  return service_delay_ns_ + blocked_ns_ > surely &&
+         service_delay_ns_ + std::min(late(), blocked_ns_) > surely;
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {

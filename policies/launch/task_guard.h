@@ -69,7 +69,8 @@ class TaskGuard {
   bool affords(Duration excess, Instant now) const;
   // Such a unit is let go.
   void spend(Duration excess, Instant now);
-  // This service exceeds the tail bound, because of a unit that was let go for that.
+  // This service exceeds the tail bound, because of a unit that was let go for that or took far
+  // longer than foretold.
   bool over_anyway(Instant now) const;
   // By so much a service may be delayed now.
   Duration bears() const { return {std::max<int64_t>(0, std::min(spendable_ns(), tail_limit_ns()))}; }
