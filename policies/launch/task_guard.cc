@@ -431,10 +431,20 @@ int64_t TaskGuard::scale_x1024(Instant now) const {
   return over_anyway(now) ? unit_scale_x1024() : feedback_.scale_x1024();
 }
 
+// A unit has been turned away that is longer than a service may bear, and would most likely cost
+// nothing between two requests, which come at random. Until it has gone there, others must not make
+// a service exceed the tail.
+bool TaskGuard::waits_for_pause() const {
+  const Duration longest{longest_refused_ns_};
+  return !idle() && in_step_ && timeline_.known() && longest.ns > tail_limit_ns() &&
+         timeline_.goes_away(longest);
+}
+
 // ... of the accounts within `room`. While it has nothing there and may be back at once, no more
 // than keeps the device busy.
 int64_t TaskGuard::given_ns(Instant now) const {
   const int64_t allowed = allowed_ns(now);
+  if (waits_for_pause() && !over_anyway(now)) return 0;
   const bool back_soon = idle() && !timeline_.is_away(now, kCover);
   return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
 }

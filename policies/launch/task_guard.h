@@ -114,6 +114,7 @@ class TaskGuard {
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;
+  bool waits_for_pause() const;
   int64_t scale_x1024(Instant now) const;
   int64_t unit_scale_x1024() const;
   int64_t cost_ns(Duration excess, Instant now) const;
