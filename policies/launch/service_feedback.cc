@@ -38,7 +38,7 @@ bool ServiceFeedback::strange(double off) const {
   return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
 }
 
-void ServiceFeedback::derive(const ServicePattern& pattern) {
+void ServiceFeedback::recount(const ServicePattern& pattern) {
   if (pattern.round() != 0) {
     std::erase_if(alone_, [&](const Alone& a) { return a.service < pattern.since(); });
   }
@@ -57,10 +57,11 @@ void ServiceFeedback::derive(const ServicePattern& pattern) {
     place.sum += level(a);
     place.count += 1;
   }
-  double sum = 0, seen = 0;
+  double sum = 0, seen = 0, inverse = 0;
   for (const Place& place : places) {
-    if (place.count > 0) sum += place.mean(), seen += 1;
+    if (place.count > 0) sum += place.mean(), seen += 1, inverse += 1 / place.count;
   }
+  counts_as_ = seen > 0 ? seen * seen / inverse : 0;
   mean_ = seen > 0 ? sum / seen : 0;
   const Place& next = places[pattern.next() % round];
   next_ = static_cast<double>(pattern.offset().ns) + (next.count > 0 ? next.mean() : mean_);
@@ -76,7 +77,7 @@ void ServiceFeedback::derive(const ServicePattern& pattern) {
 }
 
 void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern& pattern) {
-  derive(pattern);
+  recount(pattern);
   const auto sample = static_cast<double>(took.ns);
   // Another phase of the program: what was known of the one before is of no use.
   strange_ = strange(sample - next_) ? strange_ + 1 : 0;
@@ -91,11 +92,11 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   if (known()) slowest_ -= (slowest_ - std::max(sample, mean_)) * kForgetsSlowest;
   if (alone_.size() == kWindow) alone_.pop_front();
   alone_.push_back({pattern.next(), took.ns});
-  derive(pattern);
+  recount(pattern);
 }
 
 Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
-  derive(pattern);
+  recount(pattern);
   const double scaled = static_cast<double>(delay.ns) * static_cast<double>(scale_x1024_) / 1024;
   if (!known()) return {static_cast<int64_t>(scaled)};
   const double spread = sigma();
@@ -106,7 +107,7 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
     disturbed_ = disturbed_ * kRemembered + 1;
     delays_ = delays_ * kRemembered + estimate;
     longer_ = longer_ * kRemembered + seen;
-    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / static_cast<double>(alone_.size()))) / delays_;
+    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / counts_as_)) / delays_;
     const double precision = 1 / (error * error);
     const double ratio = (kPrior + precision * longer_ / delays_) / (kPrior + precision);
     const double doubt = 1 / std::sqrt(kPrior + precision);
@@ -125,7 +126,7 @@ bool ServiceFeedback::varied() const {
 
 Duration ServiceFeedback::error() const {
   if (alone_.empty()) return {};
-  return {static_cast<int64_t>(std::sqrt(variance_ / static_cast<double>(alone_.size())))};
+  return {static_cast<int64_t>(std::sqrt(variance_ / counts_as_))};
 }
 
 bool ServiceFeedback::draws_undisturbed(Duration precision) {

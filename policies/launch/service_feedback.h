@@ -55,13 +55,15 @@ class ServiceFeedback {
     uint64_t service = 0;
     int64_t took_ns = 0;
   };
-  void derive(const ServicePattern& pattern);
+  // Mean and variance by what the pattern says now; samples from before its round are forgotten.
+  void recount(const ServicePattern& pattern);
   double sigma() const;
   bool strange(double off) const;
 
   std::deque<Alone> alone_;  // the last ones
   double mean_ = 0;          // of them, ns
   double next_ = 0;          // the service at hand, by itself
+  double counts_as_ = 0;     // the mean is as good as one of so many
   double variance_ = 0;
   double slowest_ = 0;    // lately, ns
   double disturbed_ = 0;  // services lately

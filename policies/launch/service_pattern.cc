@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kWindow = 32;    // services that the differences go back
 constexpr int64_t kUsual = 8;      // rounds that the usual times go back
-constexpr uint64_t kCompared = 24;  // services, and two rounds, before one is believed in
+constexpr uint64_t kCompared = 24;  // services at a distance, before a round is believed in
 // So many times more alike than at shorter distances: to be a round, and to stay one.
 constexpr int64_t kAlike = 6;
 constexpr int64_t kStillAlike = 3;
@@ -30,7 +30,7 @@ bool ServicePattern::alike(size_t distance, int64_t times) const {
 size_t ServicePattern::found() const {
   if (round_ != 0 && alike(round_, kStillAlike)) return round_;
   for (size_t d = 2; d <= kLongest; ++d) {
-    if (count_ - since_ >= d + std::max<uint64_t>(kCompared, 2 * d) && alike(d, kAlike)) return d;
+    if (count_ - since_ >= d + kCompared && alike(d, kAlike)) return d;
   }
   return 0;
 }

@@ -282,7 +282,9 @@ void TaskGuard::calibrate(Instant now) {
 
 void TaskGuard::end_service(bool whole) {
   if (service_began_ != kNever && waited_until_ > service_began_) {
-    if (whole && compares()) {
+    const int64_t foretold_ns = service_delay_ns_;
+    const bool compared = whole && compares();
+    if (compared) {
       compare_service();
     } else {
       kept_ = false;
@@ -304,13 +306,16 @@ void TaskGuard::end_service(bool whole) {
       correct(excess);
     }
     spent_ = excepted_ = false;
-    if (whole) {
-      pattern_.add(Duration{service_took_ns_ - service_delay_ns_});
+    // Less what the waits say: what comparing made of that has gone by the pattern itself.
+    if (compared) {
+      pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
     } else {
       pattern_.restart();
     }
+  } else if (service_began_ != kNever) {
+    pattern_.restart();
   }
-  refused_ = false;
+  refused_before_ns_ = std::exchange(refused_ns_, 0);
   service_began_ = kNever;
   service_whole_ = false;
   service_undisturbed_ = clean_;
@@ -354,7 +359,7 @@ int64_t TaskGuard::excess_ns(bool whole) const {
 }
 
 void TaskGuard::refused(Duration length) {
-  refused_ = true;
+  refused_ns_ = std::max(refused_ns_, length.ns);
   longest_refused_ns_ = std::max(longest_refused_ns_, length.ns);
 }
 
@@ -366,7 +371,7 @@ void TaskGuard::correct(int64_t excess_ns) {
     correction_ns_ -= 2 * excess_ns;
   } else if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
     correction_ns_ -= service_delay_ns_ - plenty / kPlenty;
-  } else if (refused_ && account_ns_ > plenty &&
+  } else if (refused_ns_ > 0 && account_ns_ > plenty &&
              (correction_ns_ < 0 || tail_x1000_ >= kCorrects_x1000)) {
     correction_ns_ += own_service_ns_ / kCorrection;
   }
@@ -388,10 +393,11 @@ int64_t TaskGuard::slack_ns(Instant now) const {
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
-  // What the longest service of a round takes longer than this one is sure.
+  // What the longest service of a round takes longer than the one that it is about is sure.
   const int64_t longest = pattern_.longest_offset().ns;
-  const int64_t unsure = tail_allowance_ns() + std::max<int64_t>(0, feedback_.spread().ns - longest);
-  return unsure / 1000 * tail_aim_x1000_ / 1000 + longest - pattern_.offset().ns;
+  const uint64_t service = pattern_.next() + (closing() ? 1 : 0);
+  const int64_t unsure = tail_allowance_ns() + slowest_ns() - longest;
+  return unsure / 1000 * tail_aim_x1000_ / 1000 + longest - pattern_.offset_of(service).ns;
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
@@ -404,14 +410,15 @@ int64_t TaskGuard::spendable_ns() const {
 
 bool TaskGuard::over_anyway(Instant now) const {
   const bool through = closing() && in_flight_.size() <= 1;
-  if (through || !feedback_.varied()) return false;
+  if (through) return false;
   const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
   if (excepted_) return service_delay_ns_ + late() > tail_limit_ns();
-  // A unit may have taken far longer than foretold. What has really run in the way says so.
-  if (tail_x1000_ < 0) return false;
+  // A unit may have taken far longer than foretold: what has really run in the way says so. While
+  // more such services are owed than may be, that is not to be built on.
+  if (tail_x1000_ < 0 || !feedback_.varied()) return false;
   const int64_t surely = (tail_allowance_ns() + spread_ns()) * kSurelyOver_x2 / 2;
-  return service_delay_ns_ + blocked_ns_ > surely &&
-         service_delay_ns_ + std::min(late(), blocked_ns_) > surely;
+  if (service_delay_ns_ + blocked_ns_ <= surely) return false;  // as is so almost always
+  return service_delay_ns_ + std::min(late(), blocked_ns_) > surely;
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {
@@ -432,19 +439,19 @@ int64_t TaskGuard::scale_x1024(Instant now) const {
 }
 
 // A unit has been turned away that is longer than a service may bear, and would most likely cost
-// nothing between two requests, which come at random. Until it has gone there, others must not make
-// a service exceed the tail.
+// nothing between two requests, which come at random. Until it has gone there, the accounts give
+// nothing for others, one of which might make a service exceed the tail.
 bool TaskGuard::waits_for_pause() const {
-  const Duration longest{longest_refused_ns_};
+  const Duration longest{std::max(refused_ns_, refused_before_ns_)};
   return !idle() && in_step_ && timeline_.known() && longest.ns > tail_limit_ns() &&
          timeline_.goes_away(longest);
 }
 
-// ... of the accounts within `room`. While it has nothing there and may be back at once, no more
+// What of the accounts is within `room`. While it has nothing there and may be back at once, no more
 // than keeps the device busy.
 int64_t TaskGuard::given_ns(Instant now) const {
-  const int64_t allowed = allowed_ns(now);
   if (waits_for_pause() && !over_anyway(now)) return 0;
+  const int64_t allowed = allowed_ns(now);
   const bool back_soon = idle() && !timeline_.is_away(now, kCover);
   return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
 }
@@ -479,7 +486,7 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
 void TaskGuard::spend(Duration excess, Instant now) {
   excepted_ = excepted_ || service_delay_ns_ + cost_ns(excess, now) > tail_limit_ns();
   spent_ = true;
-  longest_refused_ns_ = 0;
+  refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length) const {

@@ -119,10 +119,11 @@ class TaskGuard {
   int64_t unit_scale_x1024() const;
   int64_t cost_ns(Duration excess, Instant now) const;
   int64_t tail_limit_ns() const;
-  // A service that takes as long as the slowest undisturbed ones takes so much longer than this one.
-  int64_t spread_ns() const {
-    return std::max<int64_t>(0, feedback_.spread().ns - pattern_.offset().ns);
+  // The slowest undisturbed services take so much longer than the mean; than the one at hand.
+  int64_t slowest_ns() const {
+    return std::max(feedback_.spread().ns, pattern_.longest_offset().ns);
   }
+  int64_t spread_ns() const { return slowest_ns() - pattern_.offset().ns; }
   // What so many services may lose in the mean; what one may at p99.
   int64_t mean_allowance_ns(int64_t services = 1) const {
     return services * own_service_ns_ * limits_.mean_per_mille / 1000;
@@ -188,8 +189,9 @@ class TaskGuard {
   bool keeps_next_ = true;      // ... the next one
   uint32_t may_keep_ = kMayKeep;  // so many services, times 2: of all in the long run a third at most
 
-  bool refused_ = false;
-  int64_t longest_refused_ns_ = 0;
+  int64_t refused_ns_ = 0;  // the longest unit turned away in this service
+  int64_t refused_before_ns_ = 0;  // ... in the one before
+  int64_t longest_refused_ns_ = 0;  // ... since something was spent on one
   bool spent_ = false;     // something that exceeded the room has been let go in this service
   bool excepted_ = false;  // ... and it makes the service exceed the tail bound
   int64_t noise_ns_ = 0;        // the shadow's largest error lately, with nobody in the way

@@ -150,7 +150,10 @@ bool Frontier::explore(int64_t grid) {
       complete_ = complete_ && choices.complete;
       for (const Option& o : choices.all) {
         const int64_t delay = o.least - found;
-        if (delay > most) continue;
+        if (delay > most) {
+          complete_ = false;
+          continue;
+        }
         edges_.push_back({number(folded(o.low)), static_cast<float>(delay), o.work, o.work_end});
       }
       first_edge_.push_back(static_cast<uint32_t>(edges_.size()));
