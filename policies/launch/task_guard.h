@@ -11,8 +11,9 @@
 // Stretches in which no lower work ran cost nobody anything; runs of own work alone calibrate the
 // shadow. No more is charged than lower work ran while the client had work waiting for the device.
 // A service is an iteration where one is detected, else a stretch (the launches up to a wait). The
-// whole time of an iteration then corrects what its waits say (service_feedback.h); for that a few
-// iterations are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed
+// whole time of an iteration then corrects what its waits say (service_feedback.h), those that take
+// different times by turns compared with their like (service_pattern.h); for that a few iterations
+// are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed
 // share of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
 // services may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
 #pragma once
