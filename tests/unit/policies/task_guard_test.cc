@@ -897,6 +897,60 @@ TEST_CASE("A service that is excepted takes what the account has plenty of, one 
   }
 }
 
+TEST_CASE("A service that a unit made exceed the tail unforeseen is one to spend in, while these are few") {
+  World world({}, /*length=*/2);
+  for (int n = 0; n < 600; ++n) two_launches(world);
+  std::vector<bool> over;
+  for (int n = 0; n < 6; ++n) {
+    world.iteration();
+    world.pause(100);
+    world.lower(400);  // foretold to fit
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    CHECK_FALSE(world.guard.over_anyway(us(world.now)));  // it is not complete yet
+    world.pause(325);
+    world.lower(0);  // what has happened until now is told
+    over.push_back(world.guard.over_anyway(us(world.now)));
+    world.wait();
+    two_launches(world);
+  }
+  CHECK(over.front());
+  CHECK_FALSE(over.back());
+}
+
+TEST_CASE("Beside random requests the accounts give nothing in one while a unit waits for a pause") {
+  World world({}, /*length=*/2);
+  std::mt19937 random(5);
+  std::exponential_distribution<double> pause(1.0 / 100);
+  const auto request = [&] {
+    world.iteration();
+    world.pause(static_cast<int64_t>(pause(random)));
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    world.wait();
+  };
+  for (int n = 0; n < 600; ++n) request();
+  const auto room_in_one = [&] {
+    world.iteration();
+    world.pause(100);
+    world.launch(20);
+    const Duration room = world.room();
+    world.pause(80);
+    world.launch(20);
+    world.wait();
+    return room;
+  };
+  const Duration before = room_in_one();
+  world.guard.refused(long_us(300));
+  const Duration meanwhile = room_in_one();
+  CHECK(meanwhile < before);
+  request();
+  request();
+  CHECK(room_in_one() > meanwhile);  // nobody asks any more
+}
+
 TEST_CASE("A task without a known iteration has no slack, only what its account allows") {
   World world;
   CHECK(world.room().ns == 0);
