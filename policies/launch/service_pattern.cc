@@ -7,8 +7,8 @@
 namespace lull::policies {
 namespace {
 
-constexpr int64_t kWindow = 32;    // services that the differences go back
-constexpr int64_t kUsual = 8;      // rounds that the usual times go back
+constexpr int64_t kWindow = 32;     // services that the differences go back
+constexpr int64_t kUsual = 8;       // rounds that the usual times go back
 constexpr uint64_t kCompared = 24;  // services at a distance, before a round is believed in
 // So many times more alike than at shorter distances: to be a round, and to stay one.
 constexpr int64_t kAlike = 6;

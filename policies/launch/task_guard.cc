@@ -281,9 +281,10 @@ void TaskGuard::calibrate(Instant now) {
 }
 
 void TaskGuard::end_service(bool whole) {
-  if (service_began_ != kNever && waited_until_ > service_began_) {
-    const int64_t foretold_ns = service_delay_ns_;
-    const bool compared = whole && compares();
+  const bool served = service_began_ != kNever && waited_until_ > service_began_;
+  const bool compared = served && whole && compares();
+  const int64_t foretold_ns = service_delay_ns_;
+  if (served) {
     if (compared) {
       compare_service();
     } else {
@@ -306,13 +307,11 @@ void TaskGuard::end_service(bool whole) {
       correct(excess);
     }
     spent_ = excepted_ = false;
-    // Less what the waits say: what comparing made of that has gone by the pattern itself.
-    if (compared) {
-      pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
-    } else {
-      pattern_.restart();
-    }
-  } else if (service_began_ != kNever) {
+  }
+  // Less what the waits say: what comparing made of that has gone by the pattern itself.
+  if (compared) {
+    pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
+  } else {
     pattern_.restart();
   }
   refused_before_ns_ = std::exchange(refused_ns_, 0);

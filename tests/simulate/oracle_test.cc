@@ -280,7 +280,6 @@ TEST_CASE("the oracle does what the best of all gates does beside a low task who
 
 TEST_CASE("a gate that lets low launches go at any ns does no more than the oracle") {
   const uint64_t first = tests::test_seed();
-  int more = 0;
   for (uint64_t seed = first; seed < first + 60; ++seed) {
     Random random(seed ^ 0xcafe);
     const Task high = task_of(random, 1 + random.up_to(3), 10, 15, /*waits=*/true);
@@ -293,10 +292,8 @@ TEST_CASE("a gate that lets low launches go at any ns does no more than the orac
     INFO("seed " << seed);
     const LowState start = oracle.seen({.between = true});
     const double most = oracle.rate(start, false, iterations, allowance).most;
-    more += every.best() > most + 1e-9 ? 1 : 0;
-    CHECK(every.best() <= most * 1.1 + 1e-9);
+    CHECK(most >= every.best() - 1e-9);  // with other seeds not always: oracle.h says how often
   }
-  CHECK(more <= 1);  // four of 4,440: oracle.h
 }
 
 TEST_CASE(

@@ -285,7 +285,7 @@ TEST_CASE("Services that only looked as if they took the same are kept as if the
 
 // The two longer ones of the round are kept more often than the others, and the pattern has learnt
 // one of them wrong.
-TEST_CASE("what services that differ by turns take is their mean, and no variation") {
+TEST_CASE("What services that differ by turns take is their mean, and no variation") {
   const std::vector<int64_t> round_us{10'000, 10'000, 10'000, 12'000, 11'000, 10'000};
   ServicePattern pattern;
   for (int n = 0; n < 60; ++n) {

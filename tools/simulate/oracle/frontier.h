@@ -42,8 +42,9 @@ class Frontier {
   double relaxed();
   // All rounded states that can be reached, in the order of how soon.
   bool explore(int64_t grid);
-  // The most of work - price * delay over all iterations. Those that exceed the tail are not
-  // played: they may end in any state, and have the device do nothing but the two tasks' work.
+  // The most of work - price * delay over all iterations. Where longer delays let more go, those
+  // that exceed the tail are not played: they may end in any state, and have the device do nothing
+  // but the two tasks' work.
   double value(double price) const;
 
   Interval& interval_;
