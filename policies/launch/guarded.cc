@@ -26,10 +26,16 @@ constexpr Duration kLookAgain{100'000};
 // What is on the device, in the order in which it came there; copies have engines of their own.
 class DeviceQueue {
  public:
-  void submitted(const Submitted& launch) {
+  // `cost`: for those above. Whether it is the first of its stream.
+  bool submitted(const Submitted& launch, Duration cost) {
     if (computing_ == 0) moved_at_ = launch.at;
     if (!launch.copy) computing_ += 1;
-    units_.push_back({launch.client, launch.stream, launch.copy, launch.predicted});
+    const bool first = std::ranges::none_of(units_, [&](const Unit& unit) {
+      return unit.client == launch.client && unit.stream == launch.stream;
+    });
+    units_.push_back({launch.client, launch.stream, launch.copy, launch.predicted, cost,
+                      launch.kernel, launch.expected});
+    return first;
   }
   // Whether any of it was more than copies.
   bool completed(const Completed& done, Instant now) {
@@ -48,6 +54,30 @@ class DeviceQueue {
     moved_at_ = now;
     return true;
   }
+  // The unit of a stream that runs or is about to; null without one.
+  struct Unit {
+    ClientId client;
+    StreamSlot stream;
+    bool copy = false;
+    Duration predicted;
+    Duration cost;
+    KernelId kernel;
+    Duration expected;
+  };
+  const Unit* first(ClientId client, StreamSlot stream) const {
+    for (const Unit& unit : units_) {
+      if (unit.client == client && unit.stream == stream) return &unit;
+    }
+    return nullptr;
+  }
+  // By so much less than it is long does what the client has in flight cost.
+  Duration spared(ClientId client) const {
+    Duration sum;
+    for (const Unit& unit : units_) {
+      if (unit.client == client) sum += unit.predicted - unit.cost;
+    }
+    return sum;
+  }
   void left(ClientId client) {
     std::erase_if(units_, [&](const Unit& unit) {
       if (unit.client == client && !unit.copy) computing_ -= 1;
@@ -59,18 +89,12 @@ class DeviceQueue {
   // How much of the unit that is running has run.
   Duration progress(Instant now) const {
     for (const Unit& unit : units_) {
-      if (!unit.copy) return std::clamp(now - moved_at_, Duration{}, unit.predicted);
+      if (!unit.copy) return std::clamp(now - moved_at_, Duration{}, unit.cost);
     }
     return {};
   }
 
  private:
-  struct Unit {
-    ClientId client;
-    StreamSlot stream;
-    bool copy = false;
-    Duration predicted;
-  };
   std::deque<Unit> units_;
   uint32_t computing_ = 0;  // of them not copies
   Instant moved_at_{0};
@@ -131,7 +155,9 @@ class Guarded final : public LaunchPolicy {
     if (member == nullptr) return;
     Extra& its = extra(member->client);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
-      queue_.submitted(*launch);
+      const Duration cost = cost_above(*member, launch->kernel, launch->predicted);
+      const bool first = queue_.submitted(*launch, cost);
+      if (first && launch->predicted >= KernelCosts::kLong) began(*member, launch->stream, now);
       if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
@@ -142,10 +168,15 @@ class Guarded final : public LaunchPolicy {
       guards_above(*member, [](TaskGuard& guard) { guard.disturbed(); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
+      const LowerUnit through{.client = done->client, .stream = done->stream};
+      const DeviceQueue::Unit* ran = queue_.first(done->client, done->stream);
+      const KernelId kernel = ran != nullptr ? ran->kernel : KernelId{};
+      guards_above(*member, [&](TaskGuard& guard) { guard.lower_ended(through, now); });
       if (queue_.completed(*done, now)) {
-        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(ran_from, now); });
+        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(kernel, ran_from, now); });
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
+      began(*member, done->stream, now);
     } else if (const auto* synced = std::get_if<Synced>(&event)) {
       if (its.guard) its.guard->synced(*synced);
     }
@@ -190,7 +221,9 @@ class Guarded final : public LaunchPolicy {
   Duration lower_in_flight(const Member& than) const {
     Duration sum;
     for (const Member& member : table_.members()) {
-      if (member.priority > than.priority) sum += member.in_flight;
+      if (member.priority > than.priority) {
+        sum += std::max(Duration{}, member.in_flight - queue_.spared(member.client));
+      }
     }
     return sum;
   }
@@ -200,6 +233,23 @@ class Guarded final : public LaunchPolicy {
     for (const Member& high : table_.members()) {
       if (high.priority < low.priority) use(*extra(high.client).guard);
     }
+  }
+
+  // The first unit of this stream is about to run.
+  void began(const Member& member, StreamSlot stream, Instant now) {
+    const DeviceQueue::Unit* unit = queue_.first(member.client, stream);
+    if (unit == nullptr || unit->copy || unit->predicted < KernelCosts::kLong) return;
+    const LowerUnit lower{unit->client, unit->stream, unit->kernel, unit->predicted};
+    guards_above(member, [&](TaskGuard& guard) { guard.lower_began(lower, now); });
+  }
+  // What a unit costs whoever of those above it costs most; all of its length where there is none.
+  Duration cost_above(const Member& low, KernelId kernel, Duration length) {
+    if (length < KernelCosts::kLong) return length;
+    Duration most{-1};
+    guards_above(low, [&](const TaskGuard& guard) {
+      most = std::max(most, guard.cost(kernel, length));
+    });
+    return most.ns < 0 ? length : most;
   }
 
   // Room that `high` leaves, less what lower work has of it already.
@@ -274,14 +324,15 @@ class Guarded final : public LaunchPolicy {
                   std::vector<Decision>& out) {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
-      const int64_t length = head.predicted.ns;
+      const Duration cost = cost_above(member, head.kernel, head.predicted);
+      const int64_t length = cost.ns;
       if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
       // What is let go early can do no more good than keep the device busy, and more harm where the
       // slack is less than it seems.
-      if (member.in_flight.ns - queue_.progress(now).ns > most) continue;
+      if (member.in_flight.ns - queue_.spared(member.client).ns - queue_.progress(now).ns > most) continue;
       if (length > usable && !afforded(member, head, now)) {
         look_again_ = true;
-        guards_above(member, [&](TaskGuard& guard) { guard.refused(head.predicted); });
+        guards_above(member, [&](TaskGuard& guard) { guard.refused(cost); });
         continue;
       }
       if (length > usable) spend(member, head, now);
@@ -293,7 +344,8 @@ class Guarded final : public LaunchPolicy {
   // By how much this unit exceeds the room that `high` leaves.
   Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
     const Extra& its = extra(low.client);
-    const int64_t needed = head.predicted.ns + its.reaction_ns + switch_cost_.ns;
+    const Duration cost = extra(high.client).guard->cost(head.kernel, head.predicted);
+    const int64_t needed = cost.ns + its.reaction_ns + switch_cost_.ns;
     return {needed - room_beside(high, *extra(high.client).guard, now).ns};
   }
 
@@ -306,7 +358,7 @@ class Guarded final : public LaunchPolicy {
       const Duration over = excess(high, low, head, now);
       if (over.ns <= 0) continue;
       if (!guard.affords(over, now)) return false;
-      if (guard.has_better_moment(now, head.predicted)) return false;
+      if (guard.has_better_moment(now, guard.cost(head.kernel, head.predicted))) return false;
     }
     return true;
   }
