@@ -145,8 +145,10 @@ void OwnTimeline::derive() {
     const int64_t usual = places_[p].usual_pause_ns;
     const bool at_random = places_[p].pause.low() <= 0;
     longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
+    const bool first = p == 0 ? next_wait_[length - 1] == length - 1 : next_wait_[p - 1] == p - 1;
+    const int64_t before = first ? sure_pause(p).ns : 0;
     best_slack_ns_ =
-        std::max(best_slack_ns_, places_[p].until_end.low() - places_[p].backlog_ns -
+        std::max(best_slack_ns_, before + places_[p].until_end.low() - places_[p].backlog_ns -
                                            (work_after_[p] - work_after_[next_wait_[p] + 1]));
   }
 }

@@ -14,6 +14,7 @@ constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
 // Of the tail bound half of what was aimed at, after a service over it that nothing was spent on, and
 // so much more after each while such are rarer than allowed.
+constexpr int64_t kTailAimLess = 4;  // a part in so many
 constexpr int64_t kTailAimMore_x1000 = 800;
 constexpr int64_t kTailPause_x1000 = 950'000;
 // What is let go while the client has nothing on the device, at the account's cost.
@@ -340,7 +341,7 @@ void TaskGuard::end_service(bool whole) {
                                -kTailOwed_x1000, kTailMost_x1000);
     }
     if (!spent_ && compares()) {
-      const int64_t step = over ? -tail_aim_x1000_ / 2 : tail_x1000_ > 0 ? kTailAimMore_x1000 : 0;
+      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : tail_x1000_ > 0 ? kTailAimMore_x1000 : 0;
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
       correct(excess);
     }
@@ -516,7 +517,7 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
   if (cost > std::max(spendable_ns(), given_ns(now))) return false;
   const bool away = idle() && timeline_.known() && in_step_ && timeline_.is_away(now, excess);
-  const int64_t limit = away && closing() ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns() - service_delay_ns_;
+  const int64_t limit = away && closing() ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns() - (idle() && closing() ? 0 : service_delay_ns_);
   if (cost <= limit) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   return tail_x1000_ >= 1000 && !again;
