@@ -1,11 +1,11 @@
 #include "policies/launch/guarded.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "policies/launch/client_table.h"
+#include "policies/launch/device_queue.h"
 #include "policies/launch/floor_account.h"
 #include "policies/launch/task_guard.h"
 
@@ -22,83 +22,6 @@ constexpr int64_t kSmallStep = 1'024;
 constexpr int64_t kReactionPreset = 15'000;
 constexpr int64_t kReactions = 5;          // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
-
-// What is on the device, in the order in which it came there; copies have engines of their own.
-class DeviceQueue {
- public:
-  // `cost`: for those above. Whether it is the first of its stream.
-  bool submitted(const Submitted& launch, Duration cost) {
-    if (computing_ == 0) moved_at_ = launch.at;
-    if (!launch.copy) computing_ += 1;
-    const bool first = std::ranges::none_of(units_, [&](const Unit& unit) {
-      return unit.client == launch.client && unit.stream == launch.stream;
-    });
-    units_.push_back({launch.client, launch.stream, launch.copy, launch.predicted, cost,
-                      launch.kernel, launch.expected});
-    return first;
-  }
-  // Whether any of it was more than copies.
-  bool completed(const Completed& done, Instant now) {
-    const uint32_t before = computing_;
-    uint32_t left = done.units;
-    for (auto unit = units_.begin(); unit != units_.end() && left > 0;) {
-      if (unit->client != done.client || unit->stream != done.stream) {
-        ++unit;
-        continue;
-      }
-      computing_ -= unit->copy ? 0 : 1;
-      unit = units_.erase(unit);
-      left -= 1;
-    }
-    if (computing_ == before) return false;
-    moved_at_ = now;
-    return true;
-  }
-  // The unit of a stream that runs or is about to; null without one.
-  struct Unit {
-    ClientId client;
-    StreamSlot stream;
-    bool copy = false;
-    Duration predicted;
-    Duration cost;
-    KernelId kernel;
-    Duration expected;
-  };
-  const Unit* first(ClientId client, StreamSlot stream) const {
-    for (const Unit& unit : units_) {
-      if (unit.client == client && unit.stream == stream) return &unit;
-    }
-    return nullptr;
-  }
-  // By so much less than it is long does what the client has in flight cost.
-  Duration spared(ClientId client) const {
-    Duration sum;
-    for (const Unit& unit : units_) {
-      if (unit.client == client) sum += unit.predicted - unit.cost;
-    }
-    return sum;
-  }
-  void left(ClientId client) {
-    std::erase_if(units_, [&](const Unit& unit) {
-      if (unit.client == client && !unit.copy) computing_ -= 1;
-      return unit.client == client;
-    });
-  }
-  // Since when the unit that is running may have been: the last completion, or its launch.
-  Instant moved_at() const { return moved_at_; }
-  // How much of the unit that is running has run.
-  Duration progress(Instant now) const {
-    for (const Unit& unit : units_) {
-      if (!unit.copy) return std::clamp(now - moved_at_, Duration{}, unit.cost);
-    }
-    return {};
-  }
-
- private:
-  std::deque<Unit> units_;
-  uint32_t computing_ = 0;  // of them not copies
-  Instant moved_at_{0};
-};
 
 class Guarded final : public LaunchPolicy {
  public:
@@ -147,6 +70,9 @@ class Guarded final : public LaunchPolicy {
     if (const auto* left = std::get_if<Left>(&event)) {
       std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
       queue_.left(left->client);
+      for (Extra& its : extras_) {
+        if (its.guard) its.guard->lower_kernels().left(left->client);
+      }
     }
     if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
         std::holds_alternative<Reprioritised>(event)) {
@@ -155,9 +81,9 @@ class Guarded final : public LaunchPolicy {
     if (member == nullptr) return;
     Extra& its = extra(member->client);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
-      const Duration cost = cost_above(*member, launch->kernel, launch->predicted);
-      const bool first = queue_.submitted(*launch, cost);
-      if (first && launch->predicted >= KernelCosts::kLong) began(*member, launch->stream, now);
+      const bool first = queue_.first(launch->client, launch->stream) == nullptr;
+      queue_.submitted(*launch, cost_above(*member, launch->kernel, launch->predicted));
+      if (first) began(*member, launch->stream, now);
       if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
@@ -168,12 +94,16 @@ class Guarded final : public LaunchPolicy {
       guards_above(*member, [](TaskGuard& guard) { guard.disturbed(); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
-      const LowerUnit through{.client = done->client, .stream = done->stream};
-      const DeviceQueue::Unit* ran = queue_.first(done->client, done->stream);
-      const KernelId kernel = ran != nullptr ? ran->kernel : KernelId{};
-      guards_above(*member, [&](TaskGuard& guard) { guard.lower_ended(through, now); });
+      const DeviceQueue::Unit* first = queue_.first(done->client, done->stream);
+      const KernelId kernel = first == nullptr ? KernelId{} : first->kernel;
+      guards_above(*member, [&](TaskGuard& guard) {
+        guard.lower_kernels().ended(done->client, done->stream, now);
+      });
       if (queue_.completed(*done, now)) {
-        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(kernel, ran_from, now); });
+        guards_above(*member, [&](TaskGuard& guard) {
+          guard.lower_kernels().took(kernel, now - ran_from);
+          guard.lower_ran(ran_from, now);
+        });
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
       began(*member, done->stream, now);
@@ -235,21 +165,23 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  // The first unit of this stream is about to run.
+  // The first unit of this stream may run from here on.
   void began(const Member& member, StreamSlot stream, Instant now) {
     const DeviceQueue::Unit* unit = queue_.first(member.client, stream);
-    if (unit == nullptr || unit->copy || unit->predicted < KernelCosts::kLong) return;
-    const LowerUnit lower{unit->client, unit->stream, unit->kernel, unit->predicted};
-    guards_above(member, [&](TaskGuard& guard) { guard.lower_began(lower, now); });
-  }
-  // What a unit costs whoever of those above it costs most; all of its length where there is none.
-  Duration cost_above(const Member& low, KernelId kernel, Duration length) {
-    if (length < KernelCosts::kLong) return length;
-    Duration most{-1};
-    guards_above(low, [&](const TaskGuard& guard) {
-      most = std::max(most, guard.cost(kernel, length));
+    if (unit == nullptr || unit->copy) return;
+    guards_above(member, [&](TaskGuard& guard) {
+      guard.lower_kernels().began({unit->client, stream, unit->kernel, unit->predicted}, now);
     });
-    return most.ns < 0 ? length : most;
+  }
+
+  // What a unit costs the one above it that it costs most; its length where there is none.
+  Duration cost_above(const Member& low, KernelId kernel, Duration predicted) {
+    if (predicted < KernelCosts::kLong || !has_higher(low)) return predicted;
+    Duration most;
+    guards_above(low, [&](const TaskGuard& guard) {
+      most = std::max(most, guard.cost(kernel, predicted));
+    });
+    return most;
   }
 
   // Room that `high` leaves, less what lower work has of it already.
@@ -324,29 +256,29 @@ class Guarded final : public LaunchPolicy {
                   std::vector<Decision>& out) {
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
-      const Duration cost = cost_above(member, head.kernel, head.predicted);
-      const int64_t length = cost.ns;
       if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
       // What is let go early can do no more good than keep the device busy, and more harm where the
       // slack is less than it seems.
-      if (member.in_flight.ns - queue_.spared(member.client).ns - queue_.progress(now).ns > most) continue;
-      if (length > usable && !afforded(member, head, now)) {
+      const Duration there = member.in_flight - queue_.spared(member.client);
+      if ((there - queue_.progress(now)).ns > most) continue;
+      const Duration cost = cost_above(member, head.kernel, head.predicted);
+      if (cost.ns > usable && !afforded(member, head, now)) {
         look_again_ = true;
         guards_above(member, [&](TaskGuard& guard) { guard.refused(cost); });
         continue;
       }
-      if (length > usable) spend(member, head, now);
+      if (cost.ns > usable) spend(member, head, now);
       release(member, head, now, out);
-      usable -= length;
+      usable -= cost.ns;
     }
   }
 
   // By how much this unit exceeds the room that `high` leaves.
   Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
-    const Extra& its = extra(low.client);
-    const Duration cost = extra(high.client).guard->cost(head.kernel, head.predicted);
-    const int64_t needed = cost.ns + its.reaction_ns + switch_cost_.ns;
-    return {needed - room_beside(high, *extra(high.client).guard, now).ns};
+    const TaskGuard& guard = *extra(high.client).guard;
+    const Duration needed = guard.cost(head.kernel, head.predicted) + switch_cost_ +
+                            Duration{extra(low.client).reaction_ns};
+    return needed - room_beside(high, guard, now);
   }
 
   // Whether everyone above can bear this unit now, which is longer than the room they leave.

@@ -7,19 +7,75 @@ namespace {
 
 // Shorter times together say little.
 constexpr Duration kLeast{300'000};
+constexpr int64_t kForgets = 64;  // of the longest a part in so many, with every unit
 constexpr size_t kMostKernels = 256;
-constexpr int64_t kForgets = 64;  // of the longest, a part in so many with every unit
+
+template <typename List>
+auto find(List& list, KernelId kernel) {
+  const auto at = std::ranges::lower_bound(list, kernel, {}, [](const auto& s) { return s.kernel; });
+  return at != list.end() && at->kernel == kernel ? &*at : nullptr;
+}
 
 }  // namespace
 
 KernelCosts::Seen* KernelCosts::seen(KernelId kernel) {
-  auto at = std::lower_bound(seen_.begin(), seen_.end(), kernel,
-                             [](const Seen& s, KernelId id) { return s.kernel < id; });
-  if (at == seen_.end() || at->kernel != kernel) {
-    if (seen_.size() >= kMostKernels) return nullptr;
-    at = seen_.insert(at, Seen{.kernel = kernel});
+  Seen* known = find(seen_, kernel);
+  if (known != nullptr || seen_.size() >= kMostKernels) return known;
+  const auto at = std::ranges::lower_bound(seen_, kernel, {}, &Seen::kernel);
+  return &*seen_.insert(at, Seen{.kernel = kernel});
+}
+
+void KernelCosts::own_done(Duration work, bool more, Instant now) {
+  busy_for_ = busy_until(now);
+  counted_ = now;
+  done_ += work;
+  busy_ = more;
+  learn_ended();
+}
+
+void KernelCosts::began(const Unit& unit, Instant now) {
+  // What the client launched before it may go first: that says nothing of the two together.
+  if (busy_ || unit.predicted < kLong) return;
+  ended(unit.client, unit.stream, now);
+  beside_.push_back({.unit = unit, .since = now, .busy = busy_for_, .done = done_});
+}
+
+void KernelCosts::ended(ClientId client, StreamSlot stream, Instant now) {
+  for (Beside& beside : beside_) {
+    const bool is = beside.unit.client == client && beside.unit.stream == stream;
+    if (!is || beside.ended != kNever) continue;
+    beside.ended = now;
+    beside.busy_beside = busy_until(now) - beside.busy;
   }
-  return &*at;
+  // Own work that is half done is counted when it is through.
+  if (!busy_) learn_ended();
+}
+
+void KernelCosts::left(ClientId client) {
+  std::erase_if(beside_, [&](const Beside& beside) { return beside.unit.client == client; });
+}
+
+void KernelCosts::learn_ended() {
+  std::erase_if(beside_, [&](const Beside& beside) {
+    if (beside.ended == kNever) return false;
+    learn(beside);
+    return true;
+  });
+}
+
+void KernelCosts::learn(const Beside& beside) {
+  const Duration ran = beside.ended - beside.since;
+  // What it ran beyond its length it waited; what it ran without the client was not in the way.
+  const Duration in_the_way = std::min(ran, beside.unit.predicted) - (ran - beside.busy_beside);
+  if (in_the_way < kLeast) return;
+  Seen* its = seen(beside.unit.kernel);
+  if (its == nullptr) return;
+  const Duration lost = (busy_for_ - beside.busy) - (done_ - beside.done);
+  its->shares_x1024[its->next++ % kSamples] =
+      std::clamp<int64_t>(lost.ns, 0, in_the_way.ns) * 1024 / in_the_way.ns;
+  auto sorted = its->shares_x1024;
+  std::ranges::sort(sorted);
+  its->share_x1024 = sorted[kSamples - 2];
 }
 
 void KernelCosts::took(KernelId kernel, Duration ran) {
@@ -29,28 +85,11 @@ void KernelCosts::took(KernelId kernel, Duration ran) {
   }
 }
 
-void KernelCosts::ran_beside(KernelId kernel, Duration length, Duration ran, Duration beside,
-                             Duration lost) {
-  // What it ran beyond its length it waited; what it ran without the client was not in the way.
-  const Duration in_the_way = std::min(ran, length) - (ran - beside);
-  if (length < kLong || in_the_way < kLeast) return;
-  Seen* its = seen(kernel);
-  if (its == nullptr) return;
-  const int64_t most = in_the_way.ns;
-  const int64_t share = std::clamp<int64_t>(lost.ns, 0, most) * 1024 / most;
-  its->shares_x1024[its->next++ % kSamples] = static_cast<uint32_t>(share);
-  auto sorted = its->shares_x1024;
-  std::ranges::sort(sorted);
-  its->share_x1024 = sorted[kSamples - 2];
-}
-
-Duration KernelCosts::cost(KernelId kernel, Duration length, bool at_most) const {
-  if (length < kLong) return length;
-  const auto at = std::lower_bound(seen_.begin(), seen_.end(), kernel,
-                                   [](const Seen& s, KernelId id) { return s.kernel < id; });
-  if (at == seen_.end() || at->kernel != kernel) return length;
-  const int64_t takes = at_most ? std::max(length.ns, at->longest_ns) : length.ns;
-  return {takes * at->share_x1024 / 1024};
+Duration KernelCosts::cost(KernelId kernel, Duration predicted, bool at_most) const {
+  const Seen* its = predicted < kLong ? nullptr : find(seen_, kernel);
+  if (its == nullptr) return predicted;
+  const int64_t takes = at_most ? std::max(predicted.ns, its->longest_ns) : predicted.ns;
+  return {takes * its->share_x1024 / 1024};
 }
 
 }  // namespace lull::policies

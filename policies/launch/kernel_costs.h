@@ -1,14 +1,21 @@
-// What long units of lower work cost one client, by kernel, where that is not what their predicted
-// length says. Learnt from what was seen on the device, so that nothing need be known of the device
-// or of how it is shared. Pure.
+// What long units of lower work cost one client, by kernel, where their predicted length does not
+// tell. Learnt from what is seen of the device, so that nothing need be known of it or of how it is
+// shared. Pure.
 //
-//   share: of a unit's length that the client's own work does not come forward by. All of it where
-//     the device runs one kernel at a time, or the unit takes all of it; little where kernels run
-//     together and the unit is narrow, as collectives are.
-//     in the way = what the unit still had to run when the client came
-//     lost       = what the client's own work did not come forward by in that time
-//     share      = lost / in the way; one in a few may have waited itself, for an event
-//   longest: how long a unit has taken lately, for kernels that take very different times.
+//   share   of a unit's length by which the client's own work is held up: all of it where the device
+//           runs one kernel at a time, or the unit takes all of it; little where kernels run
+//           together and the unit is narrow, as collectives are. From units that came while the
+//           client had nothing on the device:
+//
+//             client                 |busy  ...  |
+//             unit      |began ......|...........|ended|        share = lost / in the way
+//
+//             in the way = what the unit still had to run when the client came
+//             lost       = time busy - own work that was done in it
+//
+//           Of the last few the second largest: one may have been in nobody's way because it waited
+//           itself, for an event.
+//   longest  that one has taken lately, for kernels that take very different times.
 #pragma once
 
 #include <array>
@@ -22,31 +29,62 @@ namespace lull::policies {
 
 class KernelCosts {
  public:
-  // Shorter units are not worth the trouble.
+  // Shorter units cost what they are long.
   static constexpr Duration kLong{500'000};
 
-  // A unit has run for so long, or longer.
+  struct Unit {
+    ClientId client;
+    StreamSlot stream;
+    KernelId kernel;
+    Duration predicted;
+  };
+
+  // ---- the client's own work ----
+  // It has work on the device from here on, and had none.
+  void own_begins(Instant at) { counted_ = at, busy_ = true; }
+  // Work of it is through that takes so long by itself; whether there is more.
+  void own_done(Duration work, bool more, Instant now);
+
+  // ---- lower work ----
+  // A long unit is the first of its stream on the device; that of a stream is through.
+  void began(const Unit& unit, Instant now);
+  void ended(ClientId client, StreamSlot stream, Instant now);
+  void left(ClientId client);
+  // A unit of this kernel has run for so long, or longer.
   void took(KernelId kernel, Duration ran);
-  // One of this predicted length, come while the client had nothing on the device, ran for `ran`.
-  // For `beside` of that the client had work there, which came forward by `lost` less than by itself.
-  void ran_beside(KernelId kernel, Duration length, Duration ran, Duration beside, Duration lost);
 
   // What a unit of this predicted length costs the client if it is in the way all the time;
   // `at_most`: if it takes as long as one has lately.
-  Duration cost(KernelId kernel, Duration length, bool at_most) const;
+  Duration cost(KernelId kernel, Duration predicted, bool at_most) const;
 
  private:
   static constexpr size_t kSamples = 4;
   struct Seen {
     KernelId kernel;
-    std::array<uint32_t, kSamples> shares_x1024{1024, 1024, 1024, 1024};  // the last ones
-    uint32_t next = 0;
-    uint32_t share_x1024 = 1024;
+    std::array<int64_t, kSamples> shares_x1024{1024, 1024, 1024, 1024};  // the last ones
+    size_t next = 0;
+    int64_t share_x1024 = 1024;
     int64_t longest_ns = 0;
   };
+  struct Beside {
+    Unit unit;
+    Instant since;
+    Duration busy;         // until then
+    Instant ended = kNever;
+    Duration busy_beside;  // from then to the end
+    Duration done;         // until then
+  };
   Seen* seen(KernelId kernel);
+  void learn(const Beside& beside);
+  void learn_ended();
+  Duration busy_until(Instant now) const { return busy_ ? busy_for_ + (now - counted_) : busy_for_; }
 
   std::vector<Seen> seen_;  // by kernel
+  std::vector<Beside> beside_;
+  bool busy_ = false;
+  Instant counted_{0};  // up to here:
+  Duration busy_for_;   // it has had work on the device
+  Duration done_;       // ... of which so much is through
 };
 
 }  // namespace lull::policies

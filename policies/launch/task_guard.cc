@@ -124,7 +124,8 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     own_free_ = free + work;
     its.own_free = std::max(free, its.own_free) + work;
     if (computing_ == 0) {
-      moved_at_ = busy_since_ = counted_ = launch.at;
+      moved_at_ = busy_since_ = launch.at;
+      kernel_costs_.own_begins(launch.at);
       blocked_ns_ = 0;  // the device had caught up
       lower_turn_ns_ = 0;
       run_ = lower_in_flight ? Run{} : Run{.from = launch.at};
@@ -145,46 +146,13 @@ void TaskGuard::disturbed() {
   run_ = {};
 }
 
-void TaskGuard::lower_ran(KernelId kernel, Instant from, Instant until) {
-  kernel_costs_.took(kernel, until - from);
+void TaskGuard::lower_ran(Instant from, Instant until) {
   if (computing_ == 0) return;
   // Work that could have run would have had its turn by now.
   if (lower_turn_ns_ >= kLongestTurn.ns) return;
   const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
   lower_turn_ns_ += ran;
   blocked_ns_ += ran;
-}
-
-void TaskGuard::lower_began(const LowerUnit& unit, Instant now) {
-  // What was launched before it may go first: that says nothing of the two together.
-  if (computing_ > 0) return;
-  beside_.push_back({.unit = unit,
-                     .since = now,
-                     .busy_ns = busy_ns(now),
-                     .whole_busy_ns = busy_ns_,
-                     .whole_own_ns = own_ns_});
-}
-
-void TaskGuard::lower_ended(const LowerUnit& unit, Instant now) {
-  for (Beside& beside : beside_) {
-    if (beside.unit.client != unit.client || beside.unit.stream != unit.stream ||
-        beside.ended != kNever) {
-      continue;
-    }
-    beside.ended = now;
-    beside.busy_beside_ns = busy_ns(now) - beside.busy_ns;
-  }
-  if (computing_ == 0) learn_overlap(now);
-}
-
-void TaskGuard::learn_overlap(Instant now) {
-  std::erase_if(beside_, [&](const Beside& beside) {
-    if (beside.ended == kNever) return false;
-    const int64_t lost = busy_ns(now) - beside.whole_busy_ns - (own_ns_ - beside.whole_own_ns);
-    kernel_costs_.ran_beside(beside.unit.kernel, beside.unit.length, beside.ended - beside.since,
-                 Duration{beside.busy_beside_ns}, Duration{lost});
-    return true;
-  });
 }
 
 void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in_flight) {
@@ -203,11 +171,10 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
     left -= 1;
   }
   if (done_.empty()) return;
-  busy_ns_ = busy_ns(now);
-  counted_ = now;
-  for (const InFlight& launch : done_) own_ns_ += scaled(launch.predicted).ns;
   computing_ -= static_cast<uint32_t>(done_.size());
-  if (!beside_.empty()) learn_overlap(now);
+  Duration work;
+  for (const InFlight& launch : done_) work += scaled(launch.predicted);
+  kernel_costs_.own_done(work, computing_ > 0, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
@@ -438,6 +405,14 @@ int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
   return unsure / 1000 * aim_x1000 / 1000 + longest - pattern_.offset_of(service).ns;
 }
 
+// What the service that such a unit would be in the way of now may lose at p99.
+int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
+  if (!idle() || !closing()) return tail_limit_ns() - service_delay_ns_;
+  // Between two services: none of the next one is lost yet. What comes in a pause at random costs no
+  // more than its length, whatever is known of the slack.
+  return timeline_.is_away(now, excess) ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns();
+}
+
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
 // is left for that.
 int64_t TaskGuard::spendable_ns() const {
@@ -516,9 +491,7 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
 bool TaskGuard::affords(Duration excess, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
   if (cost > std::max(spendable_ns(), given_ns(now))) return false;
-  const bool away = idle() && timeline_.known() && in_step_ && timeline_.is_away(now, excess);
-  const int64_t limit = away && closing() ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns() - (idle() && closing() ? 0 : service_delay_ns_);
-  if (cost <= limit) return true;
+  if (cost <= tail_left_ns(excess, now)) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   return tail_x1000_ >= 1000 && !again;
 }

@@ -41,14 +41,6 @@ struct GuardLimits {
   int64_t parts = kGuardParts;
 };
 
-// A unit of lower work.
-struct LowerUnit {
-  ClientId client;
-  StreamSlot stream;
-  KernelId kernel;
-  Duration length;  // by itself
-};
-
 class TaskGuard {
  public:
   explicit TaskGuard(GuardLimits limits) : limits_(limits) {}
@@ -61,10 +53,8 @@ class TaskGuard {
   void settle(bool lower_in_flight);
   // A lower unit has come to the device; one has run on it.
   void disturbed();
-  void lower_ran(KernelId kernel, Instant from, Instant until);
-  // A long lower unit is the first of its stream on the device; it, or that unit, is through.
-  void lower_began(const LowerUnit& unit, Instant now);
-  void lower_ended(const LowerUnit& unit, Instant now);
+  void lower_ran(Instant from, Instant until);
+  KernelCosts& lower_kernels() { return kernel_costs_; }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);
 
@@ -74,9 +64,10 @@ class TaskGuard {
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
-  // What a lower unit costs it, if it is in the way for as long as that takes.
-  Duration cost(KernelId kernel, Duration length) const {
-    return kernel_costs_.cost(kernel, length, tail_x1000_ < kOwedMuch_x1000);
+  // What a lower unit costs it if it is in the way for as long as that takes. Where kernels have been
+  // far longer than predicted more often than may be, as long as one of them has been.
+  Duration cost(KernelId kernel, Duration predicted) const {
+    return kernel_costs_.cost(kernel, predicted, tail_x1000_ < kTailBroken_x1000);
   }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run.
@@ -137,6 +128,7 @@ class TaskGuard {
   int64_t cost_ns(Duration excess, Instant now) const;
   int64_t tail_limit_ns(int64_t aim_x1000) const;
   int64_t tail_limit_ns() const { return tail_limit_ns(tail_aim_x1000_); }
+  int64_t tail_left_ns(Duration excess, Instant now) const;
   // The slowest undisturbed services take so much longer than the mean; than the one at hand.
   int64_t slowest_ns() const {
     return std::max(feedback_.spread().ns, pattern_.longest_offset().ns);
@@ -155,7 +147,7 @@ class TaskGuard {
 
   static constexpr int64_t kTailAim_x1000 = 850'000;  // of the tail bound, at most
   static constexpr int64_t kTailFirst_x1000 = 1'000;
-  static constexpr int64_t kOwedMuch_x1000 = -1'500;
+  static constexpr int64_t kTailBroken_x1000 = -1'500;
   static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
@@ -193,26 +185,7 @@ class TaskGuard {
   uint32_t since_clean_ = 0;
   bool clean_wanted_ = true;
 
-  // ---- beside long lower units ----
-  struct Beside {
-    LowerUnit unit;
-    Instant since;
-    int64_t busy_ns = 0;         // of it until then
-    Instant ended = kNever;
-    int64_t busy_beside_ns = 0;  // from then to the end
-    // From the completion before it began to the one after its end nothing is half done.
-    int64_t whole_busy_ns = 0;
-    int64_t whole_own_ns = 0;
-  };
-  void learn_overlap(Instant now);
-  std::vector<Beside> beside_;
   KernelCosts kernel_costs_;
-  Instant counted_{0};   // up to here:
-  int64_t busy_ns_ = 0;  // it has had work on the device
-  int64_t own_ns_ = 0;   // ... of which so much is through
-  int64_t busy_ns(Instant now) const {
-    return busy_ns_ + (computing_ > 0 ? (now - counted_).ns : 0);
-  }
 
   // ---- the service ----
   Instant service_began_ = kNever;
