@@ -42,7 +42,7 @@ class KernelCosts {
   // ---- the client's own work ----
   // It has work on the device from here on, and had none.
   void own_begins(Instant at) { counted_ = at, busy_ = true; }
-  // Work of it is through that takes so long by itself; whether there is more.
+  // Work of it is through that takes at least so long by itself; whether there is more.
   void own_done(Duration work, bool more, Instant now);
 
   // ---- lower work ----

@@ -67,6 +67,10 @@ bool OwnTimeline::is_away(Instant now, Duration length) const {
   return usual > 2 * length.ns || (now - host_at_).ns > 2 * usual + kAtOnce.ns;
 }
 
+bool OwnTimeline::pauses_at_random() const {
+  return next_position() < places_.size() && places_[next_position()].pause.low() <= 0;
+}
+
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
   if (position >= places_.size() || position != next_ || host_at_ == kNever) return {};
   const Estimate& usual = places_[position].pause;

@@ -34,6 +34,8 @@ class OwnTimeline {
   // The host is away, and most likely for longer than `length` from now: it waits for a request, or
   // for what else comes at random.
   bool is_away(Instant now, Duration length) const;
+  // How long it is away is at random there: a request may come at any time.
+  bool pauses_at_random() const;
   // Somewhere in most iterations it is surely away for longer than that; or it pauses at random, and
   // for so long that it will be now and then.
   bool goes_away(Duration length) const { return longest_away_ns_ > length.ns; }

@@ -102,7 +102,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (service_began_ == kNever) service_began_ = launch.at;
 
-  Duration work = scaled(launch.expected);
+  Duration work = scaled(launch.expected), seen{-1};
   Stream& its = stream(launch.stream);
   // A full queue makes the host wait; by itself it would have come earlier.
   if (in_step_ && in_flight_.size() >= kDeepQueue) {
@@ -111,7 +111,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   const Instant free = std::max(own_free_, launch.at - host_late_);
   if (in_step_) {
     timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
-    const Duration seen = timeline_.seen_work(place.position);
+    seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
       work = seen;
     } else {
@@ -133,7 +133,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     computing_ += 1;
   }
   in_flight_.push_back({launch.at, launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
-                        launch.expected, its.own_free});
+                        launch.expected, std::max(Duration{}, seen), its.own_free});
 }
 
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
@@ -173,7 +173,7 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
   Duration work;
-  for (const InFlight& launch : done_) work += scaled(launch.predicted);
+  for (const InFlight& launch : done_) work += launch.seen;
   kernel_costs_.own_done(work, computing_ > 0, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
@@ -410,7 +410,8 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   if (!idle() || !closing()) return tail_limit_ns() - service_delay_ns_;
   // Between two services: none of the next one is lost yet. What comes in a pause at random costs no
   // more than its length, whatever is known of the slack.
-  return timeline_.is_away(now, excess) ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns();
+  const bool away = timeline_.pauses_at_random() && timeline_.is_away(now, excess);
+  return away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns();
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
@@ -497,7 +498,7 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {
-  excepted_ = excepted_ || service_delay_ns_ + cost_ns(excess, now) > tail_limit_ns();
+  excepted_ = excepted_ || cost_ns(excess, now) > tail_left_ns(excess, now);
   spent_ = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
@@ -508,7 +509,7 @@ bool TaskGuard::has_better_moment(Instant now, Duration length) const {
   if (idle() && timeline_.is_away(now, length)) return false;
   if (spent_) return false;
   if (!idle()) return true;
-  const bool violates = service_delay_ns_ + length.ns - slack_ns(now) > tail_limit_ns();
+  const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);
   if (violates && timeline_.goes_away(length)) return true;
   const int64_t best = timeline_.best_slack().ns;
   return slack_ns(now) < best - best / 8;

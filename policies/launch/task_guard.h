@@ -95,6 +95,7 @@ class TaskGuard {
     bool copy = false;
     uint32_t position = 0;  // in its iteration, where that is known
     Duration predicted;
+    Duration seen;    // what it takes by itself, where that was seen; else 0
     Instant own_end;  // in the shadow
   };
   struct Stream {
