@@ -15,7 +15,7 @@ constexpr int64_t kLeastAimPerMille = 600;
 // Of the tail bound half of what was aimed at, after a service over it that nothing was spent on, and
 // so much more after each while such are rarer than allowed.
 constexpr int64_t kTailAimLess = 4;  // a part in so many
-constexpr int64_t kTailAimMore_x1000 = 800;
+constexpr int64_t kTailAimMore_x1000 = 4'000;
 constexpr int64_t kTailPause_x1000 = 950'000;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
@@ -308,7 +308,7 @@ void TaskGuard::end_service(bool whole) {
                                -kTailOwed_x1000, kTailMost_x1000);
     }
     if (!spent_ && compares()) {
-      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : tail_x1000_ > 0 ? kTailAimMore_x1000 : 0;
+      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : tail_x1000_ > kTailBroken_x1000 ? kTailAimMore_x1000 : 0;
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
       correct(excess);
     }
