@@ -1,4 +1,5 @@
-// What `guarded` promises, on small workloads whose figures can be foreseen; serial device.
+// What `guarded` promises, on small workloads whose figures can be foreseen; a serial device but
+// where another is named.
 #include <catch2/catch.hpp>
 
 #include <memory>
@@ -180,6 +181,29 @@ TEST_CASE("guarded gives what priority gives where priority keeps the bound") {
 TEST_CASE("guarded gives what fikit gives where fikit keeps the bound") {
   gives_as_much("fikit", 0.995, request(), {2'000, 5'000});
   gives_as_much("fikit", 0.995, busy_request(), {2'000, 5'000, 20'000, 60'000});
+}
+
+// Long kernels that leave room on the device, as collectives do, beside requests at random. What they
+// cost is learnt: by their length they would exceed what a request may lose.
+TEST_CASE("guarded lets narrow kernels run where kernels run together, however long they are") {
+  std::vector<play::Op> ops;
+  for (uint32_t n = 0; n < 10; ++n) ops.push_back(launch(10 + n, 1'000'000, 0, 2'000));
+  const auto high = workload("high", std::move(ops), 1'000'000);
+  const auto with = [&](uint32_t blocks) {
+    play::Workload low = filler(6'000'000);
+    low.kernels[2].grid = {blocks, 1, 1};
+    ExperimentPlan plan = beside(0, 1000, high);
+    plan.node.sharing = simgpu::Sharing::kMps;
+    plan.load = 0.3;
+    plan.lows = {task(low, 7, plan.node)};
+    return plan;
+  };
+  const PolicyResult narrow = under("guarded", with(24));
+  CHECK(narrow.high.slowdown_p99 < 1.05);
+  CHECK(narrow.low_work[0] > 0.99);
+  const PolicyResult wide = under("guarded", with(1024));
+  CHECK(wide.high.slowdown_mean < 1.03);
+  CHECK(wide.high.slowdown_p99 < 1.05);
 }
 
 // fikit fills each pause with as many as fit. guarded leaves in each as much as it takes to react,

@@ -1,0 +1,152 @@
+// What long lower kernels cost a client beside which they run.
+#include "policies/launch/kernel_costs.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+Instant us(int64_t us) { return Instant{us * 1000}; }
+Duration long_us(int64_t us) { return Duration{us * 1000}; }
+
+constexpr KernelId kKernel{7}, kOther{8};
+constexpr ClientId kLow{3};
+constexpr StreamSlot kStream{1};
+
+// A unit of 10 ms, that the client meets when it has run for 2 ms. Until it is through the client's
+// own work goes on at `pace`, and the unit at its own; then what is left of 16 ms of own work.
+struct Meeting {
+  double own_pace = 0;
+  double unit_pace = 1;
+  KernelId kernel = kKernel;
+  int64_t predicted_us = 10'000;
+};
+void meet(KernelCosts& costs, int64_t& now_us, const Meeting& meeting) {
+  costs.began({kLow, kStream, meeting.kernel, long_us(meeting.predicted_us)}, us(now_us));
+  costs.own_begins(us(now_us + 2'000));
+  const auto together = static_cast<int64_t>(8'000 / meeting.unit_pace);
+  const auto done = static_cast<int64_t>(static_cast<double>(together) * meeting.own_pace);
+  if (done > 0) costs.own_done(long_us(done), /*more=*/true, us(now_us + 2'000 + together));
+  now_us += 2'000 + together;
+  costs.took(meeting.kernel, long_us(2'000 + together));
+  costs.ended(kLow, kStream, us(now_us));
+  now_us += 16'000 - done;
+  costs.own_done(long_us(16'000 - done), /*more=*/false, us(now_us));
+  now_us += 1'000;
+}
+int64_t cost_us(const KernelCosts& costs, KernelId kernel = kKernel, bool at_most = false) {
+  return costs.cost(kernel, long_us(10'000), at_most).ns / 1000;
+}
+// After so many of them.
+int64_t cost_after(int meetings, const Meeting& meeting) {
+  KernelCosts costs;
+  int64_t now_us = 1'000;
+  for (int n = 0; n < meetings; ++n) meet(costs, now_us, meeting);
+  return cost_us(costs);
+}
+
+}  // namespace
+
+TEST_CASE("A lower kernel of which nothing is known costs what it is long") {
+  CHECK(cost_us(KernelCosts()) == 10'000);
+}
+
+TEST_CASE("Where the device runs one kernel at a time, a lower one costs all of its length") {
+  CHECK(cost_after(8, {.own_pace = 0}) == 10'000);
+}
+
+TEST_CASE("Where it runs slices of both in turn, too: it takes longer, but is no longer") {
+  CHECK(cost_after(8, {.own_pace = 0.5, .unit_pace = 0.5}) == Approx(10'000).epsilon(0.01));
+}
+
+TEST_CASE("A narrow kernel costs what it really holds up, once several have been met") {
+  const Meeting narrow{.own_pace = 0.8};
+  CHECK(cost_after(2, narrow) == 10'000);
+  CHECK(cost_after(3, narrow) == Approx(2'000).epsilon(0.01));
+  CHECK(cost_after(8, narrow) == Approx(2'000).epsilon(0.01));
+}
+
+TEST_CASE("What is known of one kernel says nothing of another") {
+  KernelCosts costs;
+  int64_t now_us = 1'000;
+  for (int n = 0; n < 8; ++n) {
+    meet(costs, now_us, {.own_pace = 0.8});
+    meet(costs, now_us, {.own_pace = 0, .kernel = kOther});
+  }
+  CHECK(cost_us(costs) == Approx(2'000).epsilon(0.01));
+  CHECK(cost_us(costs, kOther) == 10'000);
+}
+
+TEST_CASE("One that held up nobody because it waited itself proves nothing; and one that is blamed for others") {
+  KernelCosts costs;
+  int64_t now_us = 1'000;
+  for (int n = 0; n < 8; ++n) meet(costs, now_us, {.own_pace = n % 4 == 1 ? 1.0 : 0.0});
+  CHECK(cost_us(costs) == 10'000);
+  for (int n = 0; n < 8; ++n) meet(costs, now_us, {.own_pace = n % 4 == 1 ? 0.0 : 0.8});
+  CHECK(cost_us(costs) == Approx(2'000).epsilon(0.01));
+}
+
+TEST_CASE("A kernel that becomes wide costs all of its length again at the second meeting") {
+  KernelCosts costs;
+  int64_t now_us = 1'000;
+  for (int n = 0; n < 8; ++n) meet(costs, now_us, {.own_pace = 0.8});
+  for (int n = 0; n < 2; ++n) meet(costs, now_us, {.own_pace = 0});
+  CHECK(cost_us(costs) == 10'000);
+}
+
+TEST_CASE("A unit that comes when the client is there says nothing: what was launched before goes first") {
+  KernelCosts costs;
+  for (int64_t now_us = 1'000; now_us < 400'000; now_us += 40'000) {
+    costs.own_begins(us(now_us));
+    costs.began({kLow, kStream, kKernel, long_us(10'000)}, us(now_us + 100));
+    costs.own_done(long_us(10'000), /*more=*/true, us(now_us + 10'000));
+    costs.ended(kLow, kStream, us(now_us + 13'000));  // shorter than predicted
+    costs.own_done(long_us(2'000), /*more=*/false, us(now_us + 15'000));
+  }
+  CHECK(cost_us(costs) == 10'000);
+}
+
+TEST_CASE("A unit that the client never met says nothing") {
+  KernelCosts costs;
+  for (int64_t now_us = 1'000; now_us < 400'000; now_us += 40'000) {
+    costs.began({kLow, kStream, kKernel, long_us(10'000)}, us(now_us));
+    costs.ended(kLow, kStream, us(now_us + 10'000));
+    costs.own_begins(us(now_us + 11'000));
+    costs.own_done(long_us(1'000), /*more=*/false, us(now_us + 12'000));
+  }
+  CHECK(cost_us(costs) == 10'000);
+}
+
+TEST_CASE("Short units cost what they are long, however narrow") {
+  KernelCosts costs;
+  int64_t now_us = 1'000;
+  for (int n = 0; n < 8; ++n) meet(costs, now_us, {.own_pace = 0.8});
+  CHECK(costs.cost(kKernel, long_us(499), false) == long_us(499));
+  CHECK(costs.cost(kKernel, long_us(500), false) < long_us(110));
+  for (int n = 0; n < 8; ++n) {
+    meet(costs, now_us, {.own_pace = 0.8, .kernel = kOther, .predicted_us = 499});
+  }
+  CHECK(cost_us(costs, kOther) == 10'000);
+}
+
+TEST_CASE("A kernel can be reckoned with as long as it has been lately; that fades") {
+  KernelCosts costs;
+  costs.took(kKernel, long_us(30'000));
+  CHECK(cost_us(costs) == 10'000);
+  CHECK(cost_us(costs, kKernel, /*at_most=*/true) == 30'000);
+  CHECK(cost_us(costs, kOther, /*at_most=*/true) == 10'000);
+  for (int n = 0; n < 200; ++n) costs.took(kKernel, long_us(2'000));
+  CHECK(cost_us(costs, kKernel, /*at_most=*/true) == 10'000);
+}
+
+TEST_CASE("What ran beside a client that has left is forgotten, and the next one of its stream counts") {
+  KernelCosts costs;
+  costs.began({kLow, kStream, kOther, long_us(10'000)}, us(0));
+  costs.left(kLow);
+  int64_t now_us = 50'000;
+  for (int n = 0; n < 3; ++n) meet(costs, now_us, {.own_pace = 0.8});
+  CHECK(cost_us(costs) == Approx(2'000).epsilon(0.01));
+  CHECK(cost_us(costs, kOther) == 10'000);
+}
