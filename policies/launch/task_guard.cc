@@ -12,10 +12,12 @@ namespace {
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
-// Of the tail bound half of what was aimed at, after a service over it that nothing was spent on, and
-// so much more after each while such are rarer than allowed.
-constexpr int64_t kTailAimLess = 4;  // a part in so many
+// Of the tail bound a part in so many less is aimed at after a service over it that nothing was spent
+// on, and so much more after each while such are no more than a thousand services bear: where one in
+// a hundred is over, about as much.
+constexpr int64_t kTailAimLess = 4;
 constexpr int64_t kTailAimMore_x1000 = 4'000;
+// In a pause at random.
 constexpr int64_t kTailPause_x1000 = 950'000;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
@@ -308,7 +310,8 @@ void TaskGuard::end_service(bool whole) {
                                -kTailOwed_x1000, kTailMost_x1000);
     }
     if (!spent_ && compares()) {
-      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : tail_x1000_ > kTailBroken_x1000 ? kTailAimMore_x1000 : 0;
+      const int64_t more = tail_x1000_ > kTailBroken_x1000 ? kTailAimMore_x1000 : 0;
+      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : more;
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
       correct(excess);
     }

@@ -148,7 +148,7 @@ class TaskGuard {
 
   static constexpr int64_t kTailAim_x1000 = 850'000;  // of the tail bound, at most
   static constexpr int64_t kTailFirst_x1000 = 1'000;
-  static constexpr int64_t kTailBroken_x1000 = -1'500;
+  static constexpr int64_t kTailBroken_x1000 = -1'500;  // more than may be, by far
   static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
