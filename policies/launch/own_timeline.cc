@@ -9,6 +9,9 @@ namespace {
 constexpr Duration kAnyLength{INT64_MAX / 4};
 constexpr Duration kAtOnce{100'000};  // a host that is back within this was not away
 constexpr int64_t kNowAndThen = 8;    // times the usual one: a pause at random
+// Waits an iteration, times 1024: fewer than one in four, or again about one in two.
+constexpr uint32_t kFewWaits = 256;
+constexpr uint32_t kManyWaits = 448;
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
@@ -143,6 +146,9 @@ void OwnTimeline::derive() {
     }
   }
   service_start_ = start;
+  uint32_t waits = 0;
+  for (const Place& place : places_) waits += place.waits_per_1024;
+  has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
   best_slack_ns_ = 0;
   longest_away_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {

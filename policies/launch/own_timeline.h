@@ -53,6 +53,9 @@ class OwnTimeline {
   // ---- what is known ----
   uint32_t length() const { return static_cast<uint32_t>(places_.size()); }
   bool known() const { return whole_ >= kEnough; }
+  // The host waits in most iterations. Else what was detected is only part of what it waits for, one
+  // of ten equal launches say, and says nothing of slack.
+  bool has_waits() const { return has_waits_; }
   // When the next wait ends by itself, as far as can be said at `now`.
   Instant due(Instant now) const;
   // What the launch at `position` takes, where that was seen; < 0 else.
@@ -111,6 +114,7 @@ class OwnTimeline {
   int64_t best_slack_ns_ = 0;
   int64_t longest_away_ns_ = 0;  // half of a sure pause, several times one at random
   uint32_t service_start_ = 0;
+  bool has_waits_ = true;
 };
 
 }  // namespace lull::policies

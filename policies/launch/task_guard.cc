@@ -73,7 +73,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     tail_aim_x1000_ = kTailAim_x1000;
   }
   const bool was_in_step = in_step_;
-  in_step_ = place.in_step;
+  in_step_ = place.in_step && timeline_.has_waits();
   launches_ += 1;
   if (launches_ > kLaunchesAWait && in_flight_.empty() && began_ != kNever) {
     // A program whose waits nobody sees: that the device is through with it counts as one.
@@ -111,7 +111,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     host_late_ += timeline_.longer_pause(place.position, launch.at);
   }
   const Instant free = std::max(own_free_, launch.at - host_late_);
-  if (in_step_) {
+  if (place.in_step) {
     timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
     seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
@@ -391,7 +391,8 @@ int64_t TaskGuard::slack_ns(Instant now) const {
                      (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
   // More slack than is known of is a guess, whose cost the account has to bear.
   const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
-  if (!known) return correction;  // as if whatever comes in its way cost it
+  // As if whatever comes in its way cost it, and whatever has.
+  if (!known) return correction - blocked_ns_;
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
   const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +

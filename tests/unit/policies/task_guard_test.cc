@@ -284,6 +284,22 @@ TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
   CHECK(timeline.work(0).ns == 40'000);
 }
 
+TEST_CASE("An iteration that the host hardly ever waits in is none") {
+  for (const int launches_a_wait : {1, 2, 10}) {
+    OwnTimeline timeline;
+    timeline.restart(1);
+    for (int n = 0; n < 100; ++n) {
+      timeline.begin();
+      timeline.launched(0, us(100 * n), Duration{});
+      if (n % launches_a_wait == launches_a_wait - 1) {
+        timeline.waited(us(100 * n + 60), Duration{}, /*plain=*/true);
+      }
+    }
+    timeline.begin();
+    CHECK(timeline.has_waits() == (launches_a_wait <= 2));
+  }
+}
+
 TEST_CASE("Work that was seen counts for more than what was predicted") {
   OwnTimeline timeline;
   timeline.restart(1);
