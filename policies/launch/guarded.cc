@@ -96,12 +96,14 @@ class Guarded final : public LaunchPolicy {
       const Instant ran_from = queue_.moved_at();
       const DeviceQueue::Unit* first = queue_.first(done->client, done->stream);
       const KernelId kernel = first == nullptr ? KernelId{} : first->kernel;
+      const bool one_long = first != nullptr && !first->copy && done->units == 1 &&
+                            first->predicted >= KernelCosts::kLong;
       guards_above(*member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
       if (queue_.completed(*done, now)) {
         guards_above(*member, [&](TaskGuard& guard) {
-          guard.lower_kernels().took(kernel, now - ran_from);
+          if (one_long) guard.lower_kernels().took(kernel, now - ran_from);
           guard.lower_ran(ran_from, now);
         });
       }
@@ -261,6 +263,8 @@ class Guarded final : public LaunchPolicy {
       // slack is less than it seems.
       const Duration there = member.in_flight - queue_.spared(member.client);
       if ((there - queue_.progress(now)).ns > most) continue;
+      // However little such units cost, what is there cannot be called back.
+      if (there < member.in_flight && member.units > 1) continue;
       const Duration cost = cost_above(member, head.kernel, head.predicted);
       if (cost.ns > usable && !afforded(member, head, now)) {
         look_again_ = true;

@@ -9,9 +9,11 @@ namespace {
 constexpr Duration kAnyLength{INT64_MAX / 4};
 constexpr Duration kAtOnce{100'000};  // a host that is back within this was not away
 constexpr int64_t kNowAndThen = 8;    // times the usual one: a pause at random
-// Waits an iteration, times 1024: fewer than one in four, or again about one in two.
-constexpr uint32_t kFewWaits = 256;
+// Waits an iteration, times 1024, as waits_per_1024 is just behind a wait: one in four iterations or
+// fewer; or again about one in two.
+constexpr uint32_t kFewWaits = 376;
 constexpr uint32_t kManyWaits = 448;
+constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
@@ -34,6 +36,7 @@ void OwnTimeline::restart(uint32_t length) {
 
 bool OwnTimeline::begin() {
   const uint32_t start = service_start_;
+  begun_ = std::min(begun_ + 1, kJudged);
   if (in_iteration_ > places_.size() / 2) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
@@ -148,7 +151,7 @@ void OwnTimeline::derive() {
   service_start_ = start;
   uint32_t waits = 0;
   for (const Place& place : places_) waits += place.waits_per_1024;
-  has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
+  if (begun_ >= kJudged) has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
   best_slack_ns_ = 0;
   longest_away_ns_ = 0;
   for (uint32_t p = 0; p < length; ++p) {

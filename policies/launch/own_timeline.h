@@ -114,6 +114,7 @@ class OwnTimeline {
   int64_t best_slack_ns_ = 0;
   int64_t longest_away_ns_ = 0;  // half of a sure pause, several times one at random
   uint32_t service_start_ = 0;
+  uint32_t begun_ = 0;  // iterations, as far as they are counted
   bool has_waits_ = true;
 };
 

@@ -113,7 +113,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   const Instant free = std::max(own_free_, launch.at - host_late_);
   if (place.in_step) {
     timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
-    seen = timeline_.seen_work(place.position);
+    if (in_step_) seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
       work = seen;
     } else {
@@ -128,7 +128,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      blocked_ns_ = 0;  // the device had caught up
+      blocked_ns_ = blocked_before_ns_ = 0;  // the device had caught up
       lower_turn_ns_ = 0;
       run_ = lower_in_flight ? Run{} : Run{.from = launch.at};
     }
@@ -247,6 +247,7 @@ void TaskGuard::settle(bool lower_in_flight) {
   // Work that was not waited for may be late yet.
   host_late_ = {};
   blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
+  blocked_before_ns_ = blocked_ns_;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
   clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery ||
                   (spends() && account_ns_ < -kOverdrawn * usual);
@@ -391,8 +392,8 @@ int64_t TaskGuard::slack_ns(Instant now) const {
                      (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
   // More slack than is known of is a guess, whose cost the account has to bear.
   const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
-  // As if whatever comes in its way cost it, and whatever has.
-  if (!known) return correction - blocked_ns_;
+  // As if whatever comes in its way cost it, and whatever has since the last wait.
+  if (!known) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
   const uint32_t position =
       in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
   const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +

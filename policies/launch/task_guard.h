@@ -181,6 +181,7 @@ class TaskGuard {
   Instant busy_since_{0};      // it has had work in flight
   int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
   int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
+  int64_t blocked_before_ns_ = 0;  // ... until the last wait
   Instant waited_until_{0};
   uint32_t clean_stretches_ = 0;
   uint32_t since_clean_ = 0;

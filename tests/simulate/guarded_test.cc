@@ -219,6 +219,7 @@ TEST_CASE("guarded lets narrow kernels run where kernels run together, however l
   const PolicyResult wide = under("guarded", with(1024));
   CHECK(wide.high.slowdown_mean < 1.03);
   CHECK(wide.high.slowdown_p99 < 1.05);
+  CHECK(wide.low_work[0] > 0.01);
 }
 
 // fikit fills each pause with as many as fit. guarded leaves in each as much as it takes to react,
