@@ -256,15 +256,17 @@ class Guarded final : public LaunchPolicy {
   // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
   void long_heads(Member& member, int64_t usable, int64_t credit, int64_t most, Instant now,
                   std::vector<Decision>& out) {
+    if (member.heads.empty()) return;
+    // What is let go early can do no more good than keep the device busy, and more harm where the
+    // slack is less than it seems.
+    const Duration there = member.in_flight - queue_.spared(member.client);
+    const bool busy = (there - queue_.progress(now)).ns > most;
+    // However little such units cost, what is there cannot be called back.
+    const bool enough = there < member.in_flight && member.units > 1;
+    if (busy || enough) return;
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
       if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
-      // What is let go early can do no more good than keep the device busy, and more harm where the
-      // slack is less than it seems.
-      const Duration there = member.in_flight - queue_.spared(member.client);
-      if ((there - queue_.progress(now)).ns > most) continue;
-      // However little such units cost, what is there cannot be called back.
-      if (there < member.in_flight && member.units > 1) continue;
       const Duration cost = cost_above(member, head.kernel, head.predicted);
       if (cost.ns > usable && !afforded(member, head, now)) {
         look_again_ = true;

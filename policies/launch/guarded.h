@@ -11,8 +11,8 @@
 //        room = slack until the host's next wait + what the accounts allow - what it takes to react
 //
 // What a unit needs of the room is what such have been seen to cost (kernel_costs.h), all of its
-// length where that is not known. Where no iteration is known the slack counts as none, and the same
-// rule holds. Lower clients get credit within the room, and a unit longer than the credit is let go
+// length where that is not known. Where no iteration is known the slack counts as none, less what
+// has run in the way, and the same rule holds. Lower clients get credit within the room, and a unit longer than the credit is let go
 // by name where it fits. A unit longer than any room is spent from the accounts: it waits until they
 // hold its cost and a service over p99 is due, and goes at the iteration's best moment. While the
 // important client has nothing on the device, short units go on a small credit. An account that is

@@ -139,8 +139,7 @@ void OwnTimeline::derive() {
   int64_t longest = 0;
   uint32_t start = 0;
   for (uint32_t p = 0; p < length; ++p) {
-    const bool first = p == 0 ? next_wait_[length - 1] == length - 1 : next_wait_[p - 1] == p - 1;
-    if (!first) continue;
+    if (!follows_wait(p)) continue;
     const uint32_t behind = next_wait_[p] + 1 == length ? 0 : next_wait_[p] + 1;
     const int64_t lasts = places_[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
     if (lasts > longest) {
@@ -158,12 +157,16 @@ void OwnTimeline::derive() {
     const int64_t usual = places_[p].usual_pause_ns;
     const bool at_random = places_[p].pause.low() <= 0;
     longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
-    const bool first = p == 0 ? next_wait_[length - 1] == length - 1 : next_wait_[p - 1] == p - 1;
-    const int64_t before = first ? sure_pause(p).ns : 0;
+    const int64_t before = follows_wait(p) ? sure_pause(p).ns : 0;
     best_slack_ns_ =
         std::max(best_slack_ns_, before + places_[p].until_end.low() - places_[p].backlog_ns -
                                            (work_after_[p] - work_after_[next_wait_[p] + 1]));
   }
+}
+
+bool OwnTimeline::follows_wait(uint32_t position) const {
+  const uint32_t before = position == 0 ? length() - 1 : position - 1;
+  return next_wait_[before] == before;
 }
 
 bool OwnTimeline::wait_is_next() const {

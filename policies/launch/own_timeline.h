@@ -101,6 +101,7 @@ class OwnTimeline {
   };
   void derive();
   bool wait_is_next() const;  // and not another launch
+  bool follows_wait(uint32_t position) const;  // the launch there
 
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // of the launches from here on to the end

@@ -10,11 +10,11 @@
 //
 // Stretches in which no lower work ran cost nobody anything; runs of own work alone calibrate the
 // shadow. No more is charged than lower work ran while the client had work waiting for the device.
-// A service is an iteration where one is detected, else a stretch (the launches up to a wait). The
-// whole time of an iteration then corrects what its waits say (service_feedback.h), those that take
-// different times by turns compared with their like (service_pattern.h); for that a few iterations
-// are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed
-// share of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
+// A service is an iteration where one with waits is detected, else a stretch (the launches up to a
+// wait). The whole time of an iteration then corrects what its waits say (service_feedback.h), those
+// that take different times by turns compared with their like (service_pattern.h); for that a few
+// iterations are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed share
+// of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
 // services may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
 #pragma once
 
@@ -23,8 +23,8 @@
 #include <deque>
 #include <vector>
 
-#include "policies/launch/launch_policy.h"
 #include "policies/launch/kernel_costs.h"
+#include "policies/launch/launch_policy.h"
 #include "policies/launch/own_timeline.h"
 #include "policies/launch/service_feedback.h"
 #include "policies/launch/service_pattern.h"
@@ -64,8 +64,8 @@ class TaskGuard {
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
-  // What a lower unit costs it if it is in the way for as long as that takes. Where kernels have been
-  // far longer than predicted more often than may be, as long as one of them has been.
+  // What a lower unit costs it if it is in the way for as long as that takes. Where far more services
+  // have exceeded p99 than may, it is taken to be as long as one of its kernel has been.
   Duration cost(KernelId kernel, Duration predicted) const {
     return kernel_costs_.cost(kernel, predicted, tail_x1000_ < kTailBroken_x1000);
   }

@@ -128,6 +128,13 @@ TEST_CASE("Short units cost what they are long, however narrow") {
   for (int n = 0; n < 8; ++n) {
     meet(costs, now_us, {.own_pace = 0.8, .kernel = kOther, .predicted_us = 499});
   }
+  for (int n = 0; n < 8; ++n, now_us += 1'000) {  // met at once
+    costs.began({kLow, kStream, kOther, long_us(499)}, us(now_us));
+    costs.own_begins(us(now_us + 50));
+    costs.own_done(long_us(360), /*more=*/true, us(now_us + 500));
+    costs.ended(kLow, kStream, us(now_us + 500));
+    costs.own_done(long_us(100), /*more=*/false, us(now_us + 600));
+  }
   CHECK(cost_us(costs, kOther) == 10'000);
 }
 
@@ -143,9 +150,15 @@ TEST_CASE("A kernel can be reckoned with as long as it has been lately; that fad
 
 TEST_CASE("What ran beside a client that has left is forgotten, and the next one of its stream counts") {
   KernelCosts costs;
-  costs.began({kLow, kStream, kOther, long_us(10'000)}, us(0));
-  costs.left(kLow);
-  int64_t now_us = 50'000;
+  int64_t now_us = 0;
+  for (int n = 0; n < 3; ++n, now_us += 50'000) {
+    costs.began({kLow, kStream, kOther, long_us(10'000)}, us(now_us));
+    costs.left(kLow);
+    costs.own_begins(us(now_us + 2'000));
+    costs.own_done(long_us(6'400), /*more=*/true, us(now_us + 10'000));
+    costs.ended(kLow, kStream, us(now_us + 10'000));
+    costs.own_done(long_us(1'000), /*more=*/false, us(now_us + 11'000));
+  }
   for (int n = 0; n < 3; ++n) meet(costs, now_us, {.own_pace = 0.8});
   CHECK(cost_us(costs) == Approx(2'000).epsilon(0.01));
   CHECK(cost_us(costs, kOther) == 10'000);
