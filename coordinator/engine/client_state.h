@@ -37,6 +37,8 @@ struct Unit {
   Duration expected;   // in the mean
   Instant at;
   Instant due;         // untracked: counts as done from here on
+  Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
+  uint32_t others_done = 0;  // units of others complete on it by then; may wrap
   uint32_t count = 1;
   bool tracked = false;
   DeviceId device;
@@ -110,6 +112,7 @@ struct Seat {
 
   uint32_t launches = 0;
   uint32_t units = 0;
+  uint32_t done = 0;     // units; may wrap
   Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;
   Instant last_progress;

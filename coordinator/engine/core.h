@@ -31,6 +31,8 @@ inline constexpr int64_t kStuckFactor = 10;
 inline constexpr Duration kStuckAtLeast{20'000'000};
 // A prediction is published again when the mean has moved by more than one in so many.
 inline constexpr int64_t kPredictionStep = 20;
+// Of kernels that take as long in the mean, completions say how long they took.
+inline constexpr Duration kSeenByCompletion{500'000};
 
 class Engine::Core {
  public:
@@ -49,6 +51,8 @@ class Engine::Core {
     std::vector<ClientId> members;  // ascending
     uint32_t launches = 0;          // of all, gone ones too
     uint32_t units = 0;             // in flight, of the members
+    uint32_t done = 0;              // of all; may wrap
+    Instant done_at{0};             // the last of them
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -65,6 +69,10 @@ class Engine::Core {
   void take(const Cancelled& input);
   void take(const Progressed& input);
   void take(const Timed& input);
+  void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
+  // What completions say of how long a unit took.
+  bool is_seen(const KernelUse& use) const;
+  void saw(Client& client, StreamSlot stream, const Unit& unit);
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
   static LearnedLaunches::Company company(const Device& on, const Seat& seat) {

@@ -316,6 +316,11 @@ void Engine::Core::take(const Launched& input) {
   const Prediction said = predict(*client, use, client->learned.latest());
   unit.predicted = said.predicted;
   unit.expected = said.expected;
+  if (is_seen(use)) {
+    unit.ahead = Duration{};
+    for (ClientId member : on.members) unit.ahead += find(member)->seat(input.device)->in_flight;
+    unit.others_done = on.done - seat->done;
+  }
   client->launches += 1;
   seat->last_launch = unit.at;
   if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
@@ -419,7 +424,10 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   Device& on = *device(seat.device);
   const uint32_t count = std::min(seat.units, units.count);
   seat.units -= count;
+  seat.done += count;
   on.units -= count;
+  on.done += count;
+  on.done_at = std::max(on.done_at, at);
   seat.in_flight -= std::min(seat.in_flight, units.predicted);
   if (seat.units == 0) seat.in_flight = Duration{};
   seat.last_progress = std::max(seat.last_progress, at);
@@ -486,8 +494,38 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
       all.expected += next.expected;
       stream.units.pop();
     }
+    if (all.count == 1) saw(client, slot_id(slot), all);
     done(client, seat, slot_id(slot), all, all.at, now_);
   }
+}
+
+// Long kernels only: reports come a little late.
+bool Engine::Core::is_seen(const KernelUse& use) const {
+  return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
+}
+
+// Nothing else was complete since `began`, so it has run for so long, or waited for what runs beside
+// it. Only where it came to a device with little on it, and nothing of others was complete before it,
+// that is all of it. Else it says something where it is more than was expected there.
+void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
+  if (unit.ahead.ns < 0 || !unit.tracked) return;
+  const Device& on = *device(unit.device);
+  const Instant began = std::max(unit.at, on.done_at);
+  const bool all = on.done - client.seat(unit.device)->done == unit.others_done &&
+                   unit.ahead.ns <= (now_ - unit.at).ns / 8;
+  const Duration took = now_ - began;
+  if (!all && took.ns <= unit.predicted.ns + unit.predicted.ns / 8) return;
+  const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);
+  TaskKernel* kernel = place == nullptr ? nullptr : client.profile->kernel(place->kernel);
+  if (kernel == nullptr) return;
+  Timed timed;
+  timed.client = client.id;
+  timed.kernel = place->kernel;
+  timed.duration = took;
+  timed.launched = unit.at;
+  timed.stream = stream;
+  timed.sequence = unit.sequence;
+  measured(client, *kernel, timed, /*company=*/false);
 }
 
 void Engine::Core::take(const Cancelled& input) {
@@ -541,15 +579,20 @@ void Engine::Core::take(const Timed& input) {
     dropped_ += 1;
     return;
   }
-  policies::KernelProfile& profile = kernel->profile;
-  const bool first = profile.count() == 0;
   const LearnedLaunches::Place* place = client->learned.place(input);
-  policies::Known before{.kernel = &profile};
-  if (place != nullptr) before = known(*client, profile, *place, policies::Predictor::kPosition);
-  // Who is on the device for longer meets others more often: to leave out all that had company would
-  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
   const bool company = place != nullptr && place->completed ? place->disturbed
                                                             : had_company(*client, input.launched);
+  measured(*client, *kernel, input, company);
+}
+
+void Engine::Core::measured(Client& client, TaskKernel& kernel, const Timed& input, bool company) {
+  policies::KernelProfile& profile = kernel.profile;
+  const bool first = profile.count() == 0;
+  const LearnedLaunches::Place* place = client.learned.place(input);
+  policies::Known before{.kernel = &profile};
+  if (place != nullptr) before = known(client, profile, *place, policies::Predictor::kPosition);
+  // Who is on the device for longer meets others more often: to leave out all that had company would
+  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
   const auto suffered = [company](const policies::LengthProfile* here, Duration length) {
     return company && (here == nullptr || !here->has_seen(length.ns));
   };
@@ -557,21 +600,21 @@ void Engine::Core::take(const Timed& input) {
       .duration = suffered(durations_here(before), input.duration),
       .gap = suffered(gaps_here(before), input.gap)};
   if (place != nullptr) {
-    kernel->choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
+    kernel.choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
                        disturbed.gap ? Duration{-1} : input.gap);
   }
-  client->profile->add(profile, input.duration, input.gap, disturbed);
+  client.profile->add(profile, input.duration, input.gap, disturbed);
   if (place != nullptr && !company) {
-    client->learned.timed(*place, profile, input);
-    client->profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
+    client.learned.timed(*place, profile, input);
+    client.profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
   }
   const Duration mean = profile.mean();
-  use_kernel(*client, input.kernel);
-  for (ClientId user : client->profile->users) {
+  use_kernel(client, input.kernel);
+  for (ClientId user : client.profile->users) {
     Client& other = *find(user);
     auto use = other.kernels.find(input.kernel);
     if (use == other.kernels.end()) continue;
-    use->second.known = kernel;
+    use->second.known = &kernel;
     Duration& published = use->second.published;
     const int64_t moved = std::abs(mean.ns - published.ns);
     if (moved == 0 || (!first && moved <= published.ns / kPredictionStep)) continue;

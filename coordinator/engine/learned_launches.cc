@@ -41,12 +41,15 @@ void LearnedLaunches::iteration(Duration took, bool disturbed) {
   times_.add(detector_.generation(), took, disturbed);
 }
 
+const LearnedLaunches::Place* LearnedLaunches::place(StreamSlot stream, uint64_t sequence) const {
+  if (sequence == 0 || places_.empty()) return nullptr;
+  const Place& place = places_[index(stream, sequence)];
+  return place.sequence == sequence && place.stream == stream ? &place : nullptr;
+}
+
 const LearnedLaunches::Place* LearnedLaunches::place(const Timed& timed) const {
-  if (timed.sequence == 0 || places_.empty()) return nullptr;
-  const Place& place = places_[index(timed.stream, timed.sequence)];
-  const bool same = place.sequence == timed.sequence && place.stream == timed.stream &&
-                    place.kernel == timed.kernel;
-  return same ? &place : nullptr;
+  const Place* place = this->place(timed.stream, timed.sequence);
+  return place != nullptr && place->kernel == timed.kernel ? place : nullptr;
 }
 
 void LearnedLaunches::timed(const Place& place, const policies::KernelProfile& kernel,

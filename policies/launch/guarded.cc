@@ -94,18 +94,11 @@ class Guarded final : public LaunchPolicy {
       guards_above(*member, [](TaskGuard& guard) { guard.disturbed(); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
-      const DeviceQueue::Unit* first = queue_.first(done->client, done->stream);
-      const KernelId kernel = first == nullptr ? KernelId{} : first->kernel;
-      const bool one_long = first != nullptr && !first->copy && done->units == 1 &&
-                            first->predicted >= KernelCosts::kLong;
       guards_above(*member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
       if (queue_.completed(*done, now)) {
-        guards_above(*member, [&](TaskGuard& guard) {
-          if (one_long) guard.lower_kernels().took(kernel, now - ran_from);
-          guard.lower_ran(ran_from, now);
-        });
+        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(ran_from, now); });
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
       began(*member, done->stream, now);

@@ -7,7 +7,6 @@ namespace {
 
 // Shorter times together say little.
 constexpr Duration kLeast{300'000};
-constexpr int64_t kForgets = 64;  // of the longest a part in so many, with every unit
 constexpr size_t kMostKernels = 256;
 
 template <typename List>
@@ -73,23 +72,18 @@ void KernelCosts::learn(const Beside& beside) {
   const Duration lost = (busy_for_ - beside.busy) - (done_ - beside.done);
   its->shares_x1024[its->next++ % kSamples] =
       std::clamp<int64_t>(lost.ns, 0, in_the_way.ns) * 1024 / in_the_way.ns;
+  // The first is believed by half; of the last few one may be blamed for others.
   auto sorted = its->shares_x1024;
-  std::ranges::sort(sorted);
-  its->share_x1024 = sorted[kSamples - 2];
+  const size_t count = std::min(its->next, kSamples);
+  std::ranges::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(count));
+  its->share_x1024 = count == 1         ? (sorted[0] + 1024) / 2
+                     : count < kSamples ? sorted[count - 1]
+                                        : sorted[kSamples - 2];
 }
 
-void KernelCosts::took(KernelId kernel, Duration ran) {
-  if (ran < kLong) return;
-  if (Seen* its = seen(kernel)) {
-    its->longest_ns = std::max(ran.ns, its->longest_ns - its->longest_ns / kForgets);
-  }
-}
-
-Duration KernelCosts::cost(KernelId kernel, Duration predicted, bool at_most) const {
+Duration KernelCosts::cost(KernelId kernel, Duration predicted) const {
   const Seen* its = predicted < kLong ? nullptr : find(seen_, kernel);
-  if (its == nullptr) return predicted;
-  const int64_t takes = at_most ? std::max(predicted.ns, its->longest_ns) : predicted.ns;
-  return {takes * its->share_x1024 / 1024};
+  return its == nullptr ? predicted : Duration{predicted.ns * its->share_x1024 / 1024};
 }
 
 }  // namespace lull::policies

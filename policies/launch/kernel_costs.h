@@ -13,9 +13,8 @@
 //             in the way = what the unit still had to run when the client came
 //             lost       = time busy - own work that was done in it
 //
-//           Of the last few the second largest: one may have been in nobody's way because it waited
-//           itself, for an event.
-//   longest  that one has taken lately, for kernels that take very different times.
+//           Of the last few the second largest: one may have been blamed for others. The first is
+//           believed by half: it may have been in nobody's way because it waited itself, for an event.
 #pragma once
 
 #include <array>
@@ -50,21 +49,17 @@ class KernelCosts {
   void began(const Unit& unit, Instant now);
   void ended(ClientId client, StreamSlot stream, Instant now);
   void left(ClientId client);
-  // A unit of this kernel has run for so long, or longer.
-  void took(KernelId kernel, Duration ran);
 
-  // What a unit of this predicted length costs the client if it is in the way all the time;
-  // `at_most`: if it takes as long as one has lately.
-  Duration cost(KernelId kernel, Duration predicted, bool at_most) const;
+  // What a unit of this predicted length costs the client if it is in the way all the time.
+  Duration cost(KernelId kernel, Duration predicted) const;
 
  private:
   static constexpr size_t kSamples = 4;
   struct Seen {
     KernelId kernel;
-    std::array<int64_t, kSamples> shares_x1024{1024, 1024, 1024, 1024};  // the last ones
+    std::array<int64_t, kSamples> shares_x1024{};  // the last ones
     size_t next = 0;
     int64_t share_x1024 = 1024;
-    int64_t longest_ns = 0;
   };
   struct Beside {
     Unit unit;

@@ -12,19 +12,10 @@ namespace {
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
-// Of the tail bound a part in so many less is aimed at after a service over it that nothing was spent
-// on, and so much more after each while such are no more than a thousand services bear: where one in
-// a hundred is over, about as much.
-constexpr int64_t kTailAimLess = 4;
-constexpr int64_t kTailAimMore_x1000 = 4'000;
 // In a pause at random.
 constexpr int64_t kTailPause_x1000 = 950'000;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
-// Services over the tail bound: one in a hundred is allowed.
-constexpr int64_t kTailEarned_x1000 = 8;
-constexpr int64_t kTailMost_x1000 = 2'000;
-constexpr int64_t kTailOwed_x1000 = 8'000;
 constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
 // The mean account holds at most so many services' worth, rather more than between two that may
 // exceed the tail bound, and owes at most so many.
@@ -45,7 +36,6 @@ constexpr int64_t kNoiseForgotten = 64;  // stretches
 // so many services' allowance.
 constexpr int64_t kCorrection = 128;
 constexpr int64_t kPlenty = 8;
-constexpr int64_t kCorrects_x1000 = 1'500;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
@@ -67,10 +57,10 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     timeline_.restart(place.length);
     feedback_.restart();
     pattern_.restart();
+    requests_.restart();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
-    tail_x1000_ = kTailFirst_x1000;
-    tail_aim_x1000_ = kTailAim_x1000;
+    tail_ = {};
   }
   const bool was_in_step = in_step_;
   in_step_ = place.in_step && timeline_.has_waits();
@@ -80,6 +70,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
     settle(lower_in_flight);
   }
+  const bool away = host_away(launch.at);
   if (began_ == kNever) {
     began_ = launch.at;
     if (in_flight_.empty()) clean_ = !lower_in_flight;
@@ -93,11 +84,17 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     end_service(service_whole_ && starts && was_in_step);
     service_whole_ = starts;
   }
+  // The service at hand, if that is not the first of it, is one of the next request.
+  if (away) {
+    if (request_.services > 0) end_request();
+    requests_.paused();
+  }
   if (place.started) {
     const bool known = timeline_.known();
     if (timeline_.begin()) {
       feedback_.restart();  // services begin elsewhere now
       pattern_.restart();
+      requests_.restart();
       service_whole_ = false;
     }
     if (timeline_.known() && !known) noise_ns_ = 0;  // the shadow knows better from here on
@@ -302,25 +299,20 @@ void TaskGuard::end_service(bool whole) {
     }
     const int64_t by_itself = std::max<int64_t>(0, service_took_ns_ - service_delay_ns_);
     own_service_ns_ += (by_itself - own_service_ns_) / (own_service_ns_ == 0 ? 1 : 8);
-    // As long as it is not known how slow they are by themselves, none counts as too slow.
-    const bool told = !in_step_ || feedback_.varied();
-    const int64_t excess = told ? excess_ns(whole) : 0;
-    const bool over = excess > 0;
-    if (told) {
-      tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0),
-                               -kTailOwed_x1000, kTailMost_x1000);
-    }
-    if (!spent_ && compares()) {
-      const int64_t more = tail_x1000_ > kTailBroken_x1000 ? kTailAimMore_x1000 : 0;
-      const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : more;
-      tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);
-      correct(excess);
-    }
-    spent_ = excepted_ = false;
+    request_.whole = request_.whole && whole;
+    request_.undisturbed = request_.undisturbed && service_undisturbed_;
+    request_.services += 1;
+    request_.took_ns += service_took_ns_;
+    request_.delay_ns += service_delay_ns_;
+    request_.usual_ns += feedback_.mean().ns + pattern_.offset().ns;
+    if (!spent_ && compares()) correct();
+    if (!compared || request_.services >= services()) end_request();
+    spent_ = false;
   }
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
   if (compared) {
     pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
+    requests_.served();
   } else {
     pattern_.restart();
   }
@@ -331,6 +323,19 @@ void TaskGuard::end_service(bool whole) {
   service_took_ns_ = 0;
   waits_delay_ns_ = 0;
   service_delay_ns_ = 0;
+}
+
+void TaskGuard::end_request() {
+  // As long as it is not known how slow services are by themselves, none counts as too slow.
+  const bool told = !in_step_ || feedback_.varied();
+  const int64_t excess = told ? excess_ns() : 0;
+  const bool over = excess > 0;
+  if (told) tail_.ended(over);
+  if (!request_.spent && compares()) {
+    tail_.ended_unspent(over);
+    correct_by(-2 * excess);
+  }
+  request_ = {};
 }
 
 // A whole iteration has ended: its time tells what others cost it, too.
@@ -356,15 +361,24 @@ int64_t TaskGuard::aim_per_mille() const {
   return std::max(kLeastAimPerMille, kSureAimPerMille - 1000 * feedback_.error().ns / allowed);
 }
 
-// By how much the service has taken longer than the slow ones take by themselves and p99 allows.
-int64_t TaskGuard::excess_ns(bool whole) const {
-  if (service_undisturbed_) return 0;
-  const int64_t allowed = tail_allowance_ns() + spread_ns();
-  if (!whole || !feedback_.known()) return std::max<int64_t>(0, service_delay_ns_ - allowed);
+// By how much a request has taken longer than the slow ones take by themselves and p99 allows.
+int64_t TaskGuard::excess_ns() const {
+  if (request_.undisturbed) return 0;
+  const int64_t tail = tail_allowance_ns(request_.services);
+  const int64_t spread = spread_ns(request_.services, pattern_.next());
+  if (!request_.whole || !feedback_.known()) return std::max<int64_t>(0, request_.delay_ns - tail - spread);
   // One that is slow by itself is not theirs.
-  if (service_delay_ns_ < tail_allowance_ns() / 2) return 0;
-  const Duration slow = feedback_.mean() + pattern_.offset() + Duration{spread_ns()};
-  return std::max<int64_t>(0, service_took_ns_ - slow.ns * (1000 + limits_.tail_per_mille) / 1000);
+  if (request_.delay_ns < tail / 2) return 0;
+  const int64_t slow = request_.usual_ns + spread;
+  return std::max<int64_t>(0, request_.took_ns - slow * (1000 + limits_.tail_per_mille) / 1000);
+}
+
+// The slowest requests of so many services take so much longer by themselves than this one does,
+// whose last is `service`. All rounds are alike.
+int64_t TaskGuard::spread_ns(int64_t services, uint64_t service) const {
+  const int64_t longest = pattern_.longest_offset().ns;
+  const int64_t beyond = std::max<int64_t>(0, feedback_.spread().ns - longest);
+  return beyond + (services > 1 ? 0 : longest - pattern_.offset_of(service).ns);
 }
 
 void TaskGuard::refused(Duration length) {
@@ -374,17 +388,18 @@ void TaskGuard::refused(Duration length) {
 
 // What is known of the slack is wrong where services lose more than they may, or where the account
 // stays full though lower work is turned away: then slack is taken to be less, or a little more.
-void TaskGuard::correct(int64_t excess_ns) {
+void TaskGuard::correct() {
   const int64_t plenty = mean_allowance_ns(kPlenty);
-  if (excess_ns > 0) {
-    correction_ns_ -= 2 * excess_ns;
-  } else if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
-    correction_ns_ -= service_delay_ns_ - plenty / kPlenty;
+  if (account_ns_ < 0 && service_delay_ns_ > plenty / kPlenty) {
+    correct_by(plenty / kPlenty - service_delay_ns_);
   } else if (refused_ns_ > 0 && account_ns_ > plenty &&
-             (correction_ns_ < 0 || tail_x1000_ >= kCorrects_x1000)) {
-    correction_ns_ += own_service_ns_ / kCorrection;
+             (correction_ns_ < 0 || tail_.has_plenty())) {
+    correct_by(own_service_ns_ / kCorrection);
   }
-  correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
+}
+
+void TaskGuard::correct_by(int64_t more_ns) {
+  correction_ns_ = std::clamp(correction_ns_ + more_ns, -own_service_ns_ / 4, own_service_ns_ / 2);
 }
 
 int64_t TaskGuard::slack_ns(Instant now) const {
@@ -404,16 +419,16 @@ int64_t TaskGuard::slack_ns(Instant now) const {
 
 int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
   // What the longest service of a round takes longer than the one that it is about is sure.
-  const int64_t longest = pattern_.longest_offset().ns;
   const uint64_t service = pattern_.next() + (closing() ? 1 : 0);
-  const int64_t unsure = tail_allowance_ns() + slowest_ns() - longest;
-  return unsure / 1000 * aim_x1000 / 1000 + longest - pattern_.offset_of(service).ns;
+  const int64_t spread = spread_ns(services(), service);
+  const int64_t sure = services() > 1 ? 0 : pattern_.longest_offset().ns - pattern_.offset_of(service).ns;
+  return (tail_allowance_ns() + spread - sure) / 1000 * aim_x1000 / 1000 + sure;
 }
 
-// What the service that such a unit would be in the way of now may lose at p99.
+// What the request that such a unit would be in the way of now may lose at p99.
 int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
-  if (!idle() || !closing()) return tail_limit_ns() - service_delay_ns_;
-  // Between two services: none of the next one is lost yet. What comes in a pause at random costs no
+  if (!idle() || !closing_request(now)) return tail_limit_ns() - delay_ns();
+  // Between two requests: none of the next one is lost yet. What comes in a pause at random costs no
   // more than its length, whatever is known of the slack.
   const bool away = timeline_.pauses_at_random() && timeline_.is_away(now, excess);
   return away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns();
@@ -428,16 +443,16 @@ int64_t TaskGuard::spendable_ns() const {
 }
 
 bool TaskGuard::over_anyway(Instant now) const {
-  const bool through = closing() && in_flight_.size() <= 1;
+  const bool through = closing_request(now) && in_flight_.size() <= 1;
   if (through) return false;
   const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
-  if (excepted_) return service_delay_ns_ + late() > tail_limit_ns();
+  if (request_.excepted) return delay_ns() + late() > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
   // more such services are owed than may be, that is not to be built on.
-  if (tail_x1000_ < 0 || !feedback_.varied()) return false;
-  const int64_t surely = (tail_allowance_ns() + spread_ns()) * kSurelyOver_x2 / 2;
-  if (service_delay_ns_ + blocked_ns_ <= surely) return false;  // as is so almost always
-  return service_delay_ns_ + std::min(late(), blocked_ns_) > surely;
+  if (tail_.owes() || !feedback_.varied()) return false;
+  const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
+  if (delay_ns() + blocked_ns_ <= surely) return false;  // as is so almost always
+  return delay_ns() + std::min(late(), blocked_ns_) > surely;
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {
@@ -447,8 +462,8 @@ int64_t TaskGuard::allowed_ns(Instant now) const {
     const int64_t plenty = account_ns_ - mean_allowance_ns(kAccountServices / 4);
     return spends() ? std::max<int64_t>(0, plenty) : 0;
   }
-  if (spent_ && excess_ns(/*whole=*/false) > 0 && !closing()) return spendable_ns();
-  return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - service_delay_ns_));
+  if (spent_ && delay_ns() > longest_delay_ns() && !closing()) return spendable_ns();
+  return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - delay_ns()));
 }
 
 // What a unit costs of what it is in the way for; in a service that exceeds the bound anyway no
@@ -484,6 +499,16 @@ bool TaskGuard::closing() const {
   return in_step_ && timeline_.known() && timeline_.service_launched();
 }
 
+// ... the next request.
+bool TaskGuard::closing_request(Instant now) const {
+  return (closing() && request_.services + 1 >= services()) || (in_step_ && host_away(now));
+}
+
+// Long enough for a pause between requests.
+bool TaskGuard::host_away(Instant now) const {
+  return began_ == kNever && idle() && now - waited_until_ > RequestLength::pause(Duration{own_service_ns_});
+}
+
 // No unit costs more than it is long, whatever waits have missed of others.
 int64_t TaskGuard::unit_scale_x1024() const {
   return std::min<int64_t>(1024, feedback_.scale_x1024());
@@ -499,12 +524,12 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
   if (cost > std::max(spendable_ns(), given_ns(now))) return false;
   if (cost <= tail_left_ns(excess, now)) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
-  return tail_x1000_ >= 1000 && !again;
+  return tail_.affords() && !again;
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {
-  excepted_ = excepted_ || cost_ns(excess, now) > tail_left_ns(excess, now);
-  spent_ = true;
+  request_.excepted = request_.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
+  spent_ = request_.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
 

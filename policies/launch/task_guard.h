@@ -26,8 +26,10 @@
 #include "policies/launch/kernel_costs.h"
 #include "policies/launch/launch_policy.h"
 #include "policies/launch/own_timeline.h"
+#include "policies/launch/request_length.h"
 #include "policies/launch/service_feedback.h"
 #include "policies/launch/service_pattern.h"
+#include "policies/launch/tail_account.h"
 
 namespace lull::policies {
 
@@ -64,10 +66,9 @@ class TaskGuard {
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
-  // What a lower unit costs it if it is in the way for as long as that takes. Where far more services
-  // have exceeded p99 than may, it is taken to be as long as one of its kernel has been.
+  // What a lower unit costs it if it is in the way for as long as that takes.
   Duration cost(KernelId kernel, Duration predicted) const {
-    return kernel_costs_.cost(kernel, predicted, tail_x1000_ < kTailBroken_x1000);
+    return kernel_costs_.cost(kernel, predicted);
   }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run.
@@ -114,10 +115,12 @@ class TaskGuard {
   void calibrate(Instant now);
   void shift_shadow(Duration by);
   void end_service(bool whole);
+  void end_request();
   void compare_service();
-  int64_t excess_ns(bool whole) const;
+  int64_t excess_ns() const;
   int64_t aim_per_mille() const;
-  void correct(int64_t excess_ns);
+  void correct();
+  void correct_by(int64_t more_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
@@ -128,27 +131,30 @@ class TaskGuard {
   int64_t unit_scale_x1024() const;
   int64_t cost_ns(Duration excess, Instant now) const;
   int64_t tail_limit_ns(int64_t aim_x1000) const;
-  int64_t tail_limit_ns() const { return tail_limit_ns(tail_aim_x1000_); }
+  int64_t tail_limit_ns() const { return tail_limit_ns(tail_.aim_x1000()); }
   int64_t tail_left_ns(Duration excess, Instant now) const;
-  // The slowest undisturbed services take so much longer than the mean; than the one at hand.
-  int64_t slowest_ns() const {
-    return std::max(feedback_.spread().ns, pattern_.longest_offset().ns);
+  int64_t spread_ns(int64_t services, uint64_t service) const;
+  // What others may cost the request at hand at most, none of it kept back.
+  int64_t longest_delay_ns() const {
+    return tail_allowance_ns() + spread_ns(services(), pattern_.next());
   }
-  int64_t spread_ns() const { return slowest_ns() - pattern_.offset().ns; }
   // What so many services may lose in the mean; what one may at p99.
   int64_t mean_allowance_ns(int64_t services = 1) const {
     return services * own_service_ns_ * limits_.mean_per_mille / 1000;
   }
-  int64_t tail_allowance_ns() const {
-    return own_service_ns_ * limits_.tail_per_mille / 1000;
+  int64_t tail_allowance_ns(int64_t services) const {
+    return services * own_service_ns_ * limits_.tail_per_mille / 1000;
   }
+  int64_t tail_allowance_ns() const { return tail_allowance_ns(services()); }
+  // Of the request at hand.
+  int64_t services() const { return in_step_ ? requests_.services(pattern_.round()) : 1; }
+  int64_t delay_ns() const { return request_.delay_ns + service_delay_ns_; }
   bool spends() const { return limits_.parts >= 2; }
   bool compares() const { return limits_.parts >= 3; }
   bool closing() const;
+  bool closing_request(Instant now) const;
+  bool host_away(Instant now) const;
 
-  static constexpr int64_t kTailAim_x1000 = 850'000;  // of the tail bound, at most
-  static constexpr int64_t kTailFirst_x1000 = 1'000;
-  static constexpr int64_t kTailBroken_x1000 = -1'500;  // more than may be, by far
   static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
@@ -200,6 +206,18 @@ class TaskGuard {
 
   ServiceFeedback feedback_;
   ServicePattern pattern_;
+  RequestLength requests_;
+  struct Request {  // of the one at hand, the services that have ended
+    int64_t services = 0;
+    int64_t took_ns = 0;
+    int64_t delay_ns = 0;
+    int64_t usual_ns = 0;  // what they take by themselves
+    bool whole = true;      // as iterations are detected
+    bool undisturbed = true;
+    bool spent = false;     // something that exceeded the room has been let go, now or in one of them
+    bool excepted = false;  // ... and it makes the request exceed the tail bound
+  };
+  Request request_;
   bool kept_ = false;           // this service is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
   uint32_t may_keep_ = kMayKeep;  // so many services, times 2: of all in the long run a third at most
@@ -208,14 +226,12 @@ class TaskGuard {
   int64_t refused_before_ns_ = 0;  // ... in the one before
   int64_t longest_refused_ns_ = 0;  // ... since something was spent on one
   bool spent_ = false;     // something that exceeded the room has been let go in this service
-  bool excepted_ = false;  // ... and it makes the service exceed the tail bound
   int64_t noise_ns_ = 0;        // the shadow's largest error lately, with nobody in the way
   int64_t correction_ns_ = 0;   // of the slack
 
   // ---- accounts ----
   int64_t account_ns_ = 0;
-  int64_t tail_aim_x1000_ = kTailAim_x1000;  // of the tail bound, in millionths
-  int64_t tail_x1000_ = kTailFirst_x1000;  // services over the tail bound that are free, times 1000
+  TailAccount tail_;
 };
 
 }  // namespace lull::policies

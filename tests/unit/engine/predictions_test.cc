@@ -196,6 +196,69 @@ TEST_CASE("A kernel that was never measured is told as long as nine in ten of th
   CHECK(told.submitted.back().gap.ns == -1);
 }
 
+// Kernel 9 takes 5 ms behind kernel 1 and 12 behind kernel 2; one launch of each is measured.
+TEST_CASE("How long a long kernel took is seen from its completions, too") {
+  Bench bench(pol::Predictor::kBest);
+  const auto launch = [&](uint64_t behind) {
+    bench.launch(behind);
+    bench.measure(behind, 5'000, 0);
+    bench.launch(9);
+    return told.submitted.back().predicted.ns;
+  };
+  const auto complete = [&](int64_t ns) {
+    bench.now_ns += ns;
+    bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+  };
+  launch(1);
+  bench.measure(9, 5'000'000, 0);
+  for (int n = 0; n < 6; ++n) {
+    launch(2);
+    complete(12'000'000);
+    launch(1);
+    complete(5'000'000);
+  }
+  CHECK(launch(2) == Approx(12e6).epsilon(0.07));
+  complete(12'000'000);
+  CHECK(launch(1) == Approx(5e6).epsilon(0.07));
+  complete(5'000'000);
+
+  const auto two = [&](int64_t second_ns) {
+    launch(2);
+    const uint64_t first = bench.sequence;
+    bench.launch(2);
+    bench.launch(9);
+    bench.now_ns += 12'000'000;
+    bench.tell(Progressed{ClientId{1}, StreamSlot{}, first});
+    bench.tell(Progressed{ClientId{1}, StreamSlot{}, first + 1});
+    complete(second_ns);
+    launch(2);
+    complete(12'000'000);
+  };
+  SECTION("behind other work that says little") {
+    for (int n = 0; n < 20; ++n) two(6'000'000);
+    launch(2);
+    CHECK(told.submitted.back().expected.ns == Approx(12e6).epsilon(0.03));
+  }
+  SECTION("unless it is more than was expected") {
+    for (int n = 0; n < 20; ++n) two(20'000'000);
+    CHECK(launch(2) == Approx(20e6).epsilon(0.07));
+  }
+  SECTION("nor beside others that had work done meanwhile") {
+    bench.tell(ClientAttached{ClientId{2}, JobId{2}, Priority{5}, "other"});
+    bench.tell(DeviceUsed{ClientId{2}, DeviceId{0}});
+    for (uint64_t n = 1; n <= 20; ++n) {
+      launch(2);
+      bench.tell(Launched{.client = ClientId{2}, .device = DeviceId{0}, .stream = {}, .sequence = n,
+                          .kernel = KernelId{5}, .at = Instant{bench.now_ns}, .tracked = true});
+      bench.now_ns += 8'000'000;
+      bench.tell(Progressed{ClientId{2}, StreamSlot{}, n});
+      complete(2'000'000);
+    }
+    launch(2);
+    CHECK(told.submitted.back().expected.ns == Approx(12e6).epsilon(0.03));
+  }
+}
+
 TEST_CASE("A policy is told by the predictor of its row, and heads anew when it comes") {
   std::vector<pol::PolicyRow> rows{kRows[0], kRows[0]};
   rows[1].name = "careful";

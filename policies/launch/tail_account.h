@@ -1,0 +1,51 @@
+// How many requests may yet exceed the p99 bound: of any thousand one in a hundred may. Pure.
+//
+// How much of the bound to aim at follows from requests that exceed it though nothing was let go for
+// that: each takes a part of the aim away, until such are no more than a thousand requests bear.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lull::policies {
+
+class TailAccount {
+ public:
+  // A request has ended; whether it took longer than p99 allows.
+  void ended(bool over) {
+    const int64_t earned = kEarned_x1000 - (over ? 1'000 : 0);
+    left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);
+  }
+  // ... and nothing was let go that should make it do so.
+  void ended_unspent(bool over) {
+    const int64_t more = broken() ? 0 : kAimMore_x1000;
+    aim_x1000_ = std::clamp<int64_t>(aim_x1000_ + (over ? -aim_x1000_ / kAimLess : more), 0, kAim_x1000);
+  }
+
+  // One more may.
+  bool affords() const { return left_x1000_ >= 1'000; }
+  // More have than may; by far.
+  bool owes() const { return left_x1000_ < 0; }
+  bool broken() const { return left_x1000_ < kBroken_x1000; }
+  // Far fewer have than may, for long.
+  bool has_plenty() const { return left_x1000_ >= kPlenty_x1000; }
+  // Of what p99 allows, in millionths.
+  int64_t aim_x1000() const { return aim_x1000_; }
+
+ private:
+  // Per request. Ten in a thousand are over at most: what is left, and what they earn.
+  static constexpr int64_t kFirst_x1000 = 1'000;
+  static constexpr int64_t kEarned_x1000 = 8;
+  static constexpr int64_t kMost_x1000 = 2'000;
+  static constexpr int64_t kOwed_x1000 = 8'000;
+  static constexpr int64_t kBroken_x1000 = -1'500;
+  static constexpr int64_t kPlenty_x1000 = 1'500;
+  static constexpr int64_t kAim_x1000 = 850'000;
+  static constexpr int64_t kAimLess = 4;
+  static constexpr int64_t kAimMore_x1000 = 4'000;
+
+  int64_t left_x1000_ = kFirst_x1000;
+  int64_t aim_x1000_ = kAim_x1000;
+};
+
+}  // namespace lull::policies

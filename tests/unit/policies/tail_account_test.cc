@@ -1,0 +1,73 @@
+// How many requests may yet exceed the p99 bound.
+#include "policies/launch/tail_account.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+
+using namespace lull::policies;
+
+TEST_CASE("Of a thousand requests one in a hundred at most is over, however early they are") {
+  for (const int first : {0, 1, 300, 2'500}) {  // from here on whatever may be
+    INFO(first);
+    TailAccount account;
+    std::deque<bool> last;
+    int over = 0, most = 0, all = 0;
+    for (int n = 0; n < 6'000; ++n) {
+      const bool is = n >= first && account.affords();
+      account.ended(is);
+      last.push_back(is);
+      over += is ? 1 : 0;
+      all += is ? 1 : 0;
+      if (last.size() > 1'000) over -= last.front() ? 1 : 0, last.pop_front();
+      most = std::max(most, over);
+    }
+    CHECK(most <= 10);
+    CHECK(all > (6'000 - first) * 7 / 1'000);
+  }
+}
+
+TEST_CASE("One may be at the start, and then one more in a hundred requests or a few more") {
+  TailAccount account;
+  CHECK(account.affords());
+  account.ended(true);
+  CHECK_FALSE(account.affords());
+  CHECK_FALSE(account.owes());
+  int requests = 0;
+  for (; requests < 1'000 && !account.affords(); ++requests) account.ended(false);
+  CHECK(requests >= 100);
+  CHECK(requests <= 150);
+  while (!account.owes()) account.ended(true);
+  CHECK_FALSE(account.broken());
+  account.ended(true);
+  account.ended(true);
+  CHECK(account.broken());
+}
+
+TEST_CASE("There is plenty where for long fewer were over than may") {
+  TailAccount account;
+  CHECK_FALSE(account.has_plenty());
+  for (int n = 0; n < 70; ++n) account.ended(false);
+  CHECK(account.has_plenty());
+  account.ended(true);
+  CHECK_FALSE(account.has_plenty());
+}
+
+TEST_CASE("Requests that nothing was spent on and that are over take a part of the aim, others give it back") {
+  TailAccount account;
+  const auto unspent = [&](bool over) {
+    account.ended(over);
+    account.ended_unspent(over);
+    return account.aim_x1000();
+  };
+  const int64_t most = account.aim_x1000();
+  CHECK(unspent(false) == most);
+  const int64_t less = unspent(true);
+  CHECK(less == most * 3 / 4);
+  CHECK(unspent(false) > less);
+  for (int n = 0; n < 100; ++n) unspent(false);
+  CHECK(account.aim_x1000() == most);
+  // Not where more than a thousand requests bear are over.
+  while (!account.broken()) unspent(true);
+  const int64_t least = account.aim_x1000();
+  CHECK(unspent(false) == least);
+}
