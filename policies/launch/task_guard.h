@@ -62,6 +62,8 @@ class TaskGuard {
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
+  // Its iteration has waits, as far as is known. Where it has none, no slack is ever known.
+  bool has_waits() const { return timeline_.has_waits(); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
   // What a lower unit costs it if it is in the way for as long as that takes. Where far more services
