@@ -428,8 +428,7 @@ int64_t TaskGuard::spendable_ns() const {
 }
 
 bool TaskGuard::over_anyway(Instant now) const {
-  const bool through = closing() && in_flight_.size() <= 1;
-  if (through) return false;
+  if (through()) return false;
   const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
   if (excepted_) return service_delay_ns_ + late() > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
@@ -479,9 +478,14 @@ Duration TaskGuard::room(Instant now) const {
   return {slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
 }
 
-// What comes now delays the next service, not this one.
+// Every launch of the service has been made.
 bool TaskGuard::closing() const {
   return in_step_ && timeline_.known() && timeline_.service_launched();
+}
+
+// What comes now delays the next service, not this one.
+bool TaskGuard::through() const {
+  return in_step_ && timeline_.known() ? closing() && in_flight_.size() <= 1 : idle();
 }
 
 // No unit costs more than it is long, whatever waits have missed of others.
@@ -499,7 +503,9 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
   if (cost > std::max(spendable_ns(), given_ns(now))) return false;
   if (cost <= tail_left_ns(excess, now)) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
-  return tail_x1000_ >= 1000 && !again;
+  // The service at hand is counted when the next one begins, which such a unit delays.
+  const int64_t uncounted = through() && excess_ns(/*whole=*/false) > 0 ? 1000 : 0;
+  return tail_x1000_ >= 1000 + uncounted && !again;
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {

@@ -147,6 +147,7 @@ class TaskGuard {
   bool spends() const { return limits_.parts >= 2; }
   bool compares() const { return limits_.parts >= 3; }
   bool closing() const;
+  bool through() const;
 
   static constexpr int64_t kTailAim_x1000 = 850'000;  // of the tail bound, at most
   static constexpr int64_t kTailFirst_x1000 = 1'000;
