@@ -49,6 +49,7 @@ constexpr int64_t kCorrects_x1000 = 1'500;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
+constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
 // Launches without a wait after which an idle device is taken for one.
 constexpr uint32_t kLaunchesAWait = 8'192;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
@@ -155,6 +156,7 @@ void TaskGuard::lower_ran(Instant from, Instant until) {
   const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
   lower_turn_ns_ += ran;
   blocked_ns_ += ran;
+  lower_beside_ns_ += ran;
 }
 
 void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in_flight) {
@@ -180,6 +182,13 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
+  if (lower_in_flight) {
+    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
+    if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
+      own_beside_ns_ /= 2;
+      lower_beside_ns_ /= 2;
+    }
+  }
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
@@ -387,17 +396,21 @@ void TaskGuard::correct(int64_t excess_ns) {
   correction_ns_ = std::clamp(correction_ns_, -own_service_ns_ / 4, own_service_ns_ / 2);
 }
 
+bool TaskGuard::knows_slack() const {
+  return timeline_.known() && in_step_ &&
+         (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
+}
+
+Duration TaskGuard::work_left() const {
+  return timeline_.work(in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position);
+}
+
 int64_t TaskGuard::slack_ns(Instant now) const {
-  const bool known = timeline_.known() && in_step_ &&
-                     (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
   // More slack than is known of is a guess, whose cost the account has to bear.
   const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
   // As if whatever comes in its way cost it, and whatever has since the last wait.
-  if (!known) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
-  const uint32_t position =
-      in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
-                        correction;
+  if (!knows_slack()) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
+  const int64_t slack = (timeline_.due(now) - now - work_left() - host_late_).ns + correction;
   // While it has nothing on the device, until it is back with more.
   return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
 }
@@ -474,8 +487,19 @@ int64_t TaskGuard::given_ns(Instant now) const {
   return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
 }
 
+// Lower work that is done before what is left of own work is, as the device has shared its time
+// between them lately; a turn less.
+Duration TaskGuard::done_in_time() const {
+  const int64_t pace_x1024 = std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_),
+                                      kMostPace_x1024);
+  return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
+}
+
 Duration TaskGuard::room(Instant now) const {
-  return {slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
+  const Duration room{slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
+  // What is there when such a service ends delays the next one, too.
+  const bool fills = !idle() && knows_slack() && over_anyway(now);
+  return fills ? std::min(room, done_in_time()) : room;
 }
 
 // Every launch of the service has been made.

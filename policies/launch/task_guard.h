@@ -121,6 +121,9 @@ class TaskGuard {
   int64_t aim_per_mille() const;
   void correct(int64_t excess_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
+  bool knows_slack() const;
+  Duration work_left() const;
+  Duration done_in_time() const;
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
@@ -183,6 +186,8 @@ class TaskGuard {
   bool clean_ = true;          // no lower work on the device since then
   Instant busy_since_{0};      // it has had work in flight
   int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
+  int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
+  int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
   int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
   int64_t blocked_before_ns_ = 0;  // ... until the last wait
   Instant waited_until_{0};
