@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
-// Of the tail bound a part in so many less is aimed at after a service over it that nothing was spent
-// on, and so much more after each while such are no more than a thousand services bear: where one in
+// Of the tail bound a part in so many less is aimed at after a service over it that is no exception,
+// and so much more after each while such are no more than a thousand services bear: where one in
 // a hundred is over, about as much.
 constexpr int64_t kTailAimLess = 4;
 constexpr int64_t kTailAimMore_x1000 = 4'000;
@@ -319,7 +319,7 @@ void TaskGuard::end_service(bool whole) {
       tail_x1000_ = std::clamp(tail_x1000_ + kTailEarned_x1000 - (over ? 1000 : 0),
                                -kTailOwed_x1000, kTailMost_x1000);
     }
-    if (!spent_ && compares()) {
+    if (compares() && (over ? !excepted_ : !spent_)) {
       const int64_t more = tail_x1000_ > kTailBroken_x1000 ? kTailAimMore_x1000 : 0;
       const int64_t step = over ? -tail_aim_x1000_ / kTailAimLess : more;
       tail_aim_x1000_ = std::clamp<int64_t>(tail_aim_x1000_ + step, 0, kTailAim_x1000);

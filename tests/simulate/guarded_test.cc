@@ -184,6 +184,11 @@ TEST_CASE("guarded keeps its bound beside units that are over p99 by themselves,
                                               {Sharing::kSerial, 0.7, 1'000'000}});
 }
 
+// In each of them something is let go that should just fit.
+TEST_CASE("guarded keeps its bound where what is spent costs a little more than foretold") {
+  keeps_bound(ten_launches(/*equal=*/false), {{simgpu::Sharing::kMps, 0, 100'000}});
+}
+
 // Of these one launch is detected as the iteration; what the bound is about is what the host waits for.
 TEST_CASE("guarded keeps its bound for requests of equal launches") {
   const auto equal = ten_launches(/*equal=*/true);
