@@ -10,6 +10,7 @@ namespace {
 // Of what is allowed, so much is aimed at; what cannot be foreseen takes the rest. Less where it is
 // not known well how long undisturbed services take: by the error's share of the allowance.
 constexpr int64_t kAimPerMille = 900;
+constexpr int64_t kUncomparedAimPerMille = 870;  // no service ever is, where no iteration is known
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
 // Of the tail bound a part in so many less is aimed at after a service over it that is no exception,
@@ -360,6 +361,7 @@ void TaskGuard::compare_service() {
 }
 
 int64_t TaskGuard::aim_per_mille() const {
+  if (!has_waits()) return kUncomparedAimPerMille;
   if (!feedback_.varied()) return kAimPerMille;
   const int64_t allowed = std::max<int64_t>(1, mean_allowance_ns());
   return std::max(kLeastAimPerMille, kSureAimPerMille - 1000 * feedback_.error().ns / allowed);

@@ -204,6 +204,13 @@ TEST_CASE("guarded keeps its bound for requests of equal launches") {
   }
 }
 
+// What waits miss of others' cost, the switch back in time slices say, is not made up for by comparing.
+TEST_CASE("guarded keeps its bound for requests of equal launches in time slices") {
+  using simgpu::Sharing;
+  keeps_bound(ten_launches(/*equal=*/true),
+              {{Sharing::kTimeSlice, 0.3, 100'000}, {Sharing::kTimeSlice, 0.7, 100'000}});
+}
+
 TEST_CASE("guarded keeps a bound of half a percent, and the low task pays") {
   for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
     const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", beside(low_ns));
