@@ -29,6 +29,9 @@ inline constexpr Duration kGrantNoticed{100'000};
 // Inversion rule: no progress for so many times the prediction, and for so long.
 inline constexpr int64_t kStuckFactor = 10;
 inline constexpr Duration kStuckAtLeast{20'000'000};
+// Untracked work goes on at one part in so many of its pace at least, whatever others have: where
+// kernels run together, and where they have less than was predicted.
+inline constexpr int64_t kLeastPace = 16;
 // A prediction is published again when the mean has moved by more than one in so many.
 inline constexpr int64_t kPredictionStep = 20;
 // Of kernels that take as long in the mean, completions say how long they took.
@@ -95,6 +98,7 @@ class Engine::Core {
   void count_spent(Seat& seat, Duration charged) const;
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at);
+  void keep_others_off(Device& on, const Seat& one, Instant since, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
   static policies::Waiting waiting(const Client& client, const Head& head);

@@ -283,7 +283,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
     const Unit& front =
         client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
-    if (!front.tracked) next = std::min(next, front.due);
+    if (!front.tracked) next = std::min(next, front.due + seat_of(client, front.device).kept_off);
   }
   for (const Head& head : client.heads) {
     const Seat& seat = seat_of(client, head.device);

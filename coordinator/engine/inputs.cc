@@ -347,7 +347,8 @@ void Engine::Core::take(const Launched& input) {
     return;
   }
   if (!tracked) {
-    seat->last_due = std::max(seat->last_due, unit.at) + unit.expected;
+    const Instant from = unit.at + Duration{-seat->kept_off.ns};
+    seat->last_due = std::max(seat->last_due, from) + unit.expected;
     unit.due = seat->last_due;
   }
   if (!stream.units.empty()) {
@@ -422,6 +423,8 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   seat.device_time += std::min(units.expected, elapsed);
   seat.settled_until = std::max(seat.settled_until, at);
   Device& on = *device(seat.device);
+  const Duration most{elapsed.ns - elapsed.ns / kLeastPace};
+  keep_others_off(on, seat, busy_from, std::min(units.expected, most));
   const uint32_t count = std::min(seat.units, units.count);
   seat.units -= count;
   seat.done += count;
@@ -429,7 +432,10 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   on.done += count;
   on.done_at = std::max(on.done_at, at);
   seat.in_flight -= std::min(seat.in_flight, units.predicted);
-  if (seat.units == 0) seat.in_flight = Duration{};
+  if (seat.units == 0) {
+    seat.in_flight = Duration{};
+    seat.last_due = std::min(seat.last_due, at + Duration{-seat.kept_off.ns});
+  }
   seat.last_progress = std::max(seat.last_progress, at);
   on.events.push_back(policies::Completed{client.id, units.count, units.predicted, stream});
   if (seat.stuck) {
@@ -439,15 +445,26 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   mark(client);
 }
 
+// What one has had of the device since then, the others' untracked work has not.
+void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Duration had) {
+  for (ClientId member : on.members) {
+    Seat& other = *find(member)->seat(one.device);
+    if (&other != &one && other.last_due + other.kept_off > since) other.kept_off += had;
+  }
+}
+
 // Work that nobody reports counts as done when it is predicted to be, in the order of its stream.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));
     UnitQueue& units = client.streams[slot].units;
-    while (!units.empty() && !units.front().tracked && units.front().due <= now_) {
+    while (!units.empty() && !units.front().tracked) {
       const Unit unit = units.front();
+      Seat& seat = *client.seat(unit.device);
+      const Instant due = unit.due + seat.kept_off;
+      if (due > now_) break;
       units.pop();
-      done(client, *client.seat(unit.device), slot_id(slot), unit, unit.at, unit.due);
+      done(client, seat, slot_id(slot), unit, unit.at, due);
     }
     if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
   }
@@ -564,7 +581,8 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
       if (member == client.id) continue;
       const Client& other = *find(member);
       const Seat& seat = *other.seat(mine->device);
-      const Instant last = std::max({seat.last_launch, seat.last_progress, seat.last_due});
+      const Instant due = seat.last_due + seat.kept_off;
+      const Instant last = std::max({seat.last_launch, seat.last_progress, due});
       if (seat.units > 0 || (other.launches > 0 && last >= since)) return true;
     }
   }

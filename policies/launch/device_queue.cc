@@ -48,11 +48,14 @@ const DeviceQueue::Unit* DeviceQueue::first(ClientId client, StreamSlot stream) 
   return at == units_.end() ? nullptr : &*at;
 }
 
+const DeviceQueue::Unit* DeviceQueue::running() const {
+  const auto at = std::ranges::find_if(units_, [](const Unit& unit) { return !unit.copy; });
+  return at == units_.end() ? nullptr : &*at;
+}
+
 Duration DeviceQueue::progress(Instant now) const {
-  for (const Unit& unit : units_) {
-    if (!unit.copy) return std::clamp(now - moved_at_, Duration{}, unit.cost);
-  }
-  return {};
+  const Unit* unit = running();
+  return unit == nullptr ? Duration{} : std::clamp(now - moved_at_, Duration{}, unit->cost);
 }
 
 Duration DeviceQueue::spared(ClientId client) const {

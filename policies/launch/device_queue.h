@@ -27,6 +27,8 @@ class DeviceQueue {
 
   // The unit of a stream that runs or is about to; null without one.
   const Unit* first(ClientId client, StreamSlot stream) const;
+  // The unit that is running, copies apart; null without one.
+  const Unit* running() const;
   // Since when the unit that is running may have been: the last completion, or its launch.
   Instant moved_at() const { return moved_at_; }
   // How much of the unit that is running has run, as far as it costs.

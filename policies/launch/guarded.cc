@@ -179,9 +179,13 @@ class Guarded final : public LaunchPolicy {
     return most;
   }
 
-  // Room that `high` leaves, less what lower work has of it already.
+  // Room that `high` leaves, less what lower work has of it already. What the running unit has done
+  // was counted as to come, but for own work that no slack will ever be known of.
   Duration room_beside(const Member& high, const TaskGuard& guard, Instant now) const {
-    return guard.room(now) - lower_in_flight(high) + queue_.progress(now);
+    const DeviceQueue::Unit* running = queue_.running();
+    const bool own = running != nullptr && running->client == high.client;
+    const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
+    return guard.room(now) - lower_in_flight(high) + done;
   }
 
   // What all who are above `low` leave it: room for work of its level and below.

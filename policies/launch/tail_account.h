@@ -1,7 +1,8 @@
 // How many requests may yet exceed the p99 bound: of any thousand one in a hundred may. Pure.
 //
-// How much of the bound to aim at follows from requests that exceed it though nothing was let go for
-// that: each takes a part of the aim away, until such are no more than a thousand requests bear.
+// How much of the bound to aim at follows from requests that exceed it and are no exceptions: each
+// takes a part of the aim away, others give it back while such are no more than a thousand requests
+// bear.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +18,13 @@ class TailAccount {
     left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);
   }
   // ... and nothing was let go that should make it do so.
-  void ended_unspent(bool over) {
+  void aim_after(bool over) {
     const int64_t more = broken() ? 0 : kAimMore_x1000;
     aim_x1000_ = std::clamp<int64_t>(aim_x1000_ + (over ? -aim_x1000_ / kAimLess : more), 0, kAim_x1000);
   }
 
-  // One more may.
-  bool affords() const { return left_x1000_ >= 1'000; }
+  // One more may; `uncounted`: beside one that has not ended yet.
+  bool affords(bool uncounted = false) const { return left_x1000_ >= (uncounted ? 2'000 : 1'000); }
   // More have than may; by far.
   bool owes() const { return left_x1000_ < 0; }
   bool broken() const { return left_x1000_ < kBroken_x1000; }

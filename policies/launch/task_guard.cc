@@ -10,6 +10,7 @@ namespace {
 // Of what is allowed, so much is aimed at; what cannot be foreseen takes the rest. Less where it is
 // not known well how long undisturbed services take: by the error's share of the allowance.
 constexpr int64_t kAimPerMille = 900;
+constexpr int64_t kUncomparedAimPerMille = 870;  // no service ever is, where no iteration is known
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
 // In a pause at random.
@@ -39,6 +40,7 @@ constexpr int64_t kPlenty = 8;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
+constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
 // Launches without a wait after which an idle device is taken for one.
 constexpr uint32_t kLaunchesAWait = 8'192;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
@@ -152,6 +154,7 @@ void TaskGuard::lower_ran(Instant from, Instant until) {
   const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
   lower_turn_ns_ += ran;
   blocked_ns_ += ran;
+  lower_beside_ns_ += ran;
 }
 
 void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in_flight) {
@@ -177,6 +180,13 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
+  if (lower_in_flight) {
+    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
+    if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
+      own_beside_ns_ /= 2;
+      lower_beside_ns_ /= 2;
+    }
+  }
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
@@ -331,8 +341,8 @@ void TaskGuard::end_request() {
   const int64_t excess = told ? excess_ns() : 0;
   const bool over = excess > 0;
   if (told) tail_.ended(over);
-  if (!request_.spent && compares()) {
-    tail_.ended_unspent(over);
+  if (compares() && (over ? !request_.excepted : !request_.spent)) {
+    tail_.aim_after(over);
     correct_by(-2 * excess);
   }
   request_ = {};
@@ -356,6 +366,7 @@ void TaskGuard::compare_service() {
 }
 
 int64_t TaskGuard::aim_per_mille() const {
+  if (!has_waits()) return kUncomparedAimPerMille;
   if (!feedback_.varied()) return kAimPerMille;
   const int64_t allowed = std::max<int64_t>(1, mean_allowance_ns());
   return std::max(kLeastAimPerMille, kSureAimPerMille - 1000 * feedback_.error().ns / allowed);
@@ -402,17 +413,21 @@ void TaskGuard::correct_by(int64_t more_ns) {
   correction_ns_ = std::clamp(correction_ns_ + more_ns, -own_service_ns_ / 4, own_service_ns_ / 2);
 }
 
+bool TaskGuard::knows_slack() const {
+  return timeline_.known() && in_step_ &&
+         (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
+}
+
+Duration TaskGuard::work_left() const {
+  return timeline_.work(in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position);
+}
+
 int64_t TaskGuard::slack_ns(Instant now) const {
-  const bool known = timeline_.known() && in_step_ &&
-                     (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
   // More slack than is known of is a guess, whose cost the account has to bear.
   const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
   // As if whatever comes in its way cost it, and whatever has since the last wait.
-  if (!known) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
-  const uint32_t position =
-      in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position;
-  const int64_t slack = (timeline_.due(now) - now - timeline_.work(position) - host_late_).ns +
-                        correction;
+  if (!knows_slack()) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
+  const int64_t slack = (timeline_.due(now) - now - work_left() - host_late_).ns + correction;
   // While it has nothing on the device, until it is back with more.
   return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
 }
@@ -443,8 +458,7 @@ int64_t TaskGuard::spendable_ns() const {
 }
 
 bool TaskGuard::over_anyway(Instant now) const {
-  const bool through = closing_request(now) && in_flight_.size() <= 1;
-  if (through) return false;
+  if (through(now)) return false;
   const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
   if (request_.excepted) return delay_ns() + late() > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
@@ -490,18 +504,34 @@ int64_t TaskGuard::given_ns(Instant now) const {
   return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
 }
 
-Duration TaskGuard::room(Instant now) const {
-  return {slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
+// Lower work that is done before what is left of own work is, as the device has shared its time
+// between them lately; a turn less.
+Duration TaskGuard::done_in_time() const {
+  const int64_t pace_x1024 = std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_),
+                                      kMostPace_x1024);
+  return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
 }
 
-// What comes now delays the next service, not this one.
+Duration TaskGuard::room(Instant now) const {
+  const Duration room{slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
+  // What is there when such a service ends delays the next one, too.
+  const bool fills = !idle() && knows_slack() && over_anyway(now);
+  return fills ? std::min(room, done_in_time()) : room;
+}
+
+// Every launch of the service has been made.
 bool TaskGuard::closing() const {
   return in_step_ && timeline_.known() && timeline_.service_launched();
 }
 
-// ... the next request.
+// Every launch of the request has been made.
 bool TaskGuard::closing_request(Instant now) const {
   return (closing() && request_.services + 1 >= services()) || (in_step_ && host_away(now));
+}
+
+// What comes now delays the next request, not this one.
+bool TaskGuard::through(Instant now) const {
+  return in_step_ && timeline_.known() ? closing_request(now) && in_flight_.size() <= 1 : idle();
 }
 
 // Long enough for a pause between requests.
@@ -524,7 +554,9 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
   if (cost > std::max(spendable_ns(), given_ns(now))) return false;
   if (cost <= tail_left_ns(excess, now)) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
-  return tail_.affords() && !again;
+  // The request at hand is counted when the next one begins, which such a unit delays.
+  const bool uncounted = through(now) && delay_ns() > longest_delay_ns();
+  return tail_.affords(uncounted) && !again;
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {

@@ -64,6 +64,8 @@ class TaskGuard {
   // The lower clients must stay off the device until the accounts have recovered, or until it is
   // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
+  // Its iteration has waits, as far as is known. Where it has none, no slack is ever known.
+  bool has_waits() const { return timeline_.has_waits(); }
   // It has nothing on the device.
   bool idle() const { return in_flight_.empty(); }
   // What a lower unit costs it if it is in the way for as long as that takes.
@@ -122,6 +124,9 @@ class TaskGuard {
   void correct();
   void correct_by(int64_t more_ns);
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
+  bool knows_slack() const;
+  Duration work_left() const;
+  Duration done_in_time() const;
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
@@ -154,6 +159,7 @@ class TaskGuard {
   bool closing() const;
   bool closing_request(Instant now) const;
   bool host_away(Instant now) const;
+  bool through(Instant now) const;
 
   static constexpr uint32_t kMayKeep = 32;
 
@@ -186,6 +192,8 @@ class TaskGuard {
   bool clean_ = true;          // no lower work on the device since then
   Instant busy_since_{0};      // it has had work in flight
   int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
+  int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
+  int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
   int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
   int64_t blocked_before_ns_ = 0;  // ... until the last wait
   Instant waited_until_{0};

@@ -44,6 +44,18 @@ TEST_CASE("The first unit of each stream is the one that runs or is about to") {
   CHECK(queue.first(ClientId{2}, StreamSlot{0}) != nullptr);
 }
 
+TEST_CASE("The unit that is running is the oldest that is no copy") {
+  DeviceQueue queue;
+  CHECK(queue.running() == nullptr);
+  submit(queue, unit(1, 0, 10, 0, /*copy=*/true));
+  CHECK(queue.running() == nullptr);
+  submit(queue, unit(2, 0, 20, 0));
+  submit(queue, unit(1, 1, 30, 0));
+  CHECK(queue.running()->client == ClientId{2});
+  queue.completed(done(2, 0), us(20));
+  CHECK(queue.running()->client == ClientId{1});
+}
+
 TEST_CASE("How far the unit that is running has come: since the last completion or its launch, no further than it costs") {
   DeviceQueue queue;
   CHECK(queue.progress(us(5)) == Duration{});

@@ -29,6 +29,7 @@ TEST_CASE("Of a thousand requests one in a hundred at most is over, however earl
 TEST_CASE("One may be at the start, and then one more in a hundred requests or a few more") {
   TailAccount account;
   CHECK(account.affords());
+  CHECK_FALSE(account.affords(/*uncounted=*/true));
   account.ended(true);
   CHECK_FALSE(account.affords());
   CHECK_FALSE(account.owes());
@@ -52,11 +53,11 @@ TEST_CASE("There is plenty where for long fewer were over than may") {
   CHECK_FALSE(account.has_plenty());
 }
 
-TEST_CASE("Requests that nothing was spent on and that are over take a part of the aim, others give it back") {
+TEST_CASE("Requests that are over and no exceptions take a part of the aim, others give it back") {
   TailAccount account;
   const auto unspent = [&](bool over) {
     account.ended(over);
-    account.ended_unspent(over);
+    account.aim_after(over);
     return account.aim_x1000();
   };
   const int64_t most = account.aim_x1000();

@@ -902,6 +902,28 @@ void two_launches(World& world) {
   world.wait();
 }
 
+TEST_CASE("A service over the tail bound counts from its end, though its account is settled by the next") {
+  for (const uint32_t length : {0, 2}) {
+    World world({}, length);
+    world.guard.refused(long_us(10'000));
+    for (int n = 0; n < 600; ++n) two_launches(world);
+    const Duration excess = long_us(100);
+    const auto affords_behind = [&](int64_t lower_us) {
+      world.iteration();
+      world.pause(100);
+      world.lower(lower_us);
+      world.launch(20);
+      world.pause(80);
+      world.launch(20);
+      world.wait();
+      return world.guard.affords(excess, us(world.now));
+    };
+    CHECK(affords_behind(0));
+    CHECK(affords_behind(400));  // one was saved
+    CHECK_FALSE(affords_behind(400));
+  }
+}
+
 TEST_CASE("A service that is excepted takes what the account has plenty of, one that is only late does not") {
   for (const bool excepted : {true, false}) {
     World world({}, /*length=*/2);
