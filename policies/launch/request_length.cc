@@ -5,6 +5,12 @@
 
 namespace lull::policies {
 
+void RequestLength::served(size_t round) {
+  without_pause_ += 1;
+  since_round_ = round == 0 ? since_round_ + 1 : 0;
+  if (round != 0 || since_round_ >= kBelieved) round_ = static_cast<uint32_t>(round);
+}
+
 void RequestLength::paused() {
   // Before the first pause there has been part of one.
   const bool whole = std::exchange(paused_, true);
@@ -16,10 +22,9 @@ void RequestLength::paused() {
   least_ = *std::min_element(lengths_.begin(), end);
 }
 
-uint32_t RequestLength::services(size_t round) const {
-  const auto in_round = static_cast<uint32_t>(std::max<size_t>(1, round));
-  if (pauses_ == 0) return in_round;
-  if (round > 0) return std::min(in_round, least_);
+uint32_t RequestLength::services() const {
+  if (pauses_ == 0) return std::max(1U, round_);
+  if (round_ > 0) return std::min(round_, least_);
   return pauses_ >= kEnough ? least_ : 1;
 }
 

@@ -1,7 +1,7 @@
 // How many services make one request. Who waits for a request of several iterations, a generated
 // text say, does not see when each of them ends: p99 is about the whole. Between two requests that
 // come at random the host is away; the fewest services that have gone without such a pause are a
-// request. Where it is never away, a round (service_pattern.h) is. Pure.
+// request. Where it is never away, a round is (service_pattern.h). Pure.
 #pragma once
 
 #include <array>
@@ -14,15 +14,16 @@ namespace lull::policies {
 
 class RequestLength {
  public:
-  // A service has ended.
-  void served() { without_pause_ += 1; }
+  // A service has ended; those of so many take different times by turns, 0: of none. A round is
+  // believed in for a while after it could be told last.
+  void served(size_t round);
   // The host was away before the next one.
   void paused();
   // A service may be another one from here on.
   void restart() { *this = RequestLength(); }
 
-  // Services in a request, where those of so many take different times by turns; 0: of none.
-  uint32_t services(size_t round) const;
+  // Services in a request.
+  uint32_t services() const;
 
   // The host pauses for longer than this between requests, where a service takes so long.
   static Duration pause(Duration service) { return {service.ns / 2}; }
@@ -30,12 +31,15 @@ class RequestLength {
  private:
   static constexpr uint32_t kRemembered = 64;
   static constexpr uint32_t kEnough = 16;
+  static constexpr uint32_t kBelieved = 256;  // services
 
   std::array<uint32_t, kRemembered> lengths_{};  // services between two pauses, of late
   uint32_t pauses_ = 0;
   bool paused_ = false;
   uint32_t without_pause_ = 0;  // services since then
   uint32_t least_ = 0;
+  uint32_t round_ = 0;
+  uint32_t since_round_ = 0;  // services
 };
 
 }  // namespace lull::policies

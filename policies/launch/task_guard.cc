@@ -322,7 +322,7 @@ void TaskGuard::end_service(bool whole) {
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
   if (compared) {
     pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
-    requests_.served();
+    requests_.served(pattern_.round());
   } else {
     pattern_.restart();
   }

@@ -8,7 +8,7 @@ using namespace lull::policies;
 namespace {
 
 void serve(RequestLength& requests, int services) {
-  for (int n = 0; n < services; ++n) requests.served();
+  for (int n = 0; n < services; ++n) requests.served(/*round=*/0);
   requests.paused();
 }
 
@@ -16,27 +16,27 @@ void serve(RequestLength& requests, int services) {
 
 TEST_CASE("A request is the fewest services between two pauses, once there were enough") {
   RequestLength requests;
-  CHECK(requests.services(/*round=*/0) == 1);
+  CHECK(requests.services() == 1);
   requests.paused();
   for (int n = 0; n < 15; ++n) {
     serve(requests, n % 3 == 0 ? 12 : 6);
-    CHECK(requests.services(0) == 1);
+    CHECK(requests.services() == 1);
   }
   serve(requests, 18);
-  CHECK(requests.services(0) == 6);
+  CHECK(requests.services() == 6);
   serve(requests, 4);
-  CHECK(requests.services(0) == 4);
+  CHECK(requests.services() == 4);
   for (int n = 0; n < 63; ++n) serve(requests, 6);
-  CHECK(requests.services(0) == 4);
+  CHECK(requests.services() == 4);
   serve(requests, 6);  // that is long ago
-  CHECK(requests.services(0) == 6);
+  CHECK(requests.services() == 6);
 }
 
 TEST_CASE("What came before the first pause is part of a request") {
   RequestLength requests;
   serve(requests, 2);
   for (int n = 0; n < 16; ++n) serve(requests, 6);
-  CHECK(requests.services(0) == 6);
+  CHECK(requests.services() == 6);
 }
 
 TEST_CASE("A pause in the midst of a service is one") {
@@ -46,19 +46,29 @@ TEST_CASE("A pause in the midst of a service is one") {
     serve(requests, 6);
     requests.paused();
   }
-  CHECK(requests.services(0) == 6);
+  CHECK(requests.services() == 6);
 }
 
 TEST_CASE("Where the host never pauses a round is a request, and never more than that") {
   RequestLength requests;
-  for (int n = 0; n < 100; ++n) requests.served();
-  CHECK(requests.services(4) == 4);
+  for (int n = 0; n < 100; ++n) requests.served(/*round=*/4);
+  CHECK(requests.services() == 4);
   requests.paused();
   serve(requests, 12);
-  CHECK(requests.services(4) == 4);
-  CHECK(requests.services(0) == 1);  // one such pause says little
+  CHECK(requests.services() == 4);
   serve(requests, 1);
-  CHECK(requests.services(4) == 1);
+  CHECK(requests.services() == 1);
   requests.restart();
-  CHECK(requests.services(4) == 4);
+  CHECK(requests.services() == 1);
+}
+
+TEST_CASE("A round that cannot be told is believed in for a while, another at once") {
+  RequestLength requests;
+  requests.served(/*round=*/4);
+  for (int n = 0; n < 200; ++n) requests.served(/*round=*/0);
+  CHECK(requests.services() == 4);
+  requests.served(/*round=*/3);
+  CHECK(requests.services() == 3);
+  for (int n = 0; n < 300; ++n) requests.served(/*round=*/0);
+  CHECK(requests.services() == 1);
 }
