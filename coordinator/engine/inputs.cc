@@ -522,16 +522,21 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
 }
 
 // Nothing else was complete since `began`, so it has run for so long, or waited for what runs beside
-// it. Only where it came to a device with little on it, and nothing of others was complete before it,
-// that is all of it. Else it says something where it is more than was expected there.
+// it. Where it came to a device with little on it, and nothing of others was complete before it, that
+// is all of it. Else it says something of a less important client, where it is more than was expected
+// there: what others must reckon with errs towards too long.
 void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   if (unit.ahead.ns < 0 || !unit.tracked) return;
   const Device& on = *device(unit.device);
   const Instant began = std::max(unit.at, on.done_at);
+  const Duration took = now_ - began;
   const bool all = on.done - client.seat(unit.device)->done == unit.others_done &&
                    unit.ahead.ns <= (now_ - unit.at).ns / 8;
-  const Duration took = now_ - began;
-  if (!all && took.ns <= unit.predicted.ns + unit.predicted.ns / 8) return;
+  const bool below = std::ranges::any_of(on.members, [&](ClientId member) {
+    return find(member)->priority.level < client.priority.level;
+  });
+  const bool more = took.ns > unit.predicted.ns + unit.predicted.ns / 8;
+  if (!all && !(below && more)) return;
   const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);
   TaskKernel* kernel = place == nullptr ? nullptr : client.profile->kernel(place->kernel);
   if (kernel == nullptr) return;
