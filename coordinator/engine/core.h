@@ -54,8 +54,9 @@ class Engine::Core {
     std::vector<ClientId> members;  // ascending
     uint32_t launches = 0;          // of all, gone ones too
     uint32_t units = 0;             // in flight, of the members
-    uint32_t done = 0;              // of all; may wrap
+    uint32_t done = 0;              // of all, gone ones too; may wrap
     Instant done_at{0};             // the last of them
+    Instant reported_until{0};      // the last whose completion was reported
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -72,10 +73,12 @@ class Engine::Core {
   void take(const Cancelled& input);
   void take(const Progressed& input);
   void take(const Timed& input);
+  // How long a launch took, `company`: while others may have had work on the device.
   void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
-  // What completions say of how long a unit took.
+  // Whether completions are looked at for how long units of the kernel take; a unit is complete.
   bool is_seen(const KernelUse& use) const;
   void saw(Client& client, StreamSlot stream, const Unit& unit);
+  Instant others_since(const Device& on, const Client& client, DeviceId device) const;
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
   static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
@@ -98,6 +101,7 @@ class Engine::Core {
   void count_spent(Seat& seat, Duration charged) const;
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at);
+  // What a client has had of the device, others' untracked work has not.
   void keep_others_off(Device& on, const Seat& one, Instant since, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);

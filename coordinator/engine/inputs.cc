@@ -423,8 +423,12 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   seat.device_time += std::min(units.expected, elapsed);
   seat.settled_until = std::max(seat.settled_until, at);
   Device& on = *device(seat.device);
-  const Duration most{elapsed.ns - elapsed.ns / kLeastPace};
-  keep_others_off(on, seat, busy_from, std::min(units.expected, most));
+  if (units.tracked) {
+    const Instant from = std::max(on.reported_until, first_launch);
+    const Duration took = std::max(Duration{}, at - from);
+    on.reported_until = std::max(on.reported_until, at);
+    keep_others_off(on, seat, from, std::min(units.expected, Duration{took.ns - took.ns / kLeastPace}));
+  }
   const uint32_t count = std::min(seat.units, units.count);
   seat.units -= count;
   seat.done += count;
@@ -445,11 +449,11 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   mark(client);
 }
 
-// What one has had of the device since then, the others' untracked work has not.
 void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Duration had) {
   for (ClientId member : on.members) {
     Seat& other = *find(member)->seat(one.device);
-    if (&other != &one && other.last_due + other.kept_off > since) other.kept_off += had;
+    const bool there = other.units > 0 && other.last_due + other.kept_off > since;
+    if (&other != &one && there) other.kept_off += had;
   }
 }
 
@@ -521,22 +525,37 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
   return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
 }
 
-// Nothing else was complete since `began`, so it has run for so long, or waited for what runs beside
-// it. Where it came to a device with little on it, and nothing of others was complete before it, that
-// is all of it. Else it says something of a less important client, where it is more than was expected
-// there: what others must reckon with errs towards too long.
+// Since when others have had work on the device that is not complete yet; now_ where they have none.
+Instant Engine::Core::others_since(const Device& on, const Client& client, DeviceId device) const {
+  Instant since = now_;
+  for (ClientId member : on.members) {
+    if (member == client.id) continue;
+    const Client& other = *find(member);
+    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
+      const Unit& first = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
+      if (first.device == device) since = std::min(since, first.at);
+    }
+  }
+  return since;
+}
+
+// Nothing was complete since `began`, so the unit has run since then, or waited for what runs beside
+// it. Where it came to a device with little on it and nobody else did, that is how long it takes.
+// Beside others it is no less than half of that time, as where slices of both run in turn. That says
+// something of a less important client, where it is more than was expected there.
 void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   if (unit.ahead.ns < 0 || !unit.tracked) return;
   const Device& on = *device(unit.device);
   const Instant began = std::max(unit.at, on.done_at);
-  const Duration took = now_ - began;
-  const bool all = on.done - client.seat(unit.device)->done == unit.others_done &&
-                   unit.ahead.ns <= (now_ - unit.at).ns / 8;
+  const Instant others = std::clamp(others_since(on, client, unit.device), began, std::max(began, now_));
+  const bool alone = others == now_ && unit.ahead.ns <= (now_ - unit.at).ns / 8 &&
+                     on.done - client.seat(unit.device)->done == unit.others_done;
+  const Duration took = (others - began) + Duration{(now_ - others).ns / 2};
   const bool below = std::ranges::any_of(on.members, [&](ClientId member) {
     return find(member)->priority.level < client.priority.level;
   });
   const bool more = took.ns > unit.predicted.ns + unit.predicted.ns / 8;
-  if (!all && !(below && more)) return;
+  if (!alone && !(below && more)) return;
   const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);
   TaskKernel* kernel = place == nullptr ? nullptr : client.profile->kernel(place->kernel);
   if (kernel == nullptr) return;

@@ -1,6 +1,7 @@
 #include "policies/launch/request_length.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace lull::policies {
@@ -19,13 +20,15 @@ void RequestLength::paused() {
   lengths_[pauses_ % kRemembered] = services;
   pauses_ += 1;
   const auto end = lengths_.begin() + std::min(pauses_, kRemembered);
-  least_ = *std::min_element(lengths_.begin(), end);
+  const auto [least, most] = std::minmax_element(lengths_.begin(), end);
+  least_ = *least;
+  common_ = *least == *most ? 1 : std::accumulate(lengths_.begin(), end, 0U, std::gcd<uint32_t, uint32_t>);
 }
 
 uint32_t RequestLength::services() const {
   if (pauses_ == 0) return std::max(1U, round_);
   if (round_ > 0) return std::min(round_, least_);
-  return pauses_ >= kEnough ? least_ : 1;
+  return pauses_ >= kEnough ? common_ : 1;
 }
 
 }  // namespace lull::policies

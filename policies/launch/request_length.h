@@ -1,7 +1,8 @@
 // How many services make one request. Who waits for a request of several iterations, a generated
 // text say, does not see when each of them ends: p99 is about the whole. Between two requests that
-// come at random the host is away; the fewest services that have gone without such a pause are a
-// request. Where it is never away, a round is (service_pattern.h). Pure.
+// come at random the host is away; where one finds another waiting it is not. So what goes without
+// such a pause is one request, two, three: if the numbers of services differ and all are multiples of
+// one, a request is so many. Where it is never away, a round is (service_pattern.h). Pure.
 #pragma once
 
 #include <array>
@@ -37,7 +38,8 @@ class RequestLength {
   uint32_t pauses_ = 0;
   bool paused_ = false;
   uint32_t without_pause_ = 0;  // services since then
-  uint32_t least_ = 0;
+  uint32_t least_ = 0;   // of these
+  uint32_t common_ = 1;  // what all are multiples of, where they differ
   uint32_t round_ = 0;
   uint32_t since_round_ = 0;  // services
 };

@@ -177,15 +177,15 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   Duration work;
   for (const InFlight& launch : done_) work += launch.seen;
   kernel_costs_.own_done(work, computing_ > 0, now);
+  if (lower_in_flight || lower_turn_ns_ > 0) {
+    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
+  }
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
-  if (lower_in_flight) {
-    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
-    if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
-      own_beside_ns_ /= 2;
-      lower_beside_ns_ /= 2;
-    }
+  if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
+    own_beside_ns_ /= 2;
+    lower_beside_ns_ /= 2;
   }
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
@@ -442,11 +442,12 @@ int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
 
 // What the request that such a unit would be in the way of now may lose at p99.
 int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
-  if (!idle() || !closing_request(now)) return tail_limit_ns() - delay_ns();
-  // Between two requests: none of the next one is lost yet. What comes in a pause at random costs no
-  // more than its length, whatever is known of the slack.
+  if (!before_request(now)) return tail_limit_ns() - delay_ns();
+  // None of the next one is lost yet, but for what the service at hand has, if that is its first.
+  const int64_t lost = closing() ? 0 : service_delay_ns_;
+  // What comes in a pause at random costs no more than its length, whatever is known of the slack.
   const bool away = timeline_.pauses_at_random() && timeline_.is_away(now, excess);
-  return away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns();
+  return (away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns()) - lost;
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve
@@ -526,7 +527,12 @@ bool TaskGuard::closing() const {
 
 // Every launch of the request has been made.
 bool TaskGuard::closing_request(Instant now) const {
-  return (closing() && request_.services + 1 >= services()) || (in_step_ && host_away(now));
+  return closing() && (request_.services + 1 >= services() || host_away(now));
+}
+
+// Between two requests.
+bool TaskGuard::before_request(Instant now) const {
+  return idle() && (closing_request(now) || (in_step_ && host_away(now)));
 }
 
 // What comes now delays the next request, not this one.

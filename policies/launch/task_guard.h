@@ -158,6 +158,7 @@ class TaskGuard {
   bool compares() const { return limits_.parts >= 3; }
   bool closing() const;
   bool closing_request(Instant now) const;
+  bool before_request(Instant now) const;
   bool host_away(Instant now) const;
   bool through(Instant now) const;
 

@@ -14,28 +14,35 @@ void serve(RequestLength& requests, int services) {
 
 }  // namespace
 
-TEST_CASE("A request is the fewest services between two pauses, once there were enough") {
+TEST_CASE("A request is what all numbers of services between two pauses are multiples of, once there were enough") {
   RequestLength requests;
   CHECK(requests.services() == 1);
   requests.paused();
   for (int n = 0; n < 15; ++n) {
-    serve(requests, n % 3 == 0 ? 12 : 6);
+    serve(requests, n % 3 == 0 ? 12 : 18);
     CHECK(requests.services() == 1);
   }
   serve(requests, 18);
   CHECK(requests.services() == 6);
   serve(requests, 4);
-  CHECK(requests.services() == 4);
-  for (int n = 0; n < 63; ++n) serve(requests, 6);
-  CHECK(requests.services() == 4);
+  CHECK(requests.services() == 2);
+  for (int n = 0; n < 63; ++n) serve(requests, n % 2 == 0 ? 6 : 12);
+  CHECK(requests.services() == 2);
   serve(requests, 6);  // that is long ago
   CHECK(requests.services() == 6);
+}
+
+TEST_CASE("Pauses that always come after as many services say nothing of requests") {
+  RequestLength requests;
+  requests.paused();
+  for (int n = 0; n < 100; ++n) serve(requests, 8);  // a batch of them, or what a step in eight does
+  CHECK(requests.services() == 1);
 }
 
 TEST_CASE("What came before the first pause is part of a request") {
   RequestLength requests;
   serve(requests, 2);
-  for (int n = 0; n < 16; ++n) serve(requests, 6);
+  for (int n = 0; n < 16; ++n) serve(requests, n % 2 == 0 ? 6 : 12);
   CHECK(requests.services() == 6);
 }
 
@@ -43,7 +50,7 @@ TEST_CASE("A pause in the midst of a service is one") {
   RequestLength requests;
   requests.paused();
   for (int n = 0; n < 16; ++n) {
-    serve(requests, 6);
+    serve(requests, n % 2 == 0 ? 6 : 12);
     requests.paused();
   }
   CHECK(requests.services() == 6);
