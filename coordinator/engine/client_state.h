@@ -36,7 +36,7 @@ struct Unit {
   Duration predicted;  // as the policy was told
   Duration expected;   // in the mean
   Instant at;
-  Instant due;         // untracked: counts as done from here on, later by Seat::kept_off
+  Instant due;         // untracked: counts as done from here on, later by what Seat::kept_off is then
   Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
   uint32_t others_done = 0;  // units of others complete on it by then; may wrap
   uint32_t count = 1;
@@ -116,8 +116,8 @@ struct Seat {
   Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;
   Instant last_progress;
-  Instant last_due;      // of untracked work
-  Duration kept_off;     // what others have had of the device while untracked work was there
+  Instant last_due;      // of untracked work, later by kept_off
+  Duration kept_off;     // all that others have had of the device while untracked work was there
   Duration device_time;
   Instant settled_until;
   bool stuck = false;    // inversion rule: nothing of it moves

@@ -72,15 +72,6 @@ class Engine::Core {
   void take(const Held& input);
   void take(const Cancelled& input);
   void take(const Progressed& input);
-  void take(const Timed& input);
-  // How long a launch took, `company`: while others may have had work on the device.
-  void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
-  // Whether completions are looked at for how long units of the kernel take; a unit is complete.
-  bool is_seen(const KernelUse& use) const;
-  void saw(Client& client, StreamSlot stream, const Unit& unit);
-  Instant others_since(const Device& on, const Client& client, DeviceId device) const;
-  // Whether another client had work on one of this client's devices since then, or has now.
-  bool had_company(const Client& client, Instant since) const;
   static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
     return {on.units > seat.units, on.launches - seat.launches};
   }
@@ -109,6 +100,17 @@ class Engine::Core {
   void drop_head(Client& client, size_t index, bool tell_policy);
   void set_job_priority(Job& job);
   void watch_device(DeviceId id, Device& device);
+
+  // measurements.cc
+  void take(const Timed& input);
+  // How long a launch took, `company`: while others may have had work on the device.
+  void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
+  // Whether completions are looked at for how long units of the kernel take; a unit is complete.
+  bool is_seen(const KernelUse& use) const;
+  void saw(Client& client, StreamSlot stream, const Unit& unit);
+  Instant others_since(const Device& on, const Client& client, DeviceId device) const;
+  // Whether another client had work on one of this client's devices since then, or has now.
+  bool had_company(const Client& client, Instant since) const;
 
   // engine.cc
   void use_policy(const policies::PolicyChoice& choice);

@@ -51,6 +51,7 @@ class LearnedLaunches {
   void iteration(Duration took, bool disturbed);
   // The launch that was measured; null when it is too long ago or not named.
   const Place* place(const Timed& timed) const;
+  // The launch of that number on its stream; null when it is too long ago.
   const Place* place(StreamSlot stream, uint64_t sequence) const;
   // An undisturbed measurement of it, and what is known of its position; null: nothing. `kernel` is
   // what is known of it everywhere.

@@ -15,7 +15,8 @@
 // that take different times by turns compared with their like (service_pattern.h); for that a few
 // iterations are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed share
 // of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
-// services may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
+// requests, of one service or several (request_length.h), may yet exceed the p99 bound, which is held
+// against the slowest undisturbed ones.
 #pragma once
 
 #include <algorithm>

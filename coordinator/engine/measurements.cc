@@ -1,0 +1,125 @@
+// How long launches took: as the shim measured it, and as completions tell.
+#include <algorithm>
+#include <cstdlib>
+
+#include "coordinator/engine/core.h"
+
+namespace lull::engine {
+
+bool Engine::Core::had_company(const Client& client, Instant since) const {
+  if (since == kNever) return false;
+  for (const auto& mine : client.seats) {
+    for (ClientId member : device_of(*mine).members) {
+      if (member == client.id) continue;
+      const Client& other = *find(member);
+      const Seat& seat = *other.seat(mine->device);
+      const Instant due = seat.last_due + seat.kept_off;
+      const Instant last = std::max({seat.last_launch, seat.last_progress, due});
+      if (seat.units > 0 || (other.launches > 0 && last >= since)) return true;
+    }
+  }
+  return false;
+}
+
+void Engine::Core::take(const Timed& input) {
+  Client* client = find(input.client);
+  TaskKernel* kernel =
+      client == nullptr || input.duration.ns < 0 ? nullptr : client->profile->kernel(input.kernel);
+  if (kernel == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  const LearnedLaunches::Place* place = client->learned.place(input);
+  const bool company = place != nullptr && place->completed ? place->disturbed
+                                                            : had_company(*client, input.launched);
+  measured(*client, *kernel, input, company);
+}
+
+void Engine::Core::measured(Client& client, TaskKernel& kernel, const Timed& input, bool company) {
+  policies::KernelProfile& profile = kernel.profile;
+  const bool first = profile.count() == 0;
+  const LearnedLaunches::Place* place = client.learned.place(input);
+  policies::Known before{.kernel = &profile};
+  if (place != nullptr) before = known(client, profile, *place, policies::Predictor::kPosition);
+  // Who is on the device for longer meets others more often: to leave out all that had company would
+  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
+  const auto suffered = [company](const policies::LengthProfile* here, Duration length) {
+    return company && (here == nullptr || !here->has_seen(length.ns));
+  };
+  const Disturbed disturbed{
+      .duration = suffered(durations_here(before), input.duration),
+      .gap = suffered(gaps_here(before), input.gap)};
+  if (place != nullptr) {
+    kernel.choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
+                       disturbed.gap ? Duration{-1} : input.gap);
+  }
+  client.profile->add(profile, input.duration, input.gap, disturbed);
+  if (place != nullptr && !company) {
+    client.learned.timed(*place, profile, input);
+    client.profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
+  }
+  const Duration mean = profile.mean();
+  use_kernel(client, input.kernel);
+  for (ClientId user : client.profile->users) {
+    Client& other = *find(user);
+    auto use = other.kernels.find(input.kernel);
+    if (use == other.kernels.end()) continue;
+    use->second.known = &kernel;
+    Duration& published = use->second.published;
+    const int64_t moved = std::abs(mean.ns - published.ns);
+    if (moved == 0 || (!first && moved <= published.ns / kPredictionStep)) continue;
+    published = mean;
+    put(Predict{user, input.kernel, mean});
+  }
+}
+
+// Long kernels only: reports come a little late.
+bool Engine::Core::is_seen(const KernelUse& use) const {
+  return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
+}
+
+// Since when others have had work on the device that is not complete yet; now_ where they have none.
+Instant Engine::Core::others_since(const Device& on, const Client& client, DeviceId device) const {
+  Instant since = now_;
+  for (ClientId member : on.members) {
+    if (member == client.id) continue;
+    const Client& other = *find(member);
+    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
+      const Unit& first = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
+      if (first.device == device) since = std::min(since, first.at);
+    }
+  }
+  return since;
+}
+
+// Nothing was complete since `began`, so the unit has run since then, or waited for what runs beside
+// it. Where it came to a device with little on it and nobody else did, that is how long it takes.
+// Beside others it is no less than half of that time, as where slices of both run in turn. That says
+// something of a less important client, where it is more than was expected there.
+void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
+  if (unit.ahead.ns < 0 || !unit.tracked) return;
+  const Device& on = *device(unit.device);
+  const Instant began = std::max(unit.at, on.done_at);
+  const Instant others = std::max(began, others_since(on, client, unit.device));
+  const bool alone = others == now_ && unit.ahead.ns <= (now_ - unit.at).ns / 8 &&
+                     on.done - client.seat(unit.device)->done == unit.others_done;
+  const Duration took = (others - began) + Duration{(now_ - others).ns / 2};
+  const bool below = std::ranges::any_of(on.members, [&](ClientId member) {
+    return find(member)->priority.level < client.priority.level;
+  });
+  const bool more = took.ns > unit.predicted.ns + unit.predicted.ns / 8;
+  if (!alone && !(below && more)) return;
+  const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);
+  TaskKernel* kernel = place == nullptr ? nullptr : client.profile->kernel(place->kernel);
+  if (kernel == nullptr) return;
+  Timed timed;
+  timed.client = client.id;
+  timed.kernel = place->kernel;
+  timed.duration = took;
+  timed.launched = unit.at;
+  timed.stream = stream;
+  timed.sequence = unit.sequence;
+  measured(client, *kernel, timed, /*company=*/false);
+}
+
+}  // namespace lull::engine
