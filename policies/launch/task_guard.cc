@@ -57,9 +57,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
       (generation_ != place.generation || timeline_.length() != place.length)) {
     generation_ = place.generation;
     timeline_.restart(place.length);
-    feedback_.restart();
-    pattern_.restart();
-    requests_.restart();
+    forget_services();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
     tail_ = {};
@@ -94,9 +92,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (place.started) {
     const bool known = timeline_.known();
     if (timeline_.begin()) {
-      feedback_.restart();  // services begin elsewhere now
-      pattern_.restart();
-      requests_.restart();
+      forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
     if (timeline_.known() && !known) noise_ns_ = 0;  // the shadow knows better from here on
@@ -135,6 +131,12 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   in_flight_.push_back({launch.at, launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
                         launch.expected, std::max(Duration{}, seen), its.own_free});
+}
+
+void TaskGuard::forget_services() {
+  feedback_.restart();
+  pattern_.restart();
+  requests_.restart();
 }
 
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {

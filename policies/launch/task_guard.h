@@ -117,6 +117,7 @@ class TaskGuard {
   void see_work(Duration took);
   void calibrate(Instant now);
   void shift_shadow(Duration by);
+  void forget_services();
   void end_service(bool whole);
   void end_request();
   void compare_service();
