@@ -4,7 +4,7 @@ import json
 import unittest
 
 import lab
-from gpu_check import (cost, figures, interception, kineto, machine, profile, report, slices, tasks, timing, witness, workloads)
+from gpu_check import (cost, figures, interception, kineto, machine, report, simgpu_profile, slices, tasks, timing, witness, workloads)
 from gpu_check.verdict import Failed
 
 
@@ -71,7 +71,7 @@ class Profiles(unittest.TestCase):
 
     def test_what_is_measured_replaces_what_was_assumed(self):
         many = {"count": 50, "p50": 1900000}
-        found = profile.measured(self.LAUNCH, self.COPIES, {"slice_ns": many, "switch_ns": {"count": 3, "p50": 9}}, None)
+        found = simgpu_profile.measured(self.LAUNCH, self.COPIES, {"slice_ns": many, "switch_ns": {"count": 3, "p50": 9}}, None)
         self.assertEqual(found["launch_ns"][0], 2300)
         self.assertEqual(found["min_kernel_ns"][0], 3500)
         self.assertEqual(found["copy_latency_ns"][0], 2500)
@@ -82,7 +82,7 @@ class Profiles(unittest.TestCase):
 
     def test_nothing_measured_keeps_every_assumption(self):
         base = json.loads((lab.ROOT / "tools/simgpu/profiles/h200.json").read_text())
-        made = profile.make(base, {"name": "NVIDIA H200", "sm_count": 132}, profile.measured(None, None, None, None), "nothing", "2026-01-02")
+        made = simgpu_profile.make(base, {"name": "NVIDIA H200", "sm_count": 132}, simgpu_profile.measured(None, None, None, None), "nothing", "2026-01-02")
         self.assertEqual(made["slice_ns"], base["slice_ns"])
         self.assertIn("simulated NVIDIA H200", made["name"])
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 
-from gpu_check import mps, profile, sharing, slices
+from gpu_check import mps, sharing, simgpu_profile, slices
 from gpu_check.context import quiet
 from gpu_check.results import write_whole
 from gpu_check.steps import Step
@@ -276,9 +276,9 @@ def write_profile(context):
     base_name = "h200" if "H200" in found_facts["name"] else "h100"
     base = json.loads((context.root / f"tools/simgpu/profiles/{base_name}.json").read_text())
     machine = context.results.data["machine"]
-    found = profile.measured(_data_of(context, "launches"), _data_of(context, "copies"), _data_of(context, "time slice"),
-                             _data_of(context, "wake"))
-    made = profile.make(base, found_facts, found, f"{found_facts['name']}, driver {machine.get('driver', '-')}", machine.get("date", "-"))
+    found = simgpu_profile.measured(_data_of(context, "launches"), _data_of(context, "copies"), _data_of(context, "time slice"),
+                                    _data_of(context, "wake"))
+    made = simgpu_profile.make(base, found_facts, found, f"{found_facts['name']}, driver {machine.get('driver', '-')}", machine.get("date", "-"))
     path = context.out / "profile.json"
     write_whole(path, json.dumps(made, indent=2) + "\n")
     check = context.env(LD_LIBRARY_PATH=context.lib / "sim", SIMGPU_DEVICE=context.scratch / "profile-device", SIMGPU_PROFILE=path)

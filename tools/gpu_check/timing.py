@@ -3,7 +3,7 @@ against CUPTI's records of the same run, kernel by kernel."""
 
 import json
 
-from gpu_check import counting, trace, witness
+from gpu_check import counting, trace_check, witness
 from gpu_check.figures import mean, median, quantile, relative_errors
 from gpu_check.steps import Step
 from gpu_check.verdict import Failed, Skipped
@@ -149,19 +149,19 @@ def _workload(name):
 def _traced(what, words_of):
     def run(context):
         context.needs_gpu("CUPTI is held against")
-        trace.needed(context, "record", "show")
+        trace_check.needed(context, "record", "show")
         words = words_of(context)
         prefix = context.scratch / "traced"
         env = context.env(LULL_WITNESS_OUT=prefix)
         if not counting.cupti_env(context, env):
             raise Skipped("no libcupti on this machine")
-        file, child = trace.record(context, words, env, 150)
+        file, child = trace_check.record(context, words, env, 150)
         texts = [p for p in sorted(context.scratch.glob("traced.*"))]
         witnesses = [witness.parse(p.read_text(errors="replace")) for p in texts]
         seen = max(witnesses, key=lambda w: len(w.kernels), default=None)
         if seen is None or not seen.usable() or not seen.kernels:
             raise Skipped("CUPTI recorded nothing: " + "; ".join(p for w in witnesses for p in w.problems)[:300])
-        shown = trace.show(context, file)
+        shown = trace_check.show(context, file)
         pairs, lines = trace_against(shown, seen)
         rows = [(what, errors(values)) for what, values in pairs.items()]
         data = {"errors": dict(rows), "lines": [f"{shown['launches']} launches in the trace, {len(seen.kernels)} kernels of CUPTI's"],

@@ -5,7 +5,7 @@ import io
 import json
 import tarfile
 
-from gpu_check import tasks, trace
+from gpu_check import tasks, trace_check
 from gpu_check.results import write_whole
 from gpu_check.steps import Step
 from gpu_check.verdict import Failed, Skipped
@@ -61,8 +61,8 @@ def _finish(context, name, what, file):
     model, kind, batch = what
     machine = context.results.data["machine"]
     by = f" (PyTorch {machine['torch']}, random weights)" if machine.get("torch") and kind != "other" else ""
-    text = trace.export_workload(context, file, "--name", name, "--kind", kind, "--model", model + by, "--batch", batch,
-                                 "--driver", machine.get("driver") or f"CUDA {machine.get('cuda', '?')}")
+    text = trace_check.export_workload(context, file, "--name", name, "--kind", kind, "--model", model + by, "--batch", batch,
+                                       "--driver", machine.get("driver") or f"CUDA {machine.get('cuda', '?')}")
     check(text)
     if len(text) > MOST_BYTES:
         raise Failed(f"{name} has {len(text)} bytes, too many to ship: {MOST_BYTES} at most")
@@ -75,10 +75,10 @@ def _finish(context, name, what, file):
 
 def played(context):
     """A played workload, recorded: the way from a program to a file works without PyTorch too."""
-    trace.needed(context, "record", "export")
+    trace_check.needed(context, "record", "export")
     source = context.root / "examples/workloads/chatty_inference.json"
     words = [context.program(context.bin, "lull-play"), source, "--iterations", "20"]
-    file, _ = trace.record(context, words, context.env(), 60)
+    file, _ = trace_check.record(context, words, context.env(), 60)
     return _finish(context, "chatty_inference_again", ("the shipped chatty_inference, played", "other", 1), file)
 
 
@@ -86,12 +86,12 @@ def _model(name):
     what, model, *words = RECORDED[name]
 
     def run(context):
-        trace.needed(context, "record", "export")
+        trace_check.needed(context, "record", "export")
         if model not in tasks.WITHOUT_TORCHVISION and not context.torch().get("torchvision"):
             raise Skipped("no torchvision beside this PyTorch")
         program = [context.torch()["python"], context.root / "tools/gpu_check/models.py", model, *words, "--batch", what[2],
                    "--iterations", _ITERATIONS]
-        file, _ = trace.record(context, program, context.env(), 120)
+        file, _ = trace_check.record(context, program, context.env(), 120)
         return _finish(context, name, what, file)
     return run
 

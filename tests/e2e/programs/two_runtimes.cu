@@ -16,9 +16,10 @@ int main(int argc, char** argv) {
   const auto count = argument(argc, argv, 1, 10);
   Counts counts;
   own_spin<<<1, 2048>>>(1);  // too many threads: this runtime's error only
-  REQUIRE_THAT(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
+  const cudaError_t refused = cudaPeekAtLastError();
+  REQUIRE_THAT(refused != cudaSuccess);
   plugin_run(count, &counts);
-  REQUIRE_THAT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+  REQUIRE_THAT(cudaGetLastError() == refused);
   for (unsigned long long i = 0; i < count; ++i) own_spin<<<1, 32>>>(10000);
   CHECK(cudaGetLastError());
   CHECK(cudaDeviceSynchronize());
