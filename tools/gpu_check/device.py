@@ -103,26 +103,44 @@ def registration(context):
                                           "columns": [name for _, name in _PIN_COLUMNS]}]}
 
 
-def _watch_two(context, env):
-    """Both processes' records of one run."""
-    start = context.scratch / f"watch-{time.monotonic_ns()}"
+def _both(context, env, *probes):
+    """Two of the probe's subcommands that wait for a start file, run at once: what each printed."""
+    start = context.scratch / f"both-{time.monotonic_ns()}"
     program = context.program(context.bin, "lull-device-probe")
-    words = [program, "watch", "--ms", _WATCH_MS, "--start-file", start]
-    children = [context.children.start(words, env, "watch") for _ in range(2)]
-    for child in children:
+    children = [context.children.start([program, *words, "--start-file", start], env, words[0]) for words in probes]
+    for child, words in zip(children, probes):
         if not child.wait_for(lambda c=child: c.line_with('{"ready"'), context.timeout(60)):
             child.end()
             if line := child.line_with('{"skipped"'):
-                raise Skipped("watch: " + json.loads(line)["skipped"])
-            raise Failed("watch does not get ready: " + child.last_words())
+                raise Skipped(f"{words[0]}: " + json.loads(line)["skipped"])
+            raise Failed(f"{words[0]} does not get ready: " + child.last_words())
     start.touch()
     found = []
-    for child in children:
+    for child, words in zip(children, probes):
         if child.wait(context.timeout(60)) != 0:
             child.end()
-            raise Failed("watch: " + child.last_words())
+            raise Failed(f"{words[0]}: " + child.last_words())
         found.append(json.loads(child.out().splitlines()[-1]))
     return found
+
+
+def _watch_two(context, env):
+    words = ("watch", "--ms", _WATCH_MS)
+    return _both(context, env, words, words)
+
+
+def after_idle(context):
+    """What the first kernel of a process costs behind another process's, by how long that one has been over."""
+    context.needs_gpu("its switch is a parameter")
+    one, other = _both(context, context.env(), ("rounds", "--ms", 3000, "--pause-us", 700),
+                       ("rounds", "--ms", 3000, "--spin-us", 200, "--pause-us", 3000))
+    answer, tables = {}, []
+    for who, a, b in (("null kernel", one, other), ("kernel of 200 us", other, one)):
+        answer[who] = found = slices.after_idle(a, b)
+        tables.append({"title": f"{who}, launch and wait, without MPS, by what was on the device before, ns",
+                       "columns": ["before", "count", "least", "p50", "p99", "most"],
+                       "rows": [[case, s["count"], s["min"], s["p50"], s["p99"], s["max"]] for case, s in found.items()]})
+    return {"answer": answer, "tables": tables}
 
 
 def _slice_data(answer, title):
@@ -327,7 +345,8 @@ def steps(context):
     del context
     return [
         Step("facts", facts, 5), Step("launches", launch, 15), Step("copies", copies, 20), Step("time slice", time_slice, 10),
-        Step("time slice, MPS", with_mps, 15), Step("mapping", mapping, 15), Step("wake", wake, 8, host_only=True), Step("registration", registration, 25),
+        Step("time slice, MPS", with_mps, 15),
+        Step("switch after idle", after_idle, 15), Step("mapping", mapping, 15), Step("wake", wake, 8, host_only=True), Step("registration", registration, 25),
         Step("profile", write_profile, 2), Step("hardware and simulation", both, 75),
         Step("checkpoint, 1 GiB", _checkpoint(1), 15), Step("checkpoint, 8 GiB", _checkpoint(8), 25),
         Step("checkpoint, mapped", _checkpoint(1, "--mapped"), 15), Step("checkpoint, ordinary user", _checkpoint(1, user="nobody"), 15),

@@ -34,3 +34,29 @@ def analyse(a, b):
         if whole:
             slices.append(end - start)
     return {"together_ns": length, "slice_ns": spread(slices), "switch_ns": spread(switches), "overlap": both / length}
+
+
+# What was last on the device when a round began: its own process, or the neighbour, idle for so long (us).
+_IDLE_US = (0, 50, 200, 1000, 5000)
+OWN, BUSY = "own process was last", "neighbour's kernel on the device"
+
+
+def after_idle(one, other):
+    """How long `one`'s rounds (native/sharing.cc, `rounds`) took by what the device had done before: {case: spread of ns}.
+    With the neighbour's kernel still on the device: what was left after its end."""
+    cases = {}
+    theirs, mine, at = other["rounds"], one["rounds"], 0
+    for before, (start, end) in zip(mine, mine[1:]):
+        while at < len(theirs) and theirs[at][1] <= start:
+            at += 1
+        if at < len(theirs) and theirs[at][0] < end:  # the neighbour began before this round was over
+            if theirs[at][0] < start and theirs[at][1] < end:
+                cases.setdefault(BUSY, []).append(end - theirs[at][1])
+            continue
+        if not at or theirs[at - 1][1] < before[1]:
+            cases.setdefault(OWN, []).append(end - start)
+            continue
+        idle_us = (start - theirs[at - 1][1]) / 1e3
+        least = max(us for us in _IDLE_US if us <= idle_us)
+        cases.setdefault(f"neighbour idle since {least} us or more", []).append(end - start)
+    return {case: spread(values) for case, values in sorted(cases.items())}

@@ -21,6 +21,7 @@ constexpr char kBody[] = R"((
   .reg .pred %more;
   .reg .u32 %thread, %part;
   .reg .u64 %spin, %word, %mine, %seen, %old, %fresh, %start, %now, %passed;
+  .reg .u64 %cycles, %cycles_before, %before, %away;
   mov.u32 %thread, %tid.x;
   mov.u32 %part, %tid.y;
   or.b32 %thread, %thread, %part;
@@ -50,13 +51,35 @@ LOOK:
   mov.u64 %seen, %fresh;
 STARTED:
   shl.b64 %start, %seen, 16;
+  mov.u64 %before, %globaltimer;
+  mov.u64 %cycles_before, %clock64;
 SPIN:
+  mov.u64 %cycles, %clock64;
   mov.u64 %now, %globaltimer;
+  sub.u64 %away, %cycles, %cycles_before;
+  mov.u64 %cycles_before, %cycles;
+  setp.gt.u64 %more, %away, 50000;
+  @%more bra AWAY;
+BACK:
+  mov.u64 %before, %now;
   shl.b64 %passed, %now, 16;
   sub.u64 %passed, %passed, %start;
   shr.s64 %passed, %passed, 16;
   setp.lt.s64 %more, %passed, %spin;
   @%more bra SPIN;
+  bra DONE;
+AWAY:
+  sub.u64 %away, %now, %before;
+  shl.b64 %away, %away, 16;
+  add.u64 %fresh, %start, %away;
+  shr.u64 %fresh, %fresh, 16;
+  or.b64 %fresh, %fresh, %mine;
+  atom.global.cas.b64 %old, [%word], %seen, %fresh;
+  setp.eq.u64 %more, %old, %seen;
+  mov.u64 %seen, %old;
+  @%more mov.u64 %seen, %fresh;
+  shl.b64 %start, %seen, 16;
+  bra BACK;
 DONE:
   ret;
 }

@@ -12,6 +12,9 @@
 //
 // A word with another launch's ticket is replaced (atom.cas), by whoever comes first. Only one
 // thread of a block waits; the block keeps its place on the device until that thread ends.
+// The time in which the device ran another process is no time of this kernel: a block that finds
+// more than 50,000 cycles between two looks at its clock was away, and the first to notice moves
+// the start word on by that long.
 // simgpu never runs this: there the parameter named spin_ns is the kernel's cost.
 #pragma once
 

@@ -70,6 +70,16 @@ int main(int argc, char** argv) {
   watch->callback(
       [&] { wanted = [&](Driver& driver) { return probe_watch(driver, spin_ms, start_file); }; });
 
+  RoundWishes round_wishes;
+  auto* rounds = app.add_subcommand("rounds", "kernel, wait, pause: when each began and ended");
+  rounds->add_option("--spin-us", round_wishes.spin_us)->check(CLI::Range(0.0, 100000.0));
+  rounds->add_option("--pause-us", round_wishes.pause_us)->check(CLI::Range(1.0, 1e6));
+  rounds->add_option("--ms", round_wishes.ms)->check(CLI::Range(1.0, 10000.0));
+  rounds->add_option("--start-file", start_file, "waits until it exists");
+  rounds->callback([&] {
+    wanted = [&](Driver& driver) { return probe_rounds(driver, round_wishes, start_file); };
+  });
+
   CheckpointWishes checkpoint_wishes;
   auto* checkpoint = app.add_subcommand("checkpoint", "suspends and resumes itself by the driver");
   checkpoint->add_option("--bytes", checkpoint_wishes.bytes);

@@ -36,6 +36,16 @@ nlohmann::json probe_registration(Driver& driver, uint64_t bytes);
 // Runs `watch` (kernels.h) for `spin_ms`, once `start_file` exists: when this process's kernel ran.
 nlohmann::json probe_watch(Driver& driver, double spin_ms, const std::string& start_file);
 
+struct RoundWishes {
+  double spin_us = 0;  // length of the kernel; 0: the null kernel
+  double pause_us = 1000;  // between two rounds, half to one and a half of it, evenly at random
+  double ms = 300;         // for so long
+};
+// Once `start_file` exists: a kernel, a wait for it, a pause, again and again; when each round began
+// and ended on the host.
+nlohmann::json probe_rounds(Driver& driver, const RoundWishes& wishes,
+                            const std::string& start_file);
+
 struct CheckpointWishes {
   uint64_t bytes = 1ULL << 30;
   bool managed = false;  // one managed allocation beside the rest

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <random>
 #include <string>
 
 #include "tools/gpu_check/native/probes.h"
@@ -9,6 +10,20 @@
 namespace lull::probe {
 
 using nlohmann::json;
+
+namespace {
+
+// Says that the process is ready and waits for the file; an empty name waits for nothing.
+void ready_until(const std::string& start_file) {
+  std::printf("{\"ready\":%d}\n", static_cast<int>(getpid()));
+  std::fflush(stdout);
+  while (!start_file.empty() && access(start_file.c_str(), F_OK) != 0) {
+    const timespec pause{0, 200'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace
 
 json probe_watch(Driver& driver, double spin_ms, const std::string& start_file) {
   const Device device(driver);
@@ -34,12 +49,7 @@ json probe_watch(Driver& driver, double spin_ms, const std::string& start_file) 
     gap_ns *= 2;
     if (gap_ns > 100'000) throw NotHere{"the device's timer ticks too coarsely to see a switch"};
   }
-  std::printf("{\"ready\":%d}\n", static_cast<int>(getpid()));
-  std::fflush(stdout);
-  while (!start_file.empty() && access(start_file.c_str(), F_OK) != 0) {
-    const timespec pause{0, 200'000};
-    nanosleep(&pause, nullptr);
-  }
+  ready_until(start_file);
   run(static_cast<uint64_t>(spin_ms * 1e6));
   json gaps = json::array();
   for (uint64_t i = 0; i < std::min(words[1], kMost); ++i) {
@@ -50,6 +60,32 @@ json probe_watch(Driver& driver, double spin_ms, const std::string& start_file) 
           {"gaps", gaps},
           {"full", words[1] >= kMost},
           {"gap_ns", gap_ns}};
+}
+
+json probe_rounds(Driver& driver, const RoundWishes& wishes, const std::string& start_file) {
+  const Device device(driver);
+  const CUstream stream = device.stream();
+  uint64_t spin_ns = static_cast<uint64_t>(wishes.spin_us * 1e3);
+  void* arguments[] = {&spin_ns};
+  const auto round = [&] {
+    device.launch(spin_ns ? device.spin : device.null_kernel, stream, spin_ns ? arguments : nullptr);
+    LULL_MUST(driver, cuStreamSynchronize, stream);
+  };
+  for (int i = 0; i < 20; ++i) round();
+  ready_until(start_file);
+  std::mt19937_64 random(static_cast<uint64_t>(getpid()));
+  std::uniform_real_distribution<double> share(0.5, 1.5);
+  json rounds = json::array();
+  const uint64_t begin_ns = device.now_ns(), length_ns = static_cast<uint64_t>(wishes.ms * 1e6);
+  for (uint64_t start_ns = begin_ns; start_ns - begin_ns < length_ns;) {
+    round();
+    const uint64_t end_ns = device.now_ns();
+    rounds.push_back({start_ns, end_ns});
+    const auto pause_ns = static_cast<uint64_t>(wishes.pause_us * 1e3 * share(random));
+    while ((start_ns = device.now_ns()) - end_ns < pause_ns) {
+    }
+  }
+  return {{"spin_ns", spin_ns}, {"rounds", rounds}};
 }
 
 json probe_hog(Driver& driver, uint64_t leave_bytes) {

@@ -170,19 +170,19 @@ DeviceProfile built_in_profile() {
   p.memory_clock_khz = 2619000;
   p.memory_bus_bits = 5120;
   p.l2_bytes = 52428800;
-  p.memory_bytes = 85520809984;
-  p.slice_ns = 2000000;
-  p.switch_ns = 25000;
+  p.memory_bytes = 85017493504;
+  p.slice_ns = 2090624;
+  p.switch_ns = 151904;
   p.control_latency_ns = 10000;
-  p.launch_ns = 2000;
-  p.min_kernel_ns = 2000;
+  p.launch_ns = 3680;
+  p.min_kernel_ns = 3776;
   p.wave_ns = 5000;
-  p.copy_latency_ns = 1500;
-  p.h2d_gb_per_s = 55;
-  p.d2h_gb_per_s = 55;
-  p.d2d_gb_per_s = 1300;
-  p.memset_gb_per_s = 2600;
-  p.pageable_factor = 0.25;
+  p.copy_latency_ns = 2720;
+  p.h2d_gb_per_s = 54.914;
+  p.d2h_gb_per_s = 55.187;
+  p.d2d_gb_per_s = 1498.099;
+  p.memset_gb_per_s = 3214.95;
+  p.pageable_factor = 0.214;
   return p;
 }
 
