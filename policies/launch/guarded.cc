@@ -97,6 +97,9 @@ class Guarded final : public LaunchPolicy {
       guards_above(*member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
+      for (const Member& high : table_.members()) {
+        if (high.priority < member->priority) extra(high.client).guard->lower_ended(lower_units(high) > 0, now);
+      }
       if (queue_.completed(*done, now)) {
         guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(ran_from, now); });
       }
@@ -185,7 +188,12 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.room(now) - lower_in_flight(high) + done;
+    return guard.room(now) - lower_in_flight(high) + done - switch_cost(guard);
+  }
+
+  // That lower work has the device at all.
+  Duration switch_cost(const TaskGuard& guard) const {
+    return std::max(switch_cost_, guard.switch_cost());
   }
 
   // What all who are above `low` leave it: room for work of its level and below.
@@ -199,7 +207,7 @@ class Guarded final : public LaunchPolicy {
         continue;
       }
       const TaskGuard& guard = *extra(high.client).guard;
-      borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears()) : Duration{};
+      borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears() - switch_cost(guard)) : Duration{};
       if (guard.wants_clean()) return {};
       room = std::min(room, room_beside(high, guard, now));
     }
@@ -227,7 +235,7 @@ class Guarded final : public LaunchPolicy {
     }
     give_floor(member, now, out);
     Extra& its = extra(member.client);
-    const int64_t usable = room_for(member, now).ns - its.reaction_ns - switch_cost_.ns;
+    const int64_t usable = room_for(member, now).ns - its.reaction_ns;
     int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
                               kUsualCredit.ns, kLargestCredit.ns);
     // Half of a large room, so that few units have to be let go by name and the device stays busy.
@@ -279,8 +287,7 @@ class Guarded final : public LaunchPolicy {
   // By how much this unit exceeds the room that `high` leaves.
   Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
     const TaskGuard& guard = *extra(high.client).guard;
-    const Duration needed = guard.cost(head.kernel, head.predicted) + switch_cost_ +
-                            Duration{extra(low.client).reaction_ns};
+    const Duration needed = guard.cost(head.kernel, head.predicted) + Duration{extra(low.client).reaction_ns};
     return needed - room_beside(high, guard, now);
   }
 

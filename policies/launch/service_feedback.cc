@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace lull::policies {
 namespace {
@@ -14,7 +15,7 @@ constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken
 // Not what is known of services: so many sigmas off and so much of one, twice.
 constexpr double kStrange = 4;
 constexpr double kStrangeShare = 1.0 / 32;
-constexpr uint32_t kSurelyStrange = 2;
+constexpr uint32_t kSurely = 2;
 // Services that differ by less all take the same.
 constexpr double kSame = 1.0 / 256;
 // One in so many is kept undisturbed.
@@ -30,17 +31,26 @@ constexpr double kMissed = 1.0 / 64;
 
 }  // namespace
 
-double ServiceFeedback::sigma() const {
-  return std::max(std::sqrt(variance_), mean_ * kFinest);
+double ServiceFeedback::Known::sigma() const {
+  return std::max(std::sqrt(variance), mean * kFinest);
 }
 
-bool ServiceFeedback::strange(double off) const {
-  return known() && std::abs(off) > kStrange * sigma() + mean_ * kStrangeShare;
+double ServiceFeedback::Known::most_off() const {
+  return kStrange * sigma() + mean * kStrangeShare;
+}
+
+void ServiceFeedback::change(bool as_before) {
+  strange_ = as_before_ = 0;
+  Known other = as_before ? std::move(*before_) : Known{};
+  // How slow they have been in between may come again.
+  if (as_before) other.slowest = std::max(other.slowest, now_.slowest);
+  if (as_before || known()) before_ = std::move(now_);
+  now_ = std::move(other);
 }
 
 void ServiceFeedback::recount(const ServicePattern& pattern) {
   if (pattern.round() != 0) {
-    std::erase_if(alone_, [&](const Alone& a) { return a.service < pattern.since(); });
+    std::erase_if(now_.alone, [&](const Alone& a) { return a.service < pattern.since(); });
   }
   // Each place of the round counts the same, however many of it were kept.
   struct Place {
@@ -52,7 +62,7 @@ void ServiceFeedback::recount(const ServicePattern& pattern) {
   const auto level = [&](const Alone& a) {
     return static_cast<double>(a.took_ns - pattern.offset_of(a.service).ns);
   };
-  for (const Alone& a : alone_) {
+  for (const Alone& a : now_.alone) {
     Place& place = places[a.service % round];
     place.sum += level(a);
     place.count += 1;
@@ -61,76 +71,80 @@ void ServiceFeedback::recount(const ServicePattern& pattern) {
   for (const Place& place : places) {
     if (place.count > 0) sum += place.mean(), seen += 1, inverse += 1 / place.count;
   }
-  counts_as_ = seen > 0 ? seen * seen / inverse : 0;
-  mean_ = seen > 0 ? sum / seen : 0;
+  now_.counts_as = seen > 0 ? seen * seen / inverse : 0;
+  now_.mean = seen > 0 ? sum / seen : 0;
   const Place& next = places[pattern.next() % round];
-  next_ = static_cast<double>(pattern.offset().ns) + (next.count > 0 ? next.mean() : mean_);
+  now_.next = static_cast<double>(pattern.offset().ns) + (next.count > 0 ? next.mean() : now_.mean);
   // About the mean of its place, where there are several of each.
-  const auto count = static_cast<double>(alone_.size());
+  const auto count = static_cast<double>(now_.alone.size());
   const bool several = count >= 2 * seen;
   double squares = 0;
-  for (const Alone& a : alone_) {
-    const double off = level(a) - (several ? places[a.service % round].mean() : mean_);
+  for (const Alone& a : now_.alone) {
+    const double off = level(a) - (several ? places[a.service % round].mean() : now_.mean);
     squares += off * off;
   }
-  variance_ = count > 1 ? squares / (count - (several ? seen : 1)) : 0;
+  now_.variance = count > 1 ? squares / (count - (several ? seen : 1)) : 0;
 }
 
 void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern& pattern) {
   recount(pattern);
   const auto sample = static_cast<double>(took.ns);
-  // Another phase of the program: what was known of the one before is of no use.
-  strange_ = strange(sample - next_) ? strange_ + 1 : 0;
-  if (strange_ >= kSurelyStrange) restart();
-  slowest_ = std::max(sample, slowest_);
+  strange_ = strange(sample - now_.next) ? strange_ + 1 : 0;
+  const double usual = before_ ? before_->mean + static_cast<double>(pattern.offset().ns) : 0;
+  const bool as_before = before_ && std::abs(sample - usual) <= before_->most_off();
+  as_before_ = as_before ? as_before_ + 1 : 0;
+  if (strange_ >= kSurely || as_before_ >= kSurely) change(as_before);
+  now_.slowest = std::max(sample, now_.slowest);
   if (!kept && known()) return;
-  if (first_ > 0) {
-    first_ -= 1;
-    slowest_ = 0;
+  if (now_.first > 0) {
+    now_.first -= 1;
+    now_.slowest = 0;
     return;
   }
-  if (known()) slowest_ -= (slowest_ - std::max(sample, mean_)) * kForgetsSlowest;
-  if (alone_.size() == kWindow) alone_.pop_front();
-  alone_.push_back({pattern.next(), took.ns});
+  if (known()) now_.slowest -= (now_.slowest - std::max(sample, now_.mean)) * kForgetsSlowest;
+  if (now_.alone.size() == kWindow) now_.alone.pop_front();
+  now_.alone.push_back({pattern.next(), took.ns});
   recount(pattern);
 }
 
 Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
   recount(pattern);
-  const double scaled = static_cast<double>(delay.ns) * static_cast<double>(scale_x1024_) / 1024;
+  const double scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
   if (!known()) return {static_cast<int64_t>(scaled)};
-  const double spread = sigma();
+  const double spread = now_.sigma();
   const double estimate = static_cast<double>(delay.ns);
-  const double seen = static_cast<double>(took.ns) - next_;
+  double seen = static_cast<double>(took.ns) - now_.next;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
+  // What is far from all that is known says little more than what is just as far as that may be.
+  seen = std::clamp(seen, scaled - now_.most_off(), scaled + now_.most_off());
   if (delay.ns > 0) {
-    disturbed_ = disturbed_ * kRemembered + 1;
-    delays_ = delays_ * kRemembered + estimate;
-    longer_ = longer_ * kRemembered + seen;
-    const double error = spread * std::sqrt(disturbed_ * (1 + disturbed_ / counts_as_)) / delays_;
+    now_.disturbed = now_.disturbed * kRemembered + 1;
+    now_.delays = now_.delays * kRemembered + estimate;
+    now_.longer = now_.longer * kRemembered + seen;
+    const double error = spread * std::sqrt(now_.disturbed * (1 + now_.disturbed / now_.counts_as)) / now_.delays;
     const double precision = 1 / (error * error);
-    const double ratio = (kPrior + precision * longer_ / delays_) / (kPrior + precision);
+    const double ratio = (kPrior + precision * now_.longer / now_.delays) / (kPrior + precision);
     const double doubt = 1 / std::sqrt(kPrior + precision);
     const double cautious = std::clamp(std::max(ratio, std::min(1.0, ratio + doubt)), kLeast, kMost);
-    scale_x1024_ = static_cast<int64_t>(cautious * 1024);
+    now_.scale_x1024 = static_cast<int64_t>(cautious * 1024);
   }
 
-  const double uncertain = kRelativeError * scaled + kMissed * mean_;
+  const double uncertain = kRelativeError * scaled + kMissed * now_.mean;
   const double weight = uncertain * uncertain / (uncertain * uncertain + spread * spread);
   return {static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))};
 }
 
 bool ServiceFeedback::varied() const {
-  return alone_.size() >= kVaried || (known() && std::sqrt(variance_) < mean_ * kSame);
+  return now_.alone.size() >= kVaried || (known() && std::sqrt(now_.variance) < now_.mean * kSame);
 }
 
 Duration ServiceFeedback::error() const {
-  if (alone_.empty()) return {};
-  return {static_cast<int64_t>(std::sqrt(variance_ / counts_as_))};
+  if (now_.alone.empty()) return {};
+  return {static_cast<int64_t>(std::sqrt(now_.variance / now_.counts_as))};
 }
 
 bool ServiceFeedback::draws_undisturbed(Duration precision) {
-  if (!known() || strange_ >= kSurelyStrange) return true;
+  if (!known() || strange_ >= kSurely) return true;
   if (!varied()) return (lot_ ^= 1) % 2 == 0;
   const bool precise = error() <= precision;
   lot_ = lot_ * 1'664'525 + 1'013'904'223;

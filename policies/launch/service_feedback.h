@@ -11,10 +11,17 @@
 //
 // Which services are kept undisturbed is drawn by lot: those that nobody happened to disturb are
 // not like the others.
+//
+// Services that are not what is known of them are a new phase of the program, or a while in which
+// its host is slow. What was known before is put aside, and taken up again once they are as they
+// were: a tenth of a second of a busy host (seen on an H100 machine) does not make what was learnt
+// of a thousand services useless.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "policies/launch/service_pattern.h"
 #include "policies/vocabulary.h"
@@ -34,14 +41,14 @@ class ServiceFeedback {
 
   // How long undisturbed ones take, and by how much longer than that the slowest of late; known()
   // after enough of them, varied() after enough for the second, few where all take the same.
-  bool known() const { return alone_.size() >= kEnough; }
-  Duration mean() const { return {static_cast<int64_t>(mean_)}; }
+  bool known() const { return now_.alone.size() >= kEnough; }
+  Duration mean() const { return {static_cast<int64_t>(now_.mean)}; }
   Duration error() const;  // of the mean, one sigma
   bool varied() const;
-  Duration spread() const { return {varied() ? static_cast<int64_t>(slowest_ - mean_) : 0}; }
+  Duration spread() const { return {varied() ? static_cast<int64_t>(now_.slowest - now_.mean) : 0}; }
 
   // What a delay of one costs, times 1024; rather more than less.
-  int64_t scale_x1024() const { return scale_x1024_; }
+  int64_t scale_x1024() const { return now_.scale_x1024; }
   // Whether the service after the next shall be kept undisturbed; asked once a service. One in a
   // few while their mean is not known within `precision`, then few.
   bool draws_undisturbed(Duration precision);
@@ -55,24 +62,35 @@ class ServiceFeedback {
     uint64_t service = 0;
     int64_t took_ns = 0;
   };
+  // What is known of services while they are of one kind.
+  struct Known {
+    std::deque<Alone> alone;  // the last ones
+    double mean = 0;          // of them, ns
+    double next = 0;          // the service at hand, by itself
+    double counts_as = 0;     // the mean is as good as one of so many
+    double variance = 0;
+    double slowest = 0;         // lately, ns
+    double disturbed = 0;       // services lately
+    double delays = 0;          // ... all their delays, ns
+    double longer = 0;          // ... by how much they took longer
+    uint32_t first = kFirst;    // undisturbed services that are not counted yet
+    int64_t scale_x1024 = 1024;
+
+    double sigma() const;
+    // So much off what is known is not like it any more.
+    double most_off() const;
+  };
   // Mean and variance by what the pattern says now; samples from before its round are forgotten.
   void recount(const ServicePattern& pattern);
-  double sigma() const;
-  bool strange(double off) const;
+  bool strange(double off) const { return known() && std::abs(off) > now_.most_off(); }
+  // Services of another kind have come: as they were before, or new.
+  void change(bool as_before);
 
-  std::deque<Alone> alone_;  // the last ones
-  double mean_ = 0;          // of them, ns
-  double next_ = 0;          // the service at hand, by itself
-  double counts_as_ = 0;     // the mean is as good as one of so many
-  double variance_ = 0;
-  double slowest_ = 0;    // lately, ns
-  double disturbed_ = 0;  // services lately
-  double delays_ = 0;     // ... all their delays, ns
-  double longer_ = 0;     // ... by how much they took longer
-  uint32_t first_ = kFirst;  // undisturbed services that are not counted yet
-  uint32_t strange_ = 0;  // services in a row that are not what is known of them
+  Known now_;
+  std::optional<Known> before_;
+  uint32_t strange_ = 0;    // services in a row that are not what is known of them
+  uint32_t as_before_ = 0;  // undisturbed ones in a row that are as they were before
   uint32_t lot_ = 1;
-  int64_t scale_x1024_ = 1024;
 };
 
 }  // namespace lull::policies

@@ -1,4 +1,6 @@
-// How many requests may yet exceed the p99 bound: of any thousand one in a hundred may. Pure.
+// How many requests may yet exceed the p99 bound: of any thousand one in a hundred may, and of those
+// that others were in the way of as many more as do by themselves: a host that is busy for a while
+// is nobody's doing. Pure.
 //
 // How much of the bound to aim at follows from requests that exceed it and are no exceptions: each
 // takes a part of the aim away, others give it back while such are no more than a thousand requests
@@ -12,9 +14,11 @@ namespace lull::policies {
 
 class TailAccount {
  public:
-  // A request has ended; whether it took longer than p99 allows.
-  void ended(bool over) {
-    const int64_t earned = kEarned_x1000 - (over ? 1'000 : 0);
+  // A service that nobody was in the way of; whether it took longer than p99 allows all the same.
+  void alone(bool over) { by_itself_x1e6_ += ((over ? 1'000'000 : 0) - by_itself_x1e6_) / kRemembered; }
+  // A request has ended; whether it took longer than p99 allows, and nobody was in its way.
+  void ended(bool over, bool undisturbed) {
+    const int64_t earned = kEarned_x1000 + (undisturbed ? 0 : by_itself_x1e6_ / 1'000) - (over ? 1'000 : 0);
     left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);
   }
   // ... and nothing was let go that should make it do so.
@@ -37,6 +41,7 @@ class TailAccount {
   // Per request. Ten in a thousand are over at most: what is left, and what they earn.
   static constexpr int64_t kFirst_x1000 = 1'000;
   static constexpr int64_t kEarned_x1000 = 7;
+  static constexpr int64_t kRemembered = 512;  // services
   static constexpr int64_t kMost_x1000 = 2'000;
   static constexpr int64_t kOwed_x1000 = 8'000;
   static constexpr int64_t kBroken_x1000 = -1'500;
@@ -46,6 +51,7 @@ class TailAccount {
   static constexpr int64_t kAimMore_x1000 = 4'000;
 
   int64_t left_x1000_ = kFirst_x1000;
+  int64_t by_itself_x1e6_ = 0;  // services that take longer by themselves, of a million
   int64_t aim_x1000_ = kAim_x1000;
 };
 

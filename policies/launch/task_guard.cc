@@ -73,7 +73,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   const bool away = host_away(launch.at);
   if (began_ == kNever) {
     began_ = launch.at;
-    if (in_flight_.empty()) clean_ = !lower_in_flight;
+    if (in_flight_.empty()) clean_ = !lower_in_flight && switch_ahead().ns == 0;
     if (!in_step_) end_service(/*whole=*/false);
     if (in_step_ && place.position != timeline_.service_start()) {
       pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause(place.position));
@@ -123,9 +123,11 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      blocked_ns_ = blocked_before_ns_ = 0;  // the device had caught up
+      switch_.own_begins(launch.at);
+      blocked_ns_ = switch_ahead().ns;  // else the device had caught up
+      blocked_before_ns_ = 0;
       lower_turn_ns_ = 0;
-      run_ = lower_in_flight ? Run{} : Run{.from = launch.at};
+      run_ = lower_in_flight || blocked_ns_ > 0 ? Run{} : Run{.from = launch.at};
     }
     computing_ += 1;
   }
@@ -139,6 +141,11 @@ void TaskGuard::forget_services() {
   requests_.restart();
 }
 
+// What the first of its own work waits for the device to change hands.
+Duration TaskGuard::switch_ahead() const {
+  return switch_.behind() ? switch_.cost() : Duration{};
+}
+
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
   if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
   return streams_[slot.value];
@@ -146,6 +153,7 @@ TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
 
 void TaskGuard::disturbed() {
   clean_ = false;
+  switch_.others_came();
   run_ = {};
 }
 
@@ -179,6 +187,7 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   Duration work;
   for (const InFlight& launch : done_) work += launch.seen;
   kernel_costs_.own_done(work, computing_ > 0, now);
+  switch_.own_done(work, lower_in_flight, now);
   if (lower_in_flight || lower_turn_ns_ > 0) {
     for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
   }
@@ -342,7 +351,7 @@ void TaskGuard::end_request() {
   const bool told = !in_step_ || feedback_.varied();
   const int64_t excess = told ? excess_ns() : 0;
   const bool over = excess > 0;
-  if (told) tail_.ended(over);
+  if (told) tail_.ended(over, request_.undisturbed);
   if (compares() && (over ? !request_.excepted : !request_.spent)) {
     tail_.aim_after(over);
     correct_by(-2 * excess);
@@ -358,6 +367,7 @@ void TaskGuard::compare_service() {
     account_ns_ -= cost.ns - service_delay_ns_;
     service_delay_ns_ = cost.ns;
   } else {
+    if (feedback_.varied()) tail_.alone(took.ns > slow_ns(feedback_.mean().ns + pattern_.offset().ns, 1));
     feedback_.undisturbed(took, kept_, pattern_);
   }
   const int64_t bound = std::max<int64_t>(limits_.mean_per_mille, kFinestBound);
@@ -382,8 +392,12 @@ int64_t TaskGuard::excess_ns() const {
   if (!request_.whole || !feedback_.known()) return std::max<int64_t>(0, request_.delay_ns - tail - spread);
   // One that is slow by itself is not theirs.
   if (request_.delay_ns < tail / 2) return 0;
-  const int64_t slow = request_.usual_ns + spread;
-  return std::max<int64_t>(0, request_.took_ns - slow * (1000 + limits_.tail_per_mille) / 1000);
+  return std::max<int64_t>(0, request_.took_ns - slow_ns(request_.usual_ns, request_.services));
+}
+
+// So long may so many services take, the last of them the one at hand, that usually take `usual_ns`.
+int64_t TaskGuard::slow_ns(int64_t usual_ns, int64_t services) const {
+  return (usual_ns + spread_ns(services, pattern_.next())) * (1000 + limits_.tail_per_mille) / 1000;
 }
 
 // The slowest requests of so many services take so much longer by themselves than this one does,

@@ -30,6 +30,7 @@
 #include "policies/launch/request_length.h"
 #include "policies/launch/service_feedback.h"
 #include "policies/launch/service_pattern.h"
+#include "policies/launch/switch_cost.h"
 #include "policies/launch/tail_account.h"
 
 namespace lull::policies {
@@ -58,6 +59,10 @@ class TaskGuard {
   void disturbed();
   void lower_ran(Instant from, Instant until);
   KernelCosts& lower_kernels() { return kernel_costs_; }
+  // A lower client's work has been seen complete; whether any is left.
+  void lower_ended(bool lower_in_flight, Instant now) {
+    if (!lower_in_flight) switch_.others_left(now);
+  }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);
 
@@ -72,6 +77,12 @@ class TaskGuard {
   // What a lower unit costs it if it is in the way for as long as that takes.
   Duration cost(KernelId kernel, Duration predicted) const {
     return kernel_costs_.cost(kernel, predicted);
+  }
+  // What it costs that others have the device at all, beside what their work takes: it changes hands
+  // to them, unless they have it, and back; and before that to own work that is waiting.
+  Duration switch_cost() const {
+    const int changes = !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3;
+    return {switch_.cost().ns * changes};
   }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run.
@@ -118,10 +129,12 @@ class TaskGuard {
   void calibrate(Instant now);
   void shift_shadow(Duration by);
   void forget_services();
+  Duration switch_ahead() const;
   void end_service(bool whole);
   void end_request();
   void compare_service();
   int64_t excess_ns() const;
+  int64_t slow_ns(int64_t usual_ns, int64_t services) const;
   int64_t aim_per_mille() const;
   void correct();
   void correct_by(int64_t more_ns);
@@ -205,6 +218,7 @@ class TaskGuard {
   bool clean_wanted_ = true;
 
   KernelCosts kernel_costs_;
+  SwitchCost switch_;
 
   // ---- the service ----
   Instant service_began_ = kNever;

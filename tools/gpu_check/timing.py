@@ -2,6 +2,7 @@
 against CUPTI's records of the same run, kernel by kernel."""
 
 import json
+import time
 
 from gpu_check import counting, trace_check, witness
 from gpu_check.figures import mean, median, quantile, relative_errors
@@ -151,12 +152,12 @@ def _traced(what, words_of):
         context.needs_gpu("CUPTI is held against")
         trace_check.needed(context, "record", "show")
         words = words_of(context)
-        prefix = context.scratch / "traced"
+        prefix = context.scratch / f"traced-{time.monotonic_ns()}"  # the scratch folder is that of all steps
         env = context.env(LULL_WITNESS_OUT=prefix)
         if not counting.cupti_env(context, env):
             raise Skipped("no libcupti on this machine")
         file, child = trace_check.record(context, words, env, 150)
-        texts = [p for p in sorted(context.scratch.glob("traced.*"))]
+        texts = [p for p in sorted(context.scratch.glob(prefix.name + ".*"))]
         witnesses = [witness.parse(p.read_text(errors="replace")) for p in texts]
         seen = max(witnesses, key=lambda w: len(w.kernels), default=None)
         if seen is None or not seen.usable() or not seen.kernels:

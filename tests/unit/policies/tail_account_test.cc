@@ -14,7 +14,7 @@ TEST_CASE("Of a thousand requests one in a hundred at most is over, however earl
     int over = 0, most = 0, all = 0;
     for (int n = 0; n < 6'000; ++n) {
       const bool is = n >= first && account.affords();
-      account.ended(is);
+      account.ended(is, false);
       last.push_back(is);
       over += is ? 1 : 0;
       all += is ? 1 : 0;
@@ -30,33 +30,33 @@ TEST_CASE("One may be at the start, and then one more in a hundred requests or a
   TailAccount account;
   CHECK(account.affords());
   CHECK_FALSE(account.affords(/*uncounted=*/true));
-  account.ended(true);
+  account.ended(true, false);
   CHECK_FALSE(account.affords());
   CHECK_FALSE(account.owes());
   int requests = 0;
-  for (; requests < 1'000 && !account.affords(); ++requests) account.ended(false);
+  for (; requests < 1'000 && !account.affords(); ++requests) account.ended(false, false);
   CHECK(requests >= 100);
   CHECK(requests <= 150);
-  while (!account.owes()) account.ended(true);
+  while (!account.owes()) account.ended(true, false);
   CHECK_FALSE(account.broken());
-  account.ended(true);
-  account.ended(true);
+  account.ended(true, false);
+  account.ended(true, false);
   CHECK(account.broken());
 }
 
 TEST_CASE("There is plenty where for long fewer were over than may") {
   TailAccount account;
   CHECK_FALSE(account.has_plenty());
-  for (int n = 0; n < 80; ++n) account.ended(false);
+  for (int n = 0; n < 80; ++n) account.ended(false, false);
   CHECK(account.has_plenty());
-  account.ended(true);
+  account.ended(true, false);
   CHECK_FALSE(account.has_plenty());
 }
 
 TEST_CASE("Requests that are over and no exceptions take a part of the aim, others give it back") {
   TailAccount account;
   const auto unspent = [&](bool over) {
-    account.ended(over);
+    account.ended(over, false);
     account.aim_after(over);
     return account.aim_x1000();
   };
