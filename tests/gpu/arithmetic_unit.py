@@ -214,12 +214,14 @@ class Windows(unittest.TestCase):
 
     def test_a_cut_iteration_counts_by_its_share(self):
         self.assertAlmostEqual(tasks.rate([(0, 10), (10, 30)], (5, 25)), 1.25 / 20 * 1e9)
+        self.assertAlmostEqual(tasks.rate([(0, 10), (10, 30)], (5, 25), (29, 30)), 1.3 / 21 * 1e9)
+        self.assertEqual(tasks.lengths([(0, 10), (10, 30), (30, 45), (45, 60)], (0, 10), (30, 50)), [10, 15])
         self.assertEqual(tasks.rate([], (0, 10)), 0)
         self.assertIsNone(tasks.rate([], (10, 10)))
 
     def test_throughput_is_against_alone(self):
-        alone = tasks.measured([(0, 10), (10, 20)], (0, 20))
-        row = tasks.measured([(0, 20), (20, 40)], (0, 40), alone)
+        alone = tasks.measured([(0, 10), (10, 20)], [(0, 20)])
+        row = tasks.measured([(0, 20), (20, 40)], [(0, 40)], alone)
         self.assertAlmostEqual(row["throughput"], 0.5)
         self.assertAlmostEqual(row["slowdown_p50"], 2)
 

@@ -182,6 +182,40 @@ TEST_CASE("a signal ends lull-play between two operations with its account settl
   CHECK(events.back()["launches"].get<uint64_t>() < launches + 60);
 }
 
+TEST_CASE("while the pause file is there nothing is played, and then it goes on") {
+  const Scratch scratch;
+  const std::string pause = scratch.folder + "/pause";
+  const pid_t pid = start(scratch,
+                          {example("chatty_inference"), "--until-signal", "--pause-file", pause,
+                           "--report", scratch.folder + "/report"},
+                          LULL_SIM_LIBRARIES);
+  const auto iterations = [&] {
+    const std::string text = scratch.text_of("report");
+    size_t count = 0, at = 0;
+    while ((at = text.find("\"iteration\"", at)) != std::string::npos) ++at, ++count;
+    return count;
+  };
+  const auto until = [&](size_t count) {
+    while (iterations() < count && waitpid(pid, nullptr, WNOHANG) == 0) usleep(1000);
+    return iterations();
+  };
+  REQUIRE(until(1) >= 1);
+  std::ofstream(pause) << "pause\n";
+  // One may be on its way; then they stop.
+  size_t before = 0, now = iterations();
+  for (int looks = 0; looks < 100 && before != now; ++looks) {
+    before = now;
+    usleep(300'000);
+    now = iterations();
+  }
+  CHECK(now == before);
+  unlink(pause.c_str());
+  CHECK(until(now + 1) > now);
+  REQUIRE(kill(pid, SIGTERM) == 0);
+  CHECK(wait_for(pid) == 0);
+  CHECK(scratch.report().back()["event"] == "done");
+}
+
 TEST_CASE("a device that is not there is named") {
   const Scratch scratch;
   CHECK(run(scratch, {example("chatty_inference"), "--device", "3"}, LULL_SIM_LIBRARIES) == 1);

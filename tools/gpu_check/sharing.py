@@ -66,7 +66,7 @@ def compare_data(found, title):
 
 
 def _timing(context):
-    return pairs.Timing(1.2, 0.6) if context.short else pairs.Timing(3.0, 1.0) if context.sim else pairs.Timing(5.0, 1.5)
+    return pairs.Timing(1.2, 0.6, 1) if context.short else pairs.Timing()
 
 
 def _played(high, low, with_mps):

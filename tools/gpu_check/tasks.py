@@ -79,8 +79,8 @@ class Task:
 
 def played(context, workload, seed):
     play = context.program(context.bin, "lull-play")
-    return lambda report, start, _: [play, workload, "--until-signal", "--report", report, "--start-file", start,
-                                     "--seed", seed]
+    return lambda report, start, pause: [play, workload, "--until-signal", "--report", report, "--start-file", start,
+                                         "--pause-file", pause, "--seed", seed]
 
 
 def model(context, name, *options):
@@ -92,23 +92,24 @@ def model(context, name, *options):
                                          "--report", report, "--start-file", start, "--pause-file", pause]
 
 
-def lengths(iterations, window):
-    """Of the iterations that lie whole in the window, in ns."""
-    return [end - start for start, end in iterations if start >= window[0] and end <= window[1]]
+def lengths(iterations, *windows):
+    """Of the iterations that lie whole in one of the windows, in ns."""
+    return [end - start for start, end in iterations if any(start >= w[0] and end <= w[1] for w in windows)]
 
 
-def rate(iterations, window):
-    """Iterations a second; one cut by the window's edge counts by its share inside. None without any."""
-    if window[1] <= window[0]:
+def rate(iterations, *windows):
+    """Iterations a second; one cut by a window's edge counts by its share inside. None without any."""
+    length = sum(w[1] - w[0] for w in windows)
+    if length <= 0:
         return None
-    done = sum((min(end, window[1]) - max(start, window[0])) / (end - start)
-               for start, end in iterations if end > start and end > window[0] and start < window[1])
-    return done / (window[1] - window[0]) * 1e9
+    done = sum((min(end, w[1]) - max(start, w[0])) / (end - start)
+               for w in windows for start, end in iterations if end > start and end > w[0] and start < w[1])
+    return done / length * 1e9
 
 
-def measured(iterations, window, alone=None):
+def measured(iterations, windows, alone=None):
     """A row's figures, in ms; slowdowns and throughput against `alone`, another such row."""
-    row = {**spread([ns / 1e6 for ns in lengths(iterations, window)]), "per_s": rate(iterations, window)}
+    row = {**spread([ns / 1e6 for ns in lengths(iterations, *windows)]), "per_s": rate(iterations, *windows)}
     if alone is not None:
         row["slowdown_p50"] = ratio(row.get("p50"), alone.get("p50"))
         row["slowdown_p99"] = ratio(row.get("p99"), alone.get("p99"))

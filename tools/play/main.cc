@@ -57,7 +57,7 @@ class Report {
 };
 
 struct Arguments {
-  std::string workload, report, start_file;
+  std::string workload, report, start_file, pause_file;
   uint64_t iterations = 0, warmup = 0, jitter_us = 0;
   double seconds = 0;
   bool until_signal = false, describe = false;
@@ -84,14 +84,12 @@ int describe(const Workload& workload) {
   return 0;
 }
 
-// False when a signal came first.
-bool wait_for_file(const std::string& path) {
-  while (::access(path.c_str(), F_OK) != 0) {
-    if (stop_requested.load(std::memory_order_relaxed)) return false;
+// Until the file is there, or is not any more, or a signal comes.
+void wait_while_file(const std::string& path, bool there) {
+  while ((::access(path.c_str(), F_OK) == 0) == there && !stop_requested) {
     const timespec millisecond{0, 1'000'000};
     nanosleep(&millisecond, nullptr);
   }
-  return true;
 }
 
 uint64_t quantile(std::vector<uint64_t> values, double q) {
@@ -142,7 +140,7 @@ int play(const Arguments& arguments) {
                     {"simulated", player.simulated()},
                     {"device", player.device_name()},
                     {"workload", workload->name}});
-  if (!arguments.start_file.empty()) wait_for_file(arguments.start_file);
+  if (!arguments.start_file.empty()) wait_while_file(arguments.start_file, /*there=*/false);
 
   const bool endless = arguments.until_signal;
   const uint64_t wanted = arguments.iterations > 0 ? arguments.iterations
@@ -180,6 +178,7 @@ int play(const Arguments& arguments) {
                       {"launches", result->launches},
                       {"late_p99_ns", result->late_p99_ns}});
     ++iterations;
+    if (!arguments.pause_file.empty()) wait_while_file(arguments.pause_file, /*there=*/true);
     if (jct.size() < kMaxKeptTimes) jct.push_back(result->end_ns - result->start_ns);
   }
   report.write(Json{{"event", "done"},
@@ -225,6 +224,8 @@ int main(int argc, char** argv) {
   app.add_option("--report", arguments.report, "write events as JSON lines to FILE");
   app.add_option("--start-file", arguments.start_file,
                  "once ready, wait until FILE exists before playing");
+  app.add_option("--pause-file", arguments.pause_file,
+                 "while FILE exists, wait between two iterations");
   app.add_option("--device", arguments.play.device, "device number (default 0)");
   app.add_flag("--describe", arguments.describe, "say what is in WORKLOAD and play nothing");
   try {
