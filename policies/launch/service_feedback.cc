@@ -8,7 +8,6 @@
 namespace lull::policies {
 namespace {
 
-constexpr double kForgetsSlowest = 1.0 / 64;  // of what it is beyond the mean, each undisturbed one
 constexpr size_t kWindow = 64;            // undisturbed services that the mean goes back
 constexpr double kRemembered = 1.0 - 1.0 / 256;
 constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken for less
@@ -16,6 +15,10 @@ constexpr double kFinest = 1.0 / 2'000;   // of a service: no variation is taken
 constexpr double kStrange = 4;
 constexpr double kStrangeShare = 1.0 / 32;
 constexpr uint32_t kSurely = 2;
+constexpr size_t kKinds = 3;  // of services, beside those at hand
+// Undisturbed services whose slow ones count, and so many that the slowest is an exception.
+constexpr size_t kLately = 192;
+constexpr size_t kHundred = 100;
 // Services that differ by less all take the same.
 constexpr double kSame = 1.0 / 256;
 // One in so many is kept undisturbed.
@@ -39,13 +42,35 @@ double ServiceFeedback::Known::most_off() const {
   return kStrange * sigma() + mean * kStrangeShare;
 }
 
-void ServiceFeedback::change(bool as_before) {
+std::vector<ServiceFeedback::Known>::iterator ServiceFeedback::as_before(double by_itself) {
+  const auto off = [&](const Known& kind) { return std::abs(by_itself - kind.mean); };
+  const auto nearest = std::ranges::min_element(before_, {}, off);
+  const bool fits = nearest != before_.end() && off(*nearest) <= nearest->most_off() &&
+                    off(*nearest) < off(now_);
+  return fits ? nearest : before_.end();
+}
+
+void ServiceFeedback::change(std::vector<Known>::iterator before) {
   strange_ = as_before_ = 0;
-  Known other = as_before ? std::move(*before_) : Known{};
-  // How slow they have been in between may come again.
-  if (as_before) other.slowest = std::max(other.slowest, now_.slowest);
-  if (as_before || known()) before_ = std::move(now_);
-  now_ = std::move(other);
+  Known next;
+  if (before != before_.end()) {
+    next = std::move(*before);
+    before_.erase(before);
+  }
+  if (known()) before_.push_back(std::move(now_));
+  if (before_.size() > kKinds) before_.erase(std::ranges::min_element(before_, {}, &Known::services));
+  now_ = std::move(next);
+}
+
+void ServiceFeedback::slow(int64_t took_ns) {
+  if (lately_.size() == kLately) lately_.pop_front();
+  lately_.push_back(took_ns);
+  std::array<int64_t, 2> most{};
+  for (const int64_t ns : lately_) {
+    if (ns > most[0]) most = {ns, most[0]};
+    else most[1] = std::max(most[1], ns);
+  }
+  slow_ = most[lately_.size() >= kHundred ? 1 : 0];
 }
 
 void ServiceFeedback::recount(const ServicePattern& pattern) {
@@ -90,18 +115,17 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   recount(pattern);
   const auto sample = static_cast<double>(took.ns);
   strange_ = strange(sample - now_.next) ? strange_ + 1 : 0;
-  const double usual = before_ ? before_->mean + static_cast<double>(pattern.offset().ns) : 0;
-  const bool as_before = before_ && std::abs(sample - usual) <= before_->most_off();
-  as_before_ = as_before ? as_before_ + 1 : 0;
-  if (strange_ >= kSurely || as_before_ >= kSurely) change(as_before);
-  now_.slowest = std::max(sample, now_.slowest);
+  const auto before = as_before(sample - static_cast<double>(pattern.offset().ns));
+  as_before_ = before != before_.end() ? as_before_ + 1 : 0;
+  if (strange_ >= kSurely || as_before_ >= kSurely) change(before);
+  now_.services += 1;
+  slow(took.ns);
   if (!kept && known()) return;
   if (now_.first > 0) {
     now_.first -= 1;
-    now_.slowest = 0;
+    lately_.clear();
     return;
   }
-  if (known()) now_.slowest -= (now_.slowest - std::max(sample, now_.mean)) * kForgetsSlowest;
   if (now_.alone.size() == kWindow) now_.alone.pop_front();
   now_.alone.push_back({pattern.next(), took.ns});
   recount(pattern);
@@ -109,8 +133,16 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
 
 Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
   recount(pattern);
-  const double scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
+  double scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
   if (!known()) return {static_cast<int64_t>(scaled)};
+  // Others make no service shorter: one that is as they were before is.
+  const auto before = as_before(static_cast<double>(took.ns - pattern.offset().ns) - scaled);
+  as_before_ = before != before_.end() && before->mean < now_.mean ? as_before_ + 1 : 0;
+  if (as_before_ >= kSurely) {
+    change(before);
+    recount(pattern);
+    scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
+  }
   const double spread = now_.sigma();
   const double estimate = static_cast<double>(delay.ns);
   double seen = static_cast<double>(took.ns) - now_.next;

@@ -13,15 +13,15 @@
 // not like the others.
 //
 // Services that are not what is known of them are a new phase of the program, or a while in which
-// its host is slow. What was known before is put aside, and taken up again once they are as they
-// were: a tenth of a second of a busy host (seen on an H100 machine) does not make what was learnt
-// of a thousand services useless.
+// its host is slow. What is known of a few kinds of services is put aside, and taken up again once
+// they are as they were: a tenth of a second of a busy host (seen on an H100 machine) does not make
+// what was learnt of a thousand services useless.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <deque>
-#include <optional>
+#include <vector>
 
 #include "policies/launch/service_pattern.h"
 #include "policies/vocabulary.h"
@@ -39,13 +39,14 @@ class ServiceFeedback {
   // be less than nothing, so that errors cancel out.
   Duration cost(Duration took, Duration delay, const ServicePattern& pattern = {});
 
-  // How long undisturbed ones take, and by how much longer than that the slowest of late; known()
-  // after enough of them, varied() after enough for the second, few where all take the same.
+  // How long undisturbed ones take, and by how much longer than that the slow ones of late, of a
+  // hundred the second slowest; known() after enough of them, varied() after enough for the second,
+  // few where all take the same.
   bool known() const { return now_.alone.size() >= kEnough; }
   Duration mean() const { return {static_cast<int64_t>(now_.mean)}; }
   Duration error() const;  // of the mean, one sigma
   bool varied() const;
-  Duration spread() const { return {varied() ? static_cast<int64_t>(now_.slowest - now_.mean) : 0}; }
+  Duration spread() const { return {varied() ? slow_ - static_cast<int64_t>(now_.mean) : 0}; }
 
   // What a delay of one costs, times 1024; rather more than less.
   int64_t scale_x1024() const { return now_.scale_x1024; }
@@ -69,12 +70,12 @@ class ServiceFeedback {
     double next = 0;          // the service at hand, by itself
     double counts_as = 0;     // the mean is as good as one of so many
     double variance = 0;
-    double slowest = 0;         // lately, ns
     double disturbed = 0;       // services lately
     double delays = 0;          // ... all their delays, ns
     double longer = 0;          // ... by how much they took longer
     uint32_t first = kFirst;    // undisturbed services that are not counted yet
     int64_t scale_x1024 = 1024;
+    uint64_t services = 0;      // that nobody was in the way of
 
     double sigma() const;
     // So much off what is known is not like it any more.
@@ -83,13 +84,18 @@ class ServiceFeedback {
   // Mean and variance by what the pattern says now; samples from before its round are forgotten.
   void recount(const ServicePattern& pattern);
   bool strange(double off) const { return known() && std::abs(off) > now_.most_off(); }
+  // What was known before of services that take so long by themselves; the end where nothing was.
+  std::vector<Known>::iterator as_before(double by_itself);
   // Services of another kind have come: as they were before, or new.
-  void change(bool as_before);
+  void change(std::vector<Known>::iterator before);
+  void slow(int64_t took_ns);
 
   Known now_;
-  std::optional<Known> before_;
+  std::vector<Known> before_;
   uint32_t strange_ = 0;    // services in a row that are not what is known of them
-  uint32_t as_before_ = 0;  // undisturbed ones in a row that are as they were before
+  uint32_t as_before_ = 0;  // ... that are as they were before
+  std::deque<int64_t> lately_;  // how long the last undisturbed ones of all kinds took, ns
+  int64_t slow_ = 0;            // ... the slow ones of them
   uint32_t lot_ = 1;
 };
 
