@@ -147,8 +147,10 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
   const double estimate = static_cast<double>(delay.ns);
   double seen = static_cast<double>(took.ns) - now_.next;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
-  // What is far from all that is known says little more than what is just as far as that may be.
-  seen = std::clamp(seen, scaled - now_.most_off(), scaled + now_.most_off());
+  // A delay may be twice what its waits say; what is longer by more than that, and than services
+  // vary, says little of what others cost.
+  const double most = scaled + now_.most_off();
+  seen = std::clamp(seen, scaled - most, scaled + most);
   if (delay.ns > 0) {
     now_.disturbed = now_.disturbed * kRemembered + 1;
     now_.delays = now_.delays * kRemembered + estimate;
