@@ -61,7 +61,9 @@ class TaskGuard {
   KernelCosts& lower_kernels() { return kernel_costs_; }
   // A lower client's work has been seen complete; whether any is left.
   void lower_ended(bool lower_in_flight, Instant now) {
-    if (!lower_in_flight) switch_.others_left(now);
+    if (lower_in_flight) return;
+    switch_.others_left(now);
+    if (computing_ > 0) blocked_ns_ += switch_.cost().ns;  // own work that waits has the device back
   }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);
