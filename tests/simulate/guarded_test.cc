@@ -211,6 +211,21 @@ TEST_CASE("guarded keeps its bound for requests of equal launches in time slices
               {{Sharing::kTimeSlice, 0.3, 100'000}, {Sharing::kTimeSlice, 0.7, 100'000}});
 }
 
+// Without MPS a device takes longer to change hands than a request may lose.
+TEST_CASE("guarded keeps its bound where the device takes long to change hands") {
+  using simgpu::Sharing;
+  REQUIRE(NodeOptions{}.profile.switch_ns > 100'000);
+  keeps_bound(ten_launches(/*equal=*/false), {{Sharing::kTimeSlice, 0.3, 400'000},
+                                              {Sharing::kTimeSlice, 0.7, 400'000},
+                                              {Sharing::kTimeSlice, 0.7, 5'000}});
+}
+
+TEST_CASE("guarded keeps its bound beside units as long as a change of hands", "[!shouldfail]") {
+  using simgpu::Sharing;
+  keeps_bound(ten_launches(/*equal=*/false),
+              {{Sharing::kTimeSlice, 0.3, 100'000}, {Sharing::kTimeSlice, 0.7, 100'000}});
+}
+
 TEST_CASE("guarded keeps a bound of half a percent, and the low task pays") {
   for (const uint64_t low_ns : {5'000, 20'000, 60'000}) {
     const PolicyResult tight = under("guarded mean_per_mille=5 p99_per_mille=10", beside(low_ns));

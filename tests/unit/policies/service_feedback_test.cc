@@ -309,3 +309,127 @@ TEST_CASE("What services that differ by turns take is their mean, and no variati
   CHECK(feedback.error().ns < 5'000);
   CHECK(feedback.spread().ns > 1'400'000);  // of the slowest, all the same
 }
+
+namespace {
+
+// Delays cost half of what waits say.
+ServiceFeedback with_scale(int64_t off_us) {
+  ServiceFeedback feedback = learnt(off_us);
+  for (int n = 0; n < 200; ++n)
+    feedback.cost(us(10'150 + (n % 2 == 0 ? off_us : -off_us)), us(300));
+  CHECK(feedback.scale_x1024() == Approx(512).epsilon(0.15));
+  return feedback;
+}
+
+}  // namespace
+
+TEST_CASE("After a strange while two services as before bring back all that was known") {
+  for (const int slow : {2, 3, 6, 40}) {  // nothing is known of them, little, all
+    INFO("strange ones " << slow);
+    ServiceFeedback feedback = with_scale(100);
+    const Duration mean = feedback.mean(), error = feedback.error();
+    const int64_t scale = feedback.scale_x1024();
+    for (int n = 0; n < slow; ++n) feedback.undisturbed(us(13'000), /*kept=*/false);
+    CHECK(feedback.scale_x1024() == 1024);
+    CHECK(feedback.known() == (slow >= 1 + kFirst + kEnough));
+    feedback.undisturbed(us(9'900), true);
+    CHECK(feedback.mean() != mean);  // one may be by chance
+    feedback.undisturbed(us(10'100), true);
+    CHECK(feedback.known());
+    CHECK(feedback.varied());
+    CHECK(feedback.mean().ns == Approx(mean.ns).margin(10'000));
+    CHECK(feedback.error().ns == Approx(error.ns).epsilon(0.1));
+    CHECK(feedback.scale_x1024() == scale);
+    CHECK(kept_of_10000(feedback, us(75)) < 200);
+  }
+}
+
+TEST_CASE("Two services as before count in a row only") {
+  ServiceFeedback feedback = learnt(100);
+  serve_alone(feedback, {13'000, 13'000}, /*kept=*/false);
+  for (int n = 0; n < 2; ++n) serve_alone(feedback, {10'000, 13'000}, /*kept=*/false);
+  CHECK_FALSE(feedback.known());
+  serve_alone(feedback, {10'000, 10'000});
+  CHECK(feedback.known());
+  CHECK(feedback.mean().ns == Approx(10'000'000).margin(10'000));
+}
+
+TEST_CASE("What was known of a strange while is not lost, either") {
+  ServiceFeedback feedback = learnt(100);
+  serve_alone(feedback, {13'000}, /*kept=*/false);
+  serve_alone(feedback, std::vector<int64_t>(40, 13'000));
+  serve_alone(feedback, {9'900, 10'100}, /*kept=*/false);
+  CHECK(feedback.mean().ns == Approx(10'000'000).margin(10'000));
+  serve_alone(feedback, {13'000, 13'000}, /*kept=*/false);
+  CHECK(feedback.known());
+  CHECK(feedback.mean().ns == Approx(13'000'000).margin(10'000));
+}
+
+TEST_CASE("A while too short to learn anything of does not take the place of what was known") {
+  ServiceFeedback feedback = learnt(100);
+  serve_alone(feedback, {13'000, 13'000, 17'000, 17'000, 25'000, 25'000});
+  CHECK_FALSE(feedback.known());
+  serve_alone(feedback, {9'900, 10'100});
+  CHECK(feedback.known());
+}
+
+TEST_CASE("How slow services were in a strange while may come again") {
+  ServiceFeedback feedback = learnt(100);
+  CHECK(feedback.spread().ns == Approx(100'000).epsilon(0.1));
+  serve_alone(feedback, {12'000, 12'000}, /*kept=*/false);
+  serve_alone(feedback, std::vector<int64_t>(20, 13'000));
+  serve_alone(feedback, {9'900, 10'100}, /*kept=*/false);
+  CHECK(feedback.spread().ns == Approx(3'000'000).epsilon(0.05));
+}
+
+TEST_CASE("A restart leaves nothing of what was known before") {
+  ServiceFeedback feedback = learnt(100);
+  serve_alone(feedback, {13'000, 13'000});
+  feedback.restart();
+  serve_alone(feedback, {10'000, 10'000});
+  CHECK_FALSE(feedback.known());
+}
+
+TEST_CASE("One service far from all that is known hardly changes what a delay costs") {
+  for (const int64_t took_us : {60'000, 0}) {
+    ServiceFeedback feedback = with_scale(100);
+    const int64_t scale = feedback.scale_x1024();
+    feedback.cost(us(took_us), us(300));
+    INFO(took_us);
+    CHECK(feedback.scale_x1024() == Approx(scale).epsilon(0.05));
+  }
+}
+
+// What varies more has room for the services of what varies less, near it: these are as before all
+// the time, whichever of the two is known now.
+TEST_CASE("Services that are like both kinds stay with one of them", "[!shouldfail]") {
+  ServiceFeedback feedback = learnt(0);
+  serve_alone(feedback, {10'900, 10'900}, /*kept=*/false);
+  for (int n = 0; n < 40; ++n) serve_alone(feedback, {n % 2 == 0 ? 10'500 : 11'100});
+  CHECK(feedback.mean().ns == Approx(10'800'000).margin(10'000));
+  for (int n = 0; n < 30; ++n) {
+    serve_alone(feedback, {10'000}, /*kept=*/false);
+    INFO("service " << n);
+    if (n > 2) CHECK(feedback.mean().ns == Approx(10'000'000).margin(10'000));
+  }
+}
+
+TEST_CASE("The first strange service is no part of what was known before it", "[!shouldfail]") {
+  for (const int64_t strange_us : {13'000, 30'000}) {
+    INFO(strange_us);
+    ServiceFeedback feedback = learnt(100);
+    serve_alone(feedback, {strange_us, strange_us, 9'900, 10'100});
+    CHECK(feedback.mean().ns == Approx(10'000'000).margin(10'000));
+    CHECK(feedback.error().ns == Approx(12'500).epsilon(0.1));
+  }
+}
+
+TEST_CASE("What was known before a while that becomes strange once more is not lost",
+          "[!shouldfail]") {
+  ServiceFeedback feedback = learnt(100);
+  serve_alone(feedback, std::vector<int64_t>(10, 13'000));
+  serve_alone(feedback, std::vector<int64_t>(10, 17'000));
+  serve_alone(feedback, {9'900, 10'100, 9'900, 10'100}, /*kept=*/false);
+  CHECK(feedback.known());
+  CHECK(feedback.mean().ns == Approx(10'000'000).margin(50'000));
+}

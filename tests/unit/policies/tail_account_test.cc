@@ -72,3 +72,61 @@ TEST_CASE("Requests that are over and no exceptions take a part of the aim, othe
   const int64_t least = account.aim_x1000();
   CHECK(unspent(false) == least);
 }
+
+namespace {
+
+// Of every thousand services so many are over by themselves.
+TailAccount over_by_itself(int per_mille, int services = 6'000) {
+  TailAccount account;
+  for (int n = 0; n < services; ++n) account.alone(n % 1'000 * per_mille % 1'000 < per_mille);
+  return account;
+}
+// Whether so many of a thousand may be over for long.
+bool bears(TailAccount account, int per_mille, bool undisturbed = false) {
+  for (int n = 0; n < 6'000; ++n) {
+    account.ended(n % 1'000 * per_mille % 1'000 < per_mille, undisturbed);
+  }
+  return !account.owes();
+}
+
+}  // namespace
+
+TEST_CASE("What services are over by themselves may be as often beside others, and no more") {
+  for (const int by_itself : {0, 10, 40}) {
+    INFO("by itself " << by_itself << " of a thousand");
+    const TailAccount account = over_by_itself(by_itself);
+    CHECK(bears(account, by_itself + 6));
+    CHECK_FALSE(bears(account, by_itself + by_itself / 3 + 10));
+  }
+}
+
+TEST_CASE(
+    "Requests that nobody was in the way of earn nothing for those that are over by themselves") {
+  CHECK_FALSE(bears(over_by_itself(40), 40, /*undisturbed=*/true));
+  CHECK(bears(over_by_itself(40), 6, /*undisturbed=*/true));
+}
+
+TEST_CASE(
+    "That services were over by themselves is forgotten, and one of them is not taken for the "
+    "rule") {
+  TailAccount account = over_by_itself(40);
+  for (int n = 0; n < 4'000; ++n) account.alone(false);
+  CHECK_FALSE(bears(account, 10));
+  TailAccount one;
+  one.alone(true);
+  CHECK_FALSE(bears(one, 12));
+}
+
+// In a strange while all services are kept undisturbed, after it one in 128.
+TEST_CASE("A few services of a busy while are not taken for how all others are", "[!shouldfail]") {
+  TailAccount account;
+  for (int n = 0; n < 6; ++n) account.alone(true);
+  int over = 0;
+  for (int n = 0; n < 1'000; ++n) {
+    const bool is = account.affords();
+    account.ended(is, false);
+    over += is ? 1 : 0;
+    if (n % 128 == 0) account.alone(false);
+  }
+  CHECK(over <= 10);
+}

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "policies/launch/own_timeline.h"
@@ -81,10 +82,12 @@ bool two_stretches(OwnTimeline& timeline, int64_t& now_us, int64_t first_us, int
 // ---- TaskGuard --------------------------------------------------------------------------------
 
 // The protected program, lower work beside it and a serial device with a copy engine, told to the
-// guard in the order of time. In us. With `length` its iteration is known from the start.
+// guard in the order of time. In us. With `length` its iteration is known from the start; with
+// `switch_us` the device takes so long to change hands.
 class World {
  public:
-  explicit World(GuardLimits limits = {}, uint32_t length = 0) : guard(limits), length_(length) {}
+  explicit World(GuardLimits limits = {}, uint32_t length = 0, int64_t switch_us = 0)
+      : guard(limits), length_(length), switch_us_(switch_us) {}
 
   void iteration() { position_ = 0; }
   void pause(int64_t us) { now += us; }
@@ -96,7 +99,7 @@ class World {
   }
   // A unit that came to the device `ago`.
   void lower(int64_t length, int64_t ago = 0) {
-    const int64_t from = std::max(now - ago, free_);
+    const int64_t from = std::max(now - ago, free_) + hands_over(/*lower=*/true);
     catch_up(now - ago);
     free_ = from + length;
     guard.disturbed();
@@ -142,9 +145,12 @@ class World {
                      .at = us(now), .place = place, .stream = StreamSlot{stream}, .copy = copy},
                     has_lower());
     int64_t& free = copy ? copy_free_ : free_;
-    const int64_t from = std::max(now, free);
+    const int64_t from = std::max(now, free) + (copy ? 0 : hands_over(/*lower=*/false));
     free = from + length;
     add({.from = from, .end = free, .copy = copy, .stream = stream});
+  }
+  int64_t hands_over(bool lower) {
+    return std::exchange(lower_has_it_, lower) == lower ? 0 : switch_us_;
   }
   void add(const Unit& unit) {
     units_.insert(std::upper_bound(units_.begin(), units_.end(), unit,
@@ -159,6 +165,7 @@ class World {
       const Unit unit = units_.front();
       units_.erase(units_.begin());
       if (unit.lower) {
+        guard.lower_ended(has_lower(), us(unit.end));
         guard.lower_ran(us(unit.from), us(unit.end));
       } else {
         guard.completed({.client = ClientId{1}, .units = 1, .stream = StreamSlot{unit.stream}},
@@ -168,6 +175,8 @@ class World {
   }
 
   uint32_t length_;
+  int64_t switch_us_;
+  bool lower_has_it_ = false;
   uint32_t position_ = 0;
   std::vector<Unit> units_;  // by end
   int64_t free_ = 0, copy_free_ = 0;
@@ -229,7 +238,7 @@ TEST_CASE("An iteration is known after two whole ones") {
   // Of whole ones: what begins again in its first half does not count.
   OwnTimeline broken;
   broken.restart(4);
-  for (int n = 0; n < 10; ++n) {
+  for (int n = 0; n < 40; ++n) {
     broken.begin();
     broken.launched(0, us(100 * n), Duration{});
     broken.launched(1, us(100 * n + 20), Duration{});
@@ -1123,4 +1132,128 @@ TEST_CASE("A host of random pauses leaves no room") {
   world.pause(100);
   world.launch(20);
   CHECK(world.room().ns <= 0);
+}
+
+// ---- that the device changes hands -------------------------------------------------------------
+
+namespace {
+
+// As two_launches(), with lower work that begins 980 us before the first of them.
+void two_launches_behind(World& world, int64_t lower_us) {
+  world.iteration();
+  world.pause(20);
+  world.lower(lower_us);
+  world.pause(980);
+  world.launch(20);
+  world.pause(80);
+  world.launch(100);
+  world.wait();
+}
+void two_launches_alone(World& world) {
+  world.iteration();
+  world.pause(1'000);
+  world.launch(20);
+  world.pause(80);
+  world.launch(100);
+  world.wait();
+}
+// Knows what it costs that the device changes hands.
+World switching(int64_t switch_us, GuardLimits limits = {}, int64_t lower_us = 50) {
+  World world(limits, /*length=*/2, switch_us);
+  for (int n = 0; n < 20; ++n) two_launches_alone(world);
+  std::mt19937 random(5);
+  for (int n = 0; n < 600; ++n) {
+    if (random() % 6 == 0 && !world.guard.wants_clean()) two_launches_behind(world, lower_us);
+    two_launches_alone(world);
+  }
+  return world;
+}
+
+}  // namespace
+
+TEST_CASE("That the device changes hands is learnt, and counted as often as it has to") {
+  World world = switching(150);
+  const auto cost_us = [&] { return static_cast<double>(world.guard.switch_cost().ns) / 1'000; };
+  CHECK(cost_us() == Approx(300).margin(6));  // to others, and back
+  world.lower(50);
+  CHECK(cost_us() == Approx(150).margin(3));  // they have it
+  world.pause(300);
+  CHECK(cost_us() == Approx(150).margin(3));
+  world.iteration();
+  world.launch(20);
+  CHECK(cost_us() == Approx(450).margin(9));  // and it is on its way to own work
+  world.wait();
+  CHECK(cost_us() == Approx(300).margin(6));
+  world.launch(100);
+  CHECK(cost_us() == Approx(300).margin(6));
+}
+
+// 20 us behind the first launch.
+TEST_CASE("What others still run when own work comes is no switch") {
+  CHECK(switching(150, {}, /*lower_us=*/850).guard.switch_cost().ns ==
+        Approx(300'000).margin(6'000));
+}
+
+TEST_CASE("Where the device does not change hands others cost what their work takes") {
+  World world = switching(0);
+  CHECK(world.guard.switch_cost().ns == 0);
+  world.lower(50);
+  world.launch(20);
+  CHECK(world.guard.switch_cost().ns == 0);
+}
+
+// The second launch waits for 70 us of the first, of which its host has made up for none.
+TEST_CASE("What services wait for the device to change hands is charged") {
+  for (const int64_t switch_us : {0, 150}) {
+    INFO(switch_us);
+    World world = switching(switch_us);
+    world.guard.refused(long_us(1'000'000));
+    World other = world;
+    constexpr int kServices = 400;
+    int behind = 0;
+    for (int n = 0; n < kServices; ++n) {
+      const bool comes = n % 8 == 1 && !other.guard.wants_clean();
+      behind += comes ? 1 : 0;
+      two_launches_alone(world);
+      comes ? two_launches_behind(other, 50) : two_launches_alone(other);
+    }
+    REQUIRE(behind > kServices / 20);
+    const int64_t late = switch_us == 0 ? 0 : switch_us + 20 - 80;
+    const int64_t charged = (world.account_ns() - other.account_ns()) / behind;
+    CHECK(charged == Approx(late * 1000).margin(20'000));
+  }
+}
+
+TEST_CASE("Own work behind a switch does not say how long own work takes") {
+  World world = switching(150, {.mean_per_mille = 0, .tail_per_mille = 0});
+  World other = world;
+  for (int n = 0; n < 40; ++n) {
+    two_launches_alone(world);
+    two_launches_behind(other, 50);
+  }
+  two_launches_alone(other);
+  world.iteration();
+  other.iteration();
+  world.pause(1'000), world.launch(20);
+  other.pause(1'000), other.launch(20);
+  CHECK(other.room().ns == Approx(world.room().ns).margin(2'000));
+}
+
+// As long as no iteration is known it is not known how long a launch takes by itself, either; lower
+// work comes in the pause before the long ones.
+TEST_CASE("Own work of unknown length is no switch", "[!shouldfail]") {
+  World world;
+  for (int n = 0; n < 40; ++n) {
+    world.pause(1'000);
+    if (n >= 20) world.lower(50);
+    world.pause(1'000);
+    world.launch(1'000);
+    world.wait();
+    for (int short_one = 0; short_one < 3; ++short_one) {
+      world.pause(5);
+      world.launch(10);
+      world.wait();
+    }
+  }
+  CHECK(world.guard.switch_cost().ns == 0);
 }

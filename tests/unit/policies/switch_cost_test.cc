@@ -1,0 +1,188 @@
+// What it costs a client that others have had the device.
+#include "policies/launch/switch_cost.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+constexpr int kEnough = 5;  // of each kind
+
+// A client's stretches on a device that takes so long to change hands, and for everything that no
+// kernel's length shows.
+class Client {
+ public:
+  explicit Client(int64_t switch_us = 0, int64_t launch_us = 8)
+      : switch_us_(switch_us), launch_us_(launch_us) {}
+
+  // By itself, as many as that.
+  void serve(int count, int64_t work_us = 40) {
+    for (int n = 0; n < count; ++n) {
+      begin();
+      end(work_us, 0);
+    }
+  }
+  // Others have had the device until `ahead_us` after its launch: before that where it is negative.
+  void serve_behind(int count, int64_t work_us = 40, int64_t ahead_us = -20) {
+    for (int n = 0; n < count; ++n) {
+      now_us_ += 100;
+      cost.others_came();
+      if (ahead_us <= 0) {
+        now_us_ += 50;
+        cost.others_left(at());
+        now_us_ -= ahead_us;
+        begin();
+      } else {
+        begin();
+        now_us_ += ahead_us;
+        cost.others_left(at());
+      }
+      end(work_us, switch_us_);
+    }
+  }
+  void begin() {
+    now_us_ += 100;
+    cost.own_begins(at());
+  }
+  void end(int64_t work_us, int64_t more_us, bool others = false) {
+    now_us_ += launch_us_ + work_us + more_us;
+    cost.own_done(Duration{work_us * 1000}, others, at());
+  }
+  Instant at() const { return Instant{now_us_ * 1000}; }
+  int64_t cost_us() const { return cost.cost().ns / 1000; }
+
+  SwitchCost cost;
+
+ private:
+  const int64_t switch_us_, launch_us_;
+  int64_t now_us_ = 1'000;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "What a switch costs is known after five stretches behind others and five behind own work") {
+  Client client(/*switch_us=*/130);
+  client.serve_behind(3 * kEnough);
+  CHECK(client.cost_us() == 0);  // with nothing to compare it with
+  client.serve(kEnough - 1);
+  CHECK(client.cost_us() == 0);
+  client.serve(1);
+  CHECK(client.cost_us() == 130);
+
+  Client other(/*switch_us=*/130);
+  other.serve(3 * kEnough);
+  other.serve_behind(kEnough - 1);
+  CHECK(other.cost_us() == 0);
+  other.serve_behind(1);
+  CHECK(other.cost_us() == 130);
+}
+
+TEST_CASE(
+    "A switch costs the same whether others were through long before the launch or after it") {
+  for (const int64_t ahead_us : {-5'000, -20, 0, 20, 5'000}) {
+    INFO("others end " << ahead_us << " us after the launch");
+    Client client(/*switch_us=*/130);
+    client.serve(kEnough);
+    client.serve_behind(kEnough, /*work_us=*/40, ahead_us);
+    CHECK(client.cost_us() == 130);
+  }
+}
+
+TEST_CASE("How long the client's own work takes is no switch") {
+  Client client(/*switch_us=*/130);
+  client.serve(kEnough, /*work_us=*/10);
+  client.serve_behind(kEnough, /*work_us=*/2'000);
+  CHECK(client.cost_us() == 130);
+}
+
+TEST_CASE("A launch that takes its time takes it behind own work, too") {
+  Client client(/*switch_us=*/0, /*launch_us=*/90);
+  client.serve(kEnough);
+  client.serve_behind(kEnough);
+  CHECK(client.cost_us() == 0);
+}
+
+TEST_CASE(
+    "A switch that costs less than can be seen costs nothing, one beyond all measure a "
+    "millisecond") {
+  const struct {
+    int64_t really_us, told_us;
+  } kCases[] = {{19, 0}, {20, 20}, {999, 999}, {60'000, 1'000}};
+  for (const auto& one : kCases) {
+    Client client(one.really_us);
+    client.serve(kEnough);
+    client.serve_behind(kEnough);
+    INFO(one.really_us);
+    CHECK(client.cost_us() == one.told_us);
+  }
+}
+
+TEST_CASE("Own work that ends while others have work there says nothing of a switch") {
+  Client client;
+  client.serve(kEnough);
+  for (int n = 0; n < 3 * kEnough; ++n) {
+    client.cost.others_came();
+    client.begin();
+    client.end(40, 700, /*others=*/true);
+    CHECK(client.cost.behind());  // they may run next
+  }
+  client.cost.others_left(client.at());
+  client.serve_behind(kEnough - 1);
+  CHECK(client.cost_us() == 0);
+}
+
+TEST_CASE("Only the first own work waits for a switch") {
+  Client client(/*switch_us=*/130);
+  client.serve(kEnough);
+  for (int n = 0; n < kEnough; ++n) {
+    CHECK_FALSE(client.cost.behind());
+    client.serve_behind(1);
+    CHECK_FALSE(client.cost.behind());
+    client.end(40, 5'000);  // launched behind that, and held up by whatever
+    client.serve(1);
+  }
+  CHECK(client.cost_us() == 130);
+}
+
+TEST_CASE(
+    "What was seen once or twice is not what a switch costs, and what is seen no more is "
+    "forgotten") {
+  Client client(/*switch_us=*/130);
+  client.serve(15);
+  client.serve_behind(15);
+  Client faster = client;
+  for (int n = 0; n < 7; ++n) {  // of fifteen
+    client.cost.others_came();
+    client.begin();
+    client.end(40, 9'000);
+    CHECK(client.cost_us() == 130);
+  }
+  for (int n = 0; n < 8; ++n) {
+    faster.cost.others_came();
+    faster.begin();
+    faster.end(40, 0);
+  }
+  CHECK(faster.cost_us() == 0);
+}
+
+// Own work that others come beside and leave again has waited for no switch, and is older than
+// that.
+TEST_CASE("Others that come and go while own work runs hide no switch", "[!shouldfail]") {
+  Client client(/*switch_us=*/130);
+  client.serve(15);
+  client.serve_behind(15);
+  for (int n = 0; n < 15; ++n) {
+    client.begin();
+    client.cost.others_came();
+    client.end(300, 0, /*others=*/true);
+    client.serve_behind(1);
+    client.begin();
+    client.cost.others_came();
+    client.cost.others_left(client.at() + Duration{900'000});
+    client.end(1'000, 0);
+  }
+  CHECK(client.cost_us() == 130);
+}
