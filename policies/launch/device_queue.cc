@@ -17,7 +17,7 @@ void DeviceQueue::forget(const Unit& unit) {
   priced_ -= unit.cost != unit.predicted ? 1 : 0;
 }
 
-bool DeviceQueue::completed(const Completed& done, Instant now) {
+uint32_t DeviceQueue::completed(const Completed& done, Instant now) {
   const uint32_t before = computing_;
   uint32_t left = done.units;
   for (auto unit = units_.begin(); unit != units_.end() && left > 0;) {
@@ -29,9 +29,8 @@ bool DeviceQueue::completed(const Completed& done, Instant now) {
     unit = units_.erase(unit);
     left -= 1;
   }
-  if (computing_ == before) return false;
-  moved_at_ = now;
-  return true;
+  if (computing_ != before) moved_at_ = now;
+  return before - computing_;
 }
 
 void DeviceQueue::left(ClientId client) {

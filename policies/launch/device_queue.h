@@ -21,8 +21,8 @@ class DeviceQueue {
   };
 
   void submitted(const Submitted& launch, Duration cost);
-  // Whether any of it was more than copies.
-  bool completed(const Completed& done, Instant now);
+  // How many of them were more than copies.
+  uint32_t completed(const Completed& done, Instant now);
   void left(ClientId client);
 
   // The unit of a stream that runs or is about to; null without one.

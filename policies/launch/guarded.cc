@@ -73,6 +73,10 @@ class Guarded final : public LaunchPolicy {
       for (Extra& its : extras_) {
         if (its.guard) its.guard->lower_kernels().left(left->client);
       }
+      for (const Member& high : table_.members()) {
+        TaskGuard* guard = extra(high.client).guard.get();
+        if (guard != nullptr) guard->lower_ended(0, lower_units(high) > 0, now);
+      }
     }
     if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
         std::holds_alternative<Reprioritised>(event)) {
@@ -84,24 +88,25 @@ class Guarded final : public LaunchPolicy {
       const bool first = queue_.first(launch->client, launch->stream) == nullptr;
       queue_.submitted(*launch, cost_above(*member, launch->kernel, launch->predicted));
       if (first) began(*member, launch->stream, now);
-      if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
+      if (its.guard) its.guard->submitted(*launch, lower_units(*member));
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
         its.released_at = kNever;
       }
-      guards_above(*member, [](TaskGuard& guard) { guard.disturbed(); });
+      guards_above(*member, [&](TaskGuard& guard) { guard.disturbed(launch->copy); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
       guards_above(*member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
+      const uint32_t kernels = queue_.completed(*done, now);
       for (const Member& high : table_.members()) {
-        if (high.priority < member->priority) extra(high.client).guard->lower_ended(lower_units(high) > 0, now);
-      }
-      if (queue_.completed(*done, now)) {
-        guards_above(*member, [&](TaskGuard& guard) { guard.lower_ran(ran_from, now); });
+        if (kernels == 0 || high.priority >= member->priority) continue;
+        TaskGuard& guard = *extra(high.client).guard;
+        guard.lower_ran(ran_from, now);
+        guard.lower_ended(kernels, lower_units(high) > 0, now);
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
       began(*member, done->stream, now);

@@ -57,6 +57,9 @@ void ServiceFeedback::change(std::vector<Known>::iterator before) {
     next = std::move(*before);
     before_.erase(before);
   }
+  // The first strange ones are none of the kind that is put aside.
+  for (; strange_kept_ > 0 && !now_.alone.empty(); --strange_kept_) now_.alone.pop_back();
+  strange_kept_ = 0;
   if (known()) before_.push_back(std::move(now_));
   if (before_.size() > kKinds) before_.erase(std::ranges::min_element(before_, {}, &Known::services));
   now_ = std::move(next);
@@ -128,6 +131,7 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   }
   if (now_.alone.size() == kWindow) now_.alone.pop_front();
   now_.alone.push_back({pattern.next(), took.ns});
+  strange_kept_ = strange_ > 0 ? strange_kept_ + 1 : 0;
   recount(pattern);
 }
 
@@ -147,10 +151,12 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
   const double estimate = static_cast<double>(delay.ns);
   double seen = static_cast<double>(took.ns) - now_.next;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
-  // A delay may be twice what its waits say; what is longer by more than that, and than services
-  // vary, says little of what others cost.
-  const double most = scaled + now_.most_off();
-  seen = std::clamp(seen, scaled - most, scaled + most);
+  // Where undisturbed ones take as much longer at times, most of what the waits do not show is not
+  // others' doing either.
+  if (this->spread().ns > now_.most_off()) {
+    const double most = scaled + now_.most_off();
+    seen = std::clamp(seen, scaled - most, scaled + most);
+  }
   if (delay.ns > 0) {
     now_.disturbed = now_.disturbed * kRemembered + 1;
     now_.delays = now_.delays * kRemembered + estimate;

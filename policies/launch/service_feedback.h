@@ -93,6 +93,7 @@ class ServiceFeedback {
   Known now_;
   std::vector<Known> before_;
   uint32_t strange_ = 0;    // services in a row that are not what is known of them
+  uint32_t strange_kept_ = 0;  // ... of them counted
   uint32_t as_before_ = 0;  // ... that are as they were before
   std::deque<int64_t> lately_;  // how long the last undisturbed ones of all kinds took, ns
   int64_t slow_ = 0;            // ... the slow ones of them

@@ -20,24 +20,40 @@ namespace lull::policies {
 
 class SwitchCost {
  public:
-  // Others have put work on the device; have none left there.
+  // A unit of others has come to the device; so many are through, and whether any is left there.
   void others_came() { behind_ = true; }
-  void others_left(Instant now) { left_ = now; }
-  // The client has work on the device from here on, and had none.
-  void own_begins(Instant at) { began_ = at; }
+  void others_ended(uint32_t units, bool left, Instant now) {
+    if (ahead_ > 0) {
+      ahead_ = left ? ahead_ - std::min(units, ahead_) : 0;
+      ended_ = now;
+    } else if (began_ == kNever) {
+      ended_ = now;
+    } else {
+      overtaken_ = overtaken_ || units > 0;
+    }
+  }
+  // The client has work on the device from here on, and had none; so many units of others are there.
+  void own_begins(Instant at, uint32_t others) {
+    began_ = at;
+    ahead_ = others;
+    began_behind_ = behind_;
+    overtaken_ = false;
+  }
   // Work of it is through that takes so long by itself; whether others have work there.
   void own_done(Duration work, bool others, Instant now) {
-    if (began_ != kNever && !others) {
-      const Instant from = behind_ ? std::max(began_, left_) : began_;
-      (behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
+    if (began_ != kNever && ahead_ == 0 && !overtaken_ && work.ns > 0) {
+      const Instant from = began_behind_ ? std::max(began_, ended_) : began_;
+      (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
       learn();
     }
     began_ = kNever;
+    ahead_ = 0;
     if (!others) behind_ = false;
   }
 
   // The next own work comes behind that of others.
   bool behind() const { return behind_; }
+  bool known() const { return behind_others_.known() && behind_own_.known(); }
   // 0 where the device runs several processes at once, or as long as too little was seen.
   Duration cost() const { return cost_; }
 
@@ -64,15 +80,18 @@ class SwitchCost {
   };
 
   void learn() {
-    if (!behind_others_.known() || !behind_own_.known()) return;
+    if (!known()) return;
     const Duration more{behind_others_.median() - behind_own_.median()};
     cost_ = more < kLeast ? Duration{} : std::min(more, kMost);
   }
 
   Samples behind_others_, behind_own_;
   Instant began_ = kNever;
-  Instant left_{0};
+  Instant ended_{0};  // the last unit of others that own work was behind of
+  uint32_t ahead_ = 0;  // units of others that were there when own work began, and still are
   bool behind_ = false;
+  bool began_behind_ = false;
+  bool overtaken_ = false;  // others that came later are through already
   Duration cost_;
 };
 

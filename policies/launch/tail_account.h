@@ -1,6 +1,6 @@
-// How many requests may yet exceed the p99 bound: of any thousand one in a hundred may, and of those
-// that others were in the way of as many more as do by themselves: a host that is busy for a while
-// is nobody's doing. Pure.
+// How many requests may yet exceed the p99 bound: of any thousand one in a hundred may. Some do by
+// themselves, where the host is busy for a while: of those that others were in the way of as many are
+// taken for that as of the rest, up to what is kept back else. Pure.
 //
 // How much of the bound to aim at follows from requests that exceed it and are no exceptions: each
 // takes a part of the aim away, others give it back while such are no more than a thousand requests
@@ -18,7 +18,8 @@ class TailAccount {
   void alone(bool over) { by_itself_x1e6_ += ((over ? 1'000'000 : 0) - by_itself_x1e6_) / kRemembered; }
   // A request has ended; whether it took longer than p99 allows, and nobody was in its way.
   void ended(bool over, bool undisturbed) {
-    const int64_t earned = kEarned_x1000 + (undisturbed ? 0 : by_itself_x1e6_ / 1'000) - (over ? 1'000 : 0);
+    const int64_t earned = kEarned_x1000 + (undisturbed ? 0 : std::min(kByItself_x1000, by_itself_x1e6_ / 1'000)) -
+                           (over ? 1'000 : 0);
     left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);
   }
   // ... and nothing was let go that should make it do so.
@@ -41,6 +42,7 @@ class TailAccount {
   // Per request. Ten in a thousand are over at most: what is left, and what they earn.
   static constexpr int64_t kFirst_x1000 = 1'000;
   static constexpr int64_t kEarned_x1000 = 7;
+  static constexpr int64_t kByItself_x1000 = 3;
   static constexpr int64_t kRemembered = 512;  // services
   static constexpr int64_t kMost_x1000 = 2'000;
   static constexpr int64_t kOwed_x1000 = 8'000;

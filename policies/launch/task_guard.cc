@@ -11,6 +11,7 @@ namespace {
 // not known well how long undisturbed services take: by the error's share of the allowance.
 constexpr int64_t kAimPerMille = 900;
 constexpr int64_t kUncomparedAimPerMille = 870;  // no service ever is, where no iteration is known
+constexpr int64_t kUncomparedTailPerMille = 970;  // of what p99 allows, where only waits say what was lost
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
 // In a pause at random.
@@ -50,7 +51,8 @@ constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuri
 
 }  // namespace
 
-void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
+void TaskGuard::submitted(const Submitted& launch, uint32_t lower_units) {
+  const bool lower_in_flight = lower_units > 0;
   settle(lower_in_flight);
   const IterationPlace& place = launch.place;
   if (place.length != 0 &&
@@ -73,7 +75,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   const bool away = host_away(launch.at);
   if (began_ == kNever) {
     began_ = launch.at;
-    if (in_flight_.empty()) clean_ = !lower_in_flight && switch_ahead().ns == 0;
+    if (in_flight_.empty()) clean_ = !lower_in_flight && !behind_switch();
     if (!in_step_) end_service(/*whole=*/false);
     if (in_step_ && place.position != timeline_.service_start()) {
       pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause(place.position));
@@ -123,11 +125,11 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      switch_.own_begins(launch.at);
-      blocked_ns_ = switch_ahead().ns;  // else the device had caught up
+      switch_.own_begins(launch.at, lower_units);
+      blocked_ns_ = switch_.behind() ? longest_switch().ns : 0;  // else the device had caught up
       blocked_before_ns_ = 0;
       lower_turn_ns_ = 0;
-      run_ = lower_in_flight || blocked_ns_ > 0 ? Run{} : Run{.from = launch.at};
+      run_ = lower_in_flight || behind_switch() ? Run{} : Run{.from = launch.at};
     }
     computing_ += 1;
   }
@@ -141,9 +143,9 @@ void TaskGuard::forget_services() {
   requests_.restart();
 }
 
-// What the first of its own work waits for the device to change hands.
-Duration TaskGuard::switch_ahead() const {
-  return switch_.behind() ? switch_.cost() : Duration{};
+// What own work waits at most for the device to change hands: how much it did, the waits say.
+Duration TaskGuard::longest_switch() const {
+  return {switch_.cost().ns * 33 / 32};
 }
 
 TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
@@ -151,9 +153,9 @@ TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
   return streams_[slot.value];
 }
 
-void TaskGuard::disturbed() {
+void TaskGuard::disturbed(bool copy) {
   clean_ = false;
-  switch_.others_came();
+  if (!copy) switch_.others_came();
   run_ = {};
 }
 
@@ -184,9 +186,12 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   }
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
-  Duration work;
-  for (const InFlight& launch : done_) work += launch.seen;
-  kernel_costs_.own_done(work, computing_ > 0, now);
+  Duration seen, work;
+  for (const InFlight& launch : done_) {
+    seen += launch.seen;
+    work += launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+  }
+  kernel_costs_.own_done(seen, computing_ > 0, now);
   switch_.own_done(work, lower_in_flight, now);
   if (lower_in_flight || lower_turn_ns_ > 0) {
     for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
@@ -389,7 +394,9 @@ int64_t TaskGuard::excess_ns() const {
   if (request_.undisturbed) return 0;
   const int64_t tail = tail_allowance_ns(request_.services);
   const int64_t spread = spread_ns(request_.services, pattern_.next());
-  if (!request_.whole || !feedback_.known()) return std::max<int64_t>(0, request_.delay_ns - tail - spread);
+  if (!request_.whole || !feedback_.known()) {
+    return std::max<int64_t>(0, request_.delay_ns - tail * kUncomparedTailPerMille / 1000 - spread);
+  }
   // One that is slow by itself is not theirs.
   if (request_.delay_ns < tail / 2) return 0;
   return std::max<int64_t>(0, request_.took_ns - slow_ns(request_.usual_ns, request_.services));

@@ -50,20 +50,21 @@ class TaskGuard {
   explicit TaskGuard(GuardLimits limits) : limits_(limits) {}
 
   // ---- the protected client's life ----
-  void submitted(const Submitted& launch, bool lower_in_flight);
+  // `lower_units`: of lower work on the device.
+  void submitted(const Submitted& launch, uint32_t lower_units);
   void completed(const Completed& done, Instant now, bool lower_in_flight);
   // Of one or several streams; `settle` when all that happened at that time has been told.
   void synced(const Synced& wait);
   void settle(bool lower_in_flight);
   // A lower unit has come to the device; one has run on it.
-  void disturbed();
+  void disturbed(bool copy = false);
   void lower_ran(Instant from, Instant until);
   KernelCosts& lower_kernels() { return kernel_costs_; }
-  // A lower client's work has been seen complete; whether any is left.
-  void lower_ended(bool lower_in_flight, Instant now) {
-    if (lower_in_flight) return;
-    switch_.others_left(now);
-    if (computing_ > 0) blocked_ns_ += switch_.cost().ns;  // own work that waits has the device back
+  // So many kernels of lower work are through, or their client is gone; whether any work is left.
+  void lower_ended(uint32_t kernels, bool left, Instant now) {
+    switch_.others_ended(kernels, left, now);
+    // Own work that waits has the device back.
+    if (kernels > 0 && !left && computing_ > 0) blocked_ns_ += longest_switch().ns;
   }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);
@@ -131,7 +132,9 @@ class TaskGuard {
   void calibrate(Instant now);
   void shift_shadow(Duration by);
   void forget_services();
-  Duration switch_ahead() const;
+  Duration longest_switch() const;
+  // Own work that begins now waits for a switch, as far as is known.
+  bool behind_switch() const { return switch_.behind() && (!switch_.known() || switch_.cost().ns > 0); }
   void end_service(bool whole);
   void end_request();
   void compare_service();

@@ -91,12 +91,12 @@ bool bears(TailAccount account, int per_mille, bool undisturbed = false) {
 
 }  // namespace
 
-TEST_CASE("What services are over by themselves may be as often beside others, and no more") {
-  for (const int by_itself : {0, 10, 40}) {
+TEST_CASE("Services that are over by themselves are forgiven beside others, as far as p99 has room") {
+  for (const int by_itself : {0, 2, 40}) {
     INFO("by itself " << by_itself << " of a thousand");
     const TailAccount account = over_by_itself(by_itself);
-    CHECK(bears(account, by_itself + 6));
-    CHECK_FALSE(bears(account, by_itself + by_itself / 3 + 10));
+    CHECK(bears(account, std::min(by_itself, 3) + 6));
+    CHECK_FALSE(bears(account, 11));
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE(
 }
 
 // In a strange while all services are kept undisturbed, after it one in 128.
-TEST_CASE("A few services of a busy while are not taken for how all others are", "[!shouldfail]") {
+TEST_CASE("A few services of a busy while are not taken for how all others are") {
   TailAccount account;
   for (int n = 0; n < 6; ++n) account.alone(true);
   int over = 0;
