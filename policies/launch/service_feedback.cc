@@ -126,7 +126,9 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   if (!kept && known()) return;
   if (now_.first > 0) {
     now_.first -= 1;
-    lately_.clear();
+    // A phase of shorter ones than ever; where they are longer the host may be slow for a while only.
+    const auto longer = [&](const Known& kind) { return kind.mean > sample; };
+    if (std::ranges::all_of(before_, longer)) lately_.clear();
     return;
   }
   if (now_.alone.size() == kWindow) now_.alone.pop_front();
