@@ -51,6 +51,7 @@ class Guarded final : public LaunchPolicy {
     Instant released_at = kNever;      // the head let go last, until it has launched
     int64_t reaction_ns = kReactionPreset;
     int64_t unit_ns = 0;               // usual length of its launches
+    uint32_t kernels = 0;              // on the device, copies apart
   };
 
   Extra& extra(ClientId client) {
@@ -68,6 +69,7 @@ class Guarded final : public LaunchPolicy {
     floor_.take(event);
     Member* member = table_.apply(event);
     if (const auto* left = std::get_if<Left>(&event)) {
+      const uint32_t gone = extra(left->client).kernels;
       std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
       queue_.left(left->client);
       for (Extra& its : extras_) {
@@ -75,7 +77,7 @@ class Guarded final : public LaunchPolicy {
       }
       for (const Member& high : table_.members()) {
         TaskGuard* guard = extra(high.client).guard.get();
-        if (guard != nullptr) guard->lower_ended(0, lower_units(high) > 0, now);
+        if (guard != nullptr) guard->lower_ended(gone, lower_kernels(high), now);
       }
     }
     if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
@@ -88,13 +90,14 @@ class Guarded final : public LaunchPolicy {
       const bool first = queue_.first(launch->client, launch->stream) == nullptr;
       queue_.submitted(*launch, cost_above(*member, launch->kernel, launch->predicted));
       if (first) began(*member, launch->stream, now);
-      if (its.guard) its.guard->submitted(*launch, lower_units(*member));
+      if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
         its.released_at = kNever;
       }
+      its.kernels += launch->copy ? 0 : 1;
       guards_above(*member, [&](TaskGuard& guard) { guard.disturbed(launch->copy); });
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
@@ -102,11 +105,12 @@ class Guarded final : public LaunchPolicy {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
       const uint32_t kernels = queue_.completed(*done, now);
+      its.kernels -= std::min(kernels, its.kernels);
       for (const Member& high : table_.members()) {
         if (kernels == 0 || high.priority >= member->priority) continue;
         TaskGuard& guard = *extra(high.client).guard;
         guard.lower_ran(ran_from, now);
-        guard.lower_ended(kernels, lower_units(high) > 0, now);
+        guard.lower_ended(kernels, lower_kernels(high), now);
       }
       if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
       began(*member, done->stream, now);
@@ -150,6 +154,13 @@ class Guarded final : public LaunchPolicy {
       if (member.priority > than.priority) units += member.units;
     }
     return units;
+  }
+  uint32_t lower_kernels(const Member& than) {
+    uint32_t kernels = 0;
+    for (const Member& member : table_.members()) {
+      if (member.priority > than.priority) kernels += extra(member.client).kernels;
+    }
+    return kernels;
   }
   Duration lower_in_flight(const Member& than) const {
     Duration sum;

@@ -19,6 +19,7 @@ constexpr size_t kKinds = 3;  // of services, beside those at hand
 // Undisturbed services whose slow ones count, and so many that the slowest is an exception.
 constexpr size_t kLately = 192;
 constexpr size_t kHundred = 100;
+constexpr uint64_t kLongAgo = 4'096;  // services
 // Services that differ by less all take the same.
 constexpr double kSame = 1.0 / 256;
 // One in so many is kept undisturbed.
@@ -67,13 +68,23 @@ void ServiceFeedback::change(std::vector<Known>::iterator before) {
 
 void ServiceFeedback::slow(int64_t took_ns) {
   if (lately_.size() == kLately) lately_.pop_front();
-  lately_.push_back(took_ns);
+  lately_.push_back({services_, took_ns});
+  while (lately_.front().service + kLongAgo < services_) lately_.pop_front();
   std::array<int64_t, 2> most{};
-  for (const int64_t ns : lately_) {
-    if (ns > most[0]) most = {ns, most[0]};
-    else most[1] = std::max(most[1], ns);
+  for (const Alone& one : lately_) {
+    if (one.took_ns > most[0]) most = {one.took_ns, most[0]};
+    else most[1] = std::max(most[1], one.took_ns);
   }
   slow_ = most[lately_.size() >= kHundred ? 1 : 0];
+}
+
+// Whether that many in a row have been so; `nearest`: what the one at hand is like.
+bool ServiceFeedback::surely_as(std::vector<Known>::iterator nearest) {
+  const auto kind = static_cast<size_t>(nearest - before_.begin());
+  const bool again = nearest != before_.end() && (as_before_ == 0 || kind == kind_);
+  as_before_ = nearest == before_.end() ? 0 : again ? as_before_ + 1 : 1;
+  kind_ = kind;
+  return as_before_ >= kSurely;
 }
 
 void ServiceFeedback::recount(const ServicePattern& pattern) {
@@ -119,8 +130,9 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   const auto sample = static_cast<double>(took.ns);
   strange_ = strange(sample - now_.next) ? strange_ + 1 : 0;
   const auto before = as_before(sample - static_cast<double>(pattern.offset().ns));
-  as_before_ = before != before_.end() ? as_before_ + 1 : 0;
-  if (strange_ >= kSurely || as_before_ >= kSurely) change(before);
+  const bool surely = surely_as(before);
+  if (strange_ >= kSurely || surely) change(before);
+  services_ += 1;
   now_.services += 1;
   slow(took.ns);
   if (!kept && known()) return;
@@ -138,13 +150,14 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
 }
 
 Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
+  services_ += 1;
   recount(pattern);
   double scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
   if (!known()) return {static_cast<int64_t>(scaled)};
   // Others make no service shorter: one that is as they were before is.
-  const auto before = as_before(static_cast<double>(took.ns - pattern.offset().ns) - scaled);
-  as_before_ = before != before_.end() && before->mean < now_.mean ? as_before_ + 1 : 0;
-  if (as_before_ >= kSurely) {
+  const auto like = as_before(static_cast<double>(took.ns - pattern.offset().ns) - scaled);
+  const auto before = like != before_.end() && like->mean < now_.mean ? like : before_.end();
+  if (surely_as(before)) {
     change(before);
     recount(pattern);
     scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;

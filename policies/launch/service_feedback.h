@@ -88,6 +88,7 @@ class ServiceFeedback {
   std::vector<Known>::iterator as_before(double by_itself);
   // Services of another kind have come: as they were before, or new.
   void change(std::vector<Known>::iterator before);
+  bool surely_as(std::vector<Known>::iterator nearest);
   void slow(int64_t took_ns);
 
   Known now_;
@@ -95,7 +96,9 @@ class ServiceFeedback {
   uint32_t strange_ = 0;    // services in a row that are not what is known of them
   uint32_t strange_kept_ = 0;  // ... of them counted
   uint32_t as_before_ = 0;  // ... that are as they were before
-  std::deque<int64_t> lately_;  // how long the last undisturbed ones of all kinds took, ns
+  size_t kind_ = 0;         // ... as that one
+  uint64_t services_ = 0;
+  std::deque<Alone> lately_;  // the last undisturbed ones of all kinds
   int64_t slow_ = 0;            // ... the slow ones of them
   uint32_t lot_ = 1;
 };

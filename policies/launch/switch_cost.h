@@ -20,35 +20,43 @@ namespace lull::policies {
 
 class SwitchCost {
  public:
-  // A unit of others has come to the device; so many are through, and whether any is left there.
-  void others_came() { behind_ = true; }
-  void others_ended(uint32_t units, bool left, Instant now) {
+  // A kernel of others has come to the device; so many are through or gone, so many are left there.
+  void others_came() {
+    behind_ = true;
+    there_ += 1;
+  }
+  void others_ended(uint32_t kernels, uint32_t left, Instant now) {
+    there_ = left;
     if (ahead_ > 0) {
-      ahead_ = left ? ahead_ - std::min(units, ahead_) : 0;
+      ahead_ -= std::min(kernels, ahead_);
+      ahead_ = std::min(ahead_, left);
       ended_ = now;
     } else if (began_ == kNever) {
       ended_ = now;
     } else {
-      overtaken_ = overtaken_ || units > 0;
+      overtaken_ = overtaken_ || kernels > 0;
     }
   }
-  // The client has work on the device from here on, and had none; so many units of others are there.
-  void own_begins(Instant at, uint32_t others) {
+  // The client has work on the device from here on, and had none.
+  void own_begins(Instant at) {
     began_ = at;
-    ahead_ = others;
+    ahead_ = there_;
     began_behind_ = behind_;
     overtaken_ = false;
   }
-  // Work of it is through that takes so long by itself; whether others have work there.
-  void own_done(Duration work, bool others, Instant now) {
+  // Work of it is through that takes so long by itself.
+  void own_done(Duration work, Instant now) {
     if (began_ != kNever && ahead_ == 0 && !overtaken_ && work.ns > 0) {
       const Instant from = began_behind_ ? std::max(began_, ended_) : began_;
       (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
+      // What is not seen any more, because nobody is let go for its sake, is believed less and less.
+      unseen_ = began_behind_ ? 0 : unseen_ + 1;
+      if (unseen_ % kBelieved == kBelieved - 1) behind_others_.add(behind_own_.median());
       learn();
     }
     began_ = kNever;
     ahead_ = 0;
-    if (!others) behind_ = false;
+    if (there_ == 0) behind_ = false;
   }
 
   // The next own work comes behind that of others.
@@ -58,6 +66,7 @@ class SwitchCost {
   Duration cost() const { return cost_; }
 
  private:
+  static constexpr uint64_t kBelieved = 512;  // stretches of own work behind own
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};
@@ -87,8 +96,10 @@ class SwitchCost {
 
   Samples behind_others_, behind_own_;
   Instant began_ = kNever;
-  Instant ended_{0};  // the last unit of others that own work was behind of
-  uint32_t ahead_ = 0;  // units of others that were there when own work began, and still are
+  Instant ended_{0};  // the last kernel of others that own work was behind of
+  uint64_t unseen_ = 0;  // stretches since one began behind others
+  uint32_t there_ = 0;  // kernels of others on the device
+  uint32_t ahead_ = 0;  // of them that were there when own work began
   bool behind_ = false;
   bool began_behind_ = false;
   bool overtaken_ = false;  // others that came later are through already

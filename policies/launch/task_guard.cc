@@ -51,8 +51,7 @@ constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuri
 
 }  // namespace
 
-void TaskGuard::submitted(const Submitted& launch, uint32_t lower_units) {
-  const bool lower_in_flight = lower_units > 0;
+void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   settle(lower_in_flight);
   const IterationPlace& place = launch.place;
   if (place.length != 0 &&
@@ -125,7 +124,7 @@ void TaskGuard::submitted(const Submitted& launch, uint32_t lower_units) {
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      switch_.own_begins(launch.at, lower_units);
+      switch_.own_begins(launch.at);
       blocked_ns_ = switch_.behind() ? longest_switch().ns : 0;  // else the device had caught up
       blocked_before_ns_ = 0;
       lower_turn_ns_ = 0;
@@ -192,7 +191,7 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
     work += launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
   }
   kernel_costs_.own_done(seen, computing_ > 0, now);
-  switch_.own_done(work, lower_in_flight, now);
+  switch_.own_done(work, now);
   if (lower_in_flight || lower_turn_ns_ > 0) {
     for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
   }

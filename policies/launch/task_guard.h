@@ -50,8 +50,7 @@ class TaskGuard {
   explicit TaskGuard(GuardLimits limits) : limits_(limits) {}
 
   // ---- the protected client's life ----
-  // `lower_units`: of lower work on the device.
-  void submitted(const Submitted& launch, uint32_t lower_units);
+  void submitted(const Submitted& launch, bool lower_in_flight);
   void completed(const Completed& done, Instant now, bool lower_in_flight);
   // Of one or several streams; `settle` when all that happened at that time has been told.
   void synced(const Synced& wait);
@@ -60,11 +59,11 @@ class TaskGuard {
   void disturbed(bool copy = false);
   void lower_ran(Instant from, Instant until);
   KernelCosts& lower_kernels() { return kernel_costs_; }
-  // So many kernels of lower work are through, or their client is gone; whether any work is left.
-  void lower_ended(uint32_t kernels, bool left, Instant now) {
+  // So many kernels of lower work are through or, with their client, gone; so many are left.
+  void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
     switch_.others_ended(kernels, left, now);
     // Own work that waits has the device back.
-    if (kernels > 0 && !left && computing_ > 0) blocked_ns_ += longest_switch().ns;
+    if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
   }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);

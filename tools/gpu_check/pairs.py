@@ -43,6 +43,21 @@ def _begin_low(context, low):
     low.child.wait_for(lambda: low.poll() and low.iterations, context.timeout(min(_HEAD_START_S, 5.0)))
 
 
+def _until_paused(context, task):
+    """It has begun no iteration for longer than its longest one of late took."""
+    last, since = None, time.monotonic()
+    ends = since + context.timeout(_HEAD_START_S)
+    while time.monotonic() < ends:
+        task.must_run()
+        if task.iterations[-1:] != last:
+            last, since = task.iterations[-1:], time.monotonic()
+        longest_s = max((end - start for start, end in task.iterations[-20:]), default=0) / 1e9 * context.slow_motion
+        if time.monotonic() - since > max(0.2, 1.5 * longest_s):
+            return
+        time.sleep(0.05)
+    raise Failed(f"{task.name} does not pause")
+
+
 def _rounds(context, one, two, timing, changes):
     """{name: windows}: in each round the first alone, then both after each of `changes`, (name, call).
     The first of them must let the second get to the end of its iteration, where it pauses."""
@@ -51,6 +66,7 @@ def _rounds(context, one, two, timing, changes):
         if number:
             changes[0][1]()
             two.pause()
+            _until_paused(context, two)
         windows.setdefault("alone", []).append(_window(context, [one], timing))
         if number:
             two.go_on()

@@ -31,24 +31,24 @@ class Client {
       cost.others_came();
       if (ahead_us <= 0) {
         now_us_ += 50;
-        cost.others_ended(1, false, at());
+        cost.others_ended(1, 0, at());
         now_us_ -= ahead_us;
         begin();
       } else {
-        begin(1);
+        begin();
         now_us_ += ahead_us;
-        cost.others_ended(1, false, at());
+        cost.others_ended(1, 0, at());
       }
       end(work_us, switch_us_);
     }
   }
-  void begin(uint32_t others = 0) {
+  void begin() {
     now_us_ += 100;
-    cost.own_begins(at(), others);
+    cost.own_begins(at());
   }
-  void end(int64_t work_us, int64_t more_us, bool others = false) {
+  void end(int64_t work_us, int64_t more_us) {
     now_us_ += launch_us_ + work_us + more_us;
-    cost.own_done(Duration{work_us * 1000}, others, at());
+    cost.own_done(Duration{work_us * 1000}, at());
   }
   Instant at() const { return Instant{now_us_ * 1000}; }
   int64_t cost_us() const { return cost.cost().ns / 1000; }
@@ -125,11 +125,11 @@ TEST_CASE("Own work that ends while what was before it is still there says nothi
   client.serve(kEnough);
   for (int n = 0; n < 3 * kEnough; ++n) {
     client.cost.others_came();
-    client.begin(1);
-    client.end(40, 700, /*others=*/true);
+    client.begin();
+    client.end(40, 700);
     CHECK(client.cost.behind());  // they may run next
   }
-  client.cost.others_ended(1, false, client.at());
+  client.cost.others_ended(1, 0, client.at());
   client.serve_behind(kEnough - 1);
   CHECK(client.cost_us() == 0);
 }
@@ -156,16 +156,30 @@ TEST_CASE(
   Client faster = client;
   for (int n = 0; n < 7; ++n) {  // of fifteen
     client.cost.others_came();
+    client.cost.others_ended(1, 0, client.at());
     client.begin();
     client.end(40, 9'000);
     CHECK(client.cost_us() == 130);
   }
   for (int n = 0; n < 8; ++n) {
     faster.cost.others_came();
+    faster.cost.others_ended(1, 0, faster.at());
     faster.begin();
     faster.end(40, 0);
   }
   CHECK(faster.cost_us() == 0);
+}
+
+TEST_CASE("A switch that is not met any more is believed less and less") {
+  Client client(/*switch_us=*/700);
+  client.serve(15);
+  client.serve_behind(15);
+  client.serve(3'000);
+  CHECK(client.cost_us() == 700);
+  client.serve(3'000);
+  CHECK(client.cost_us() == 0);
+  client.serve_behind(8);
+  CHECK(client.cost_us() == 700);
 }
 
 TEST_CASE("Units that came behind own work tell nothing, but that what was before it is through") {
@@ -174,11 +188,11 @@ TEST_CASE("Units that came behind own work tell nothing, but that what was befor
   for (int n = 0; n < kEnough; ++n) {
     client.cost.others_came();
     client.cost.others_came();
-    client.begin(2);
+    client.begin();
     client.cost.others_came();  // waits behind
-    client.cost.others_ended(2, true, client.at());
-    client.end(40, 130, /*others=*/true);
-    client.cost.others_ended(1, false, client.at());
+    client.cost.others_ended(2, 1, client.at());
+    client.end(40, 130);
+    client.cost.others_ended(1, 0, client.at());
   }
   CHECK(client.cost_us() == 130);
 }
@@ -192,11 +206,11 @@ TEST_CASE("Others that come and go while own work runs hide no switch") {
   for (int n = 0; n < 15; ++n) {
     client.begin();
     client.cost.others_came();
-    client.end(300, 0, /*others=*/true);
+    client.end(300, 0);
     client.serve_behind(1);
     client.begin();
     client.cost.others_came();
-    client.cost.others_ended(1, false, client.at() + Duration{900'000});
+    client.cost.others_ended(1, 0, client.at() + Duration{900'000});
     client.end(1'000, 0);
   }
   CHECK(client.cost_us() == 130);

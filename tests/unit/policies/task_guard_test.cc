@@ -143,7 +143,7 @@ class World {
     }
     guard.submitted({.client = ClientId{1}, .kernel = KernelId{1}, .predicted = long_us(expected),
                      .at = us(now), .place = place, .stream = StreamSlot{stream}, .copy = copy},
-                    lower_units());
+                    has_lower());
     int64_t& free = copy ? copy_free_ : free_;
     const int64_t from = std::max(now, free) + (copy ? 0 : hands_over(/*lower=*/false));
     free = from + length;
@@ -168,7 +168,7 @@ class World {
       units_.erase(units_.begin());
       if (unit.lower) {
         guard.lower_ran(us(unit.from), us(unit.end));
-        guard.lower_ended(1, has_lower(), us(unit.end));
+        guard.lower_ended(1, lower_units(), us(unit.end));
       } else {
         guard.completed({.client = ClientId{1}, .units = 1, .stream = StreamSlot{unit.stream}},
                         us(unit.end), has_lower());
