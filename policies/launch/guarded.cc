@@ -148,28 +148,25 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  uint32_t lower_units(const Member& than) const {
-    uint32_t units = 0;
+  // The sum of what `of` says of each member below this one.
+  template <typename Of>
+  auto sum_below(const Member& than, Of of) const {
+    decltype(of(than)) sum{};
     for (const Member& member : table_.members()) {
-      if (member.priority > than.priority) units += member.units;
-    }
-    return units;
-  }
-  uint32_t lower_kernels(const Member& than) {
-    uint32_t kernels = 0;
-    for (const Member& member : table_.members()) {
-      if (member.priority > than.priority) kernels += extra(member.client).kernels;
-    }
-    return kernels;
-  }
-  Duration lower_in_flight(const Member& than) const {
-    Duration sum;
-    for (const Member& member : table_.members()) {
-      if (member.priority > than.priority) {
-        sum += std::max(Duration{}, member.in_flight - queue_.spared(member.client));
-      }
+      if (member.priority > than.priority) sum += of(member);
     }
     return sum;
+  }
+  uint32_t lower_units(const Member& than) const {
+    return sum_below(than, [](const Member& low) { return low.units; });
+  }
+  uint32_t lower_kernels(const Member& than) {
+    return sum_below(than, [&](const Member& low) { return extra(low.client).kernels; });
+  }
+  Duration lower_in_flight(const Member& than) const {
+    return sum_below(than, [&](const Member& low) {
+      return std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+    });
   }
 
   template <typename Use>
@@ -223,8 +220,11 @@ class Guarded final : public LaunchPolicy {
         continue;
       }
       const TaskGuard& guard = *extra(high.client).guard;
-      borne_ = guard.idle() && !guard.wants_clean() ? std::min(borne_, guard.bears() - switch_cost(guard)) : Duration{};
-      if (guard.wants_clean()) return {};
+      if (guard.wants_clean()) {
+        borne_ = {};
+        return {};
+      }
+      borne_ = guard.idle() ? std::min(borne_, guard.bears() - switch_cost(guard)) : Duration{};
       room = std::min(room, room_beside(high, guard, now));
     }
     return room;
@@ -303,7 +303,8 @@ class Guarded final : public LaunchPolicy {
   // By how much this unit exceeds the room that `high` leaves.
   Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
     const TaskGuard& guard = *extra(high.client).guard;
-    const Duration needed = guard.cost(head.kernel, head.predicted) + Duration{extra(low.client).reaction_ns};
+    const Duration needed = guard.cost(head.kernel, head.predicted) +
+                            Duration{extra(low.client).reaction_ns};
     return needed - room_beside(high, guard, now);
   }
 

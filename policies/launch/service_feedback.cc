@@ -78,12 +78,9 @@ void ServiceFeedback::slow(int64_t took_ns) {
   slow_ = most[lately_.size() >= kHundred ? 1 : 0];
 }
 
-// Whether that many in a row have been so; `nearest`: what the one at hand is like.
 bool ServiceFeedback::surely_as(std::vector<Known>::iterator nearest) {
-  const auto kind = static_cast<size_t>(nearest - before_.begin());
-  const bool again = nearest != before_.end() && (as_before_ == 0 || kind == kind_);
-  as_before_ = nearest == before_.end() ? 0 : again ? as_before_ + 1 : 1;
-  kind_ = kind;
+  const auto before = std::exchange(kind_, static_cast<size_t>(nearest - before_.begin()));
+  as_before_ = nearest == before_.end() ? 0 : kind_ == before ? as_before_ + 1 : 1;
   return as_before_ >= kSurely;
 }
 
@@ -152,7 +149,9 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
 Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
   services_ += 1;
   recount(pattern);
-  double scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
+  const auto estimate = static_cast<double>(delay.ns);
+  const auto scale = [&] { return estimate * static_cast<double>(now_.scale_x1024) / 1024; };
+  double scaled = scale();
   if (!known()) return {static_cast<int64_t>(scaled)};
   // Others make no service shorter: one that is as they were before is.
   const auto like = as_before(static_cast<double>(took.ns - pattern.offset().ns) - scaled);
@@ -160,10 +159,9 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
   if (surely_as(before)) {
     change(before);
     recount(pattern);
-    scaled = static_cast<double>(delay.ns) * static_cast<double>(now_.scale_x1024) / 1024;
+    scaled = scale();
   }
   const double spread = now_.sigma();
-  const double estimate = static_cast<double>(delay.ns);
   double seen = static_cast<double>(took.ns) - now_.next;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
   // Where undisturbed ones take as much longer at times, most of what the waits do not show is not

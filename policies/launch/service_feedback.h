@@ -88,7 +88,9 @@ class ServiceFeedback {
   std::vector<Known>::iterator as_before(double by_itself);
   // Services of another kind have come: as they were before, or new.
   void change(std::vector<Known>::iterator before);
+  // Whether enough services in a row were like the same one of before; `nearest`: the one at hand is.
   bool surely_as(std::vector<Known>::iterator nearest);
+  // An undisturbed one has taken so long: how long the slow ones take.
   void slow(int64_t took_ns);
 
   Known now_;
@@ -97,7 +99,7 @@ class ServiceFeedback {
   uint32_t strange_kept_ = 0;  // ... of them counted
   uint32_t as_before_ = 0;  // ... that are as they were before
   size_t kind_ = 0;         // ... as that one
-  uint64_t services_ = 0;
+  uint64_t services_ = 0;     // all, undisturbed or not
   std::deque<Alone> lately_;  // the last undisturbed ones of all kinds
   int64_t slow_ = 0;            // ... the slow ones of them
   uint32_t lot_ = 1;

@@ -392,8 +392,8 @@ int64_t TaskGuard::aim_per_mille() const {
 int64_t TaskGuard::excess_ns() const {
   if (request_.undisturbed) return 0;
   const int64_t tail = tail_allowance_ns(request_.services);
-  const int64_t spread = spread_ns(request_.services, pattern_.next());
   if (!request_.whole || !feedback_.known()) {
+    const int64_t spread = spread_ns(request_.services, pattern_.next());
     return std::max<int64_t>(0, request_.delay_ns - tail * kUncomparedTailPerMille / 1000 - spread);
   }
   // One that is slow by itself is not theirs.

@@ -55,7 +55,7 @@ class TaskGuard {
   // Of one or several streams; `settle` when all that happened at that time has been told.
   void synced(const Synced& wait);
   void settle(bool lower_in_flight);
-  // A lower unit has come to the device; one has run on it.
+  // A lower unit, or copy, has come to the device; one has run on it.
   void disturbed(bool copy = false);
   void lower_ran(Instant from, Instant until);
   KernelCosts& lower_kernels() { return kernel_costs_; }

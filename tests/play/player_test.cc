@@ -155,13 +155,17 @@ TEST_CASE("every shipped workload plays on the simulated GPU with all of its lau
   }
 }
 
+static pid_t start_endless(const Scratch& scratch, const std::string& option, const std::string& file) {
+  return start(scratch,
+               {example("chatty_inference"), "--until-signal", option, file, "--report",
+                scratch.folder + "/report"},
+               LULL_SIM_LIBRARIES);
+}
+
 TEST_CASE("a signal ends lull-play between two operations with its account settled") {
   const Scratch scratch;
   const std::string go = scratch.folder + "/go";
-  const pid_t pid = start(scratch,
-                          {example("chatty_inference"), "--until-signal", "--start-file", go,
-                           "--report", scratch.folder + "/report"},
-                          LULL_SIM_LIBRARIES);
+  const pid_t pid = start_endless(scratch, "--start-file", go);
   while (scratch.text_of("report").find("ready") == std::string::npos &&
          waitpid(pid, nullptr, WNOHANG) == 0)
     usleep(1000);
@@ -185,10 +189,7 @@ TEST_CASE("a signal ends lull-play between two operations with its account settl
 TEST_CASE("while the pause file is there nothing is played, and then it goes on") {
   const Scratch scratch;
   const std::string pause = scratch.folder + "/pause";
-  const pid_t pid = start(scratch,
-                          {example("chatty_inference"), "--until-signal", "--pause-file", pause,
-                           "--report", scratch.folder + "/report"},
-                          LULL_SIM_LIBRARIES);
+  const pid_t pid = start_endless(scratch, "--pause-file", pause);
   const auto iterations = [&] {
     const std::string text = scratch.text_of("report");
     size_t count = 0, at = 0;

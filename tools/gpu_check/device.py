@@ -129,6 +129,13 @@ def _watch_two(context, env):
     return _both(context, env, words, words)
 
 
+_SPREAD_COLUMNS = ("count", "least", "p50", "p99", "most")
+
+
+def _spread_cells(spread):
+    return [spread["count"], *(spread.get(key) for key in ("min", "p50", "p99", "max"))]
+
+
 def after_idle(context):
     """What the first kernel of a process costs behind another process's, by how long that one has been over."""
     context.needs_gpu("its switch is a parameter")
@@ -138,17 +145,16 @@ def after_idle(context):
     for who, a, b in (("null kernel", one, other), ("kernel of 200 us", other, one)):
         answer[who] = found = slices.after_idle(a, b)
         tables.append({"title": f"{who}, launch and wait, without MPS, by what was on the device before, ns",
-                       "columns": ["before", "count", "least", "p50", "p99", "most"],
-                       "rows": [[case, s["count"], s["min"], s["p50"], s["p99"], s["max"]] for case, s in found.items()]})
+                       "columns": ["before", *_SPREAD_COLUMNS], "rows": [[case, *_spread_cells(s)] for case, s in found.items()]})
     return {"answer": answer, "tables": tables}
 
 
 def _slice_data(answer, title):
-    rows = [[what, answer[key]["count"], answer[key].get("min"), answer[key].get("p50"), answer[key].get("p99"), answer[key].get("max")]
+    rows = [[what, *_spread_cells(answer[key])]
             for key, what in (("slice_ns", "run of one process, ns"), ("switch_ns", "from one's end to the other's begin, ns"))]
     overlap = answer["overlap"]
     return {"answer": answer, "lines": ["both at once: " + ("-" if overlap is None else f"{overlap:.1%} of the time")],
-            "tables": [{"title": title, "columns": ["what", "count", "least", "p50", "p99", "most"], "rows": rows}]}
+            "tables": [{"title": title, "columns": ["what", *_SPREAD_COLUMNS], "rows": rows}]}
 
 
 def time_slice(context):
