@@ -23,6 +23,14 @@ def compare(here, high, low, sharing, *options, timeout=300):
     return json.loads(out.read_text()), text
 
 
+def simulate(here, high, low, sharing, *options):
+    out = here.folder / "simulate.json"
+    code, _, err = here.lull("simulate", "--high", high, "--low", low, "--sharing", sharing, "--no-oracle", "--json", out, *options)
+    if code != 0:
+        raise AssertionError(err)
+    return json.loads(out.read_text())
+
+
 def row(result, policy, role):
     return next(r for r in result["rows"] if r["policy"] == policy and r["role"] == role)
 
@@ -58,23 +66,26 @@ class Compare(unittest.TestCase):
         vit = TRACES / "h100-vit-image-detection-inference.json.gz"
         timesformer = TRACES / "h100-timesformer.json.gz"
         sharings = ("time_slice", "mps", "serial")
+        policies = [word for policy in ("priority", "fikit", "guarded") for word in ("--policy", policy)]
         # Each pair and each way of sharing once; LULL_EVERY_COMBINATION=1: all nine, some four minutes more.
         every = os.environ.get("LULL_EVERY_COMBINATION") == "1"
-        for n, (high, low, short) in enumerate(((bert, qwen, True), (vit, bert, True), (bert, timesformer, False))):
+        for n, (high, low) in enumerate(((bert, qwen), (vit, bert), (bert, timesformer))):
             for sharing in sharings if every else (sharings[n],):
                 with self.subTest(high=high.name, low=low.name, sharing=sharing), lab.Lab() as here:
                     for again in (True, False):  # once more where the machine was not quiet
-                        result, text = compare(here, high, low, sharing, "--iterations", 20,
-                                               *(word for policy in ("priority", "fikit", "guarded") for word in ("--policy", policy)))
+                        result, text = compare(here, high, low, sharing, "--iterations", 20, *policies)
                         print(text)
                         if all(one["valid"] for one in result["rows"]) or not again:
                             break
                     for one in result["rows"]:
                         self.assertTrue(one["valid"], one)
-                    for policy in ("fikit", "guarded"):
-                        self.assertLessEqual(row(result, policy, "high")["slowdown_p50"], 1.10, policy)
-                    if short:
-                        self.assertLessEqual(row(result, "priority", "high")["slowdown_p50"], 1.10)
+                    self.assertLessEqual(row(result, "guarded", "high")["slowdown_p50"], 1.10)
+                    # The others promise nothing: no more than without processes and a machine's wake-ups.
+                    simulated = simulate(here, high, low, sharing, *policies)
+                    for policy in ("priority", "fikit", "guarded"):
+                        with self.subTest(policy=policy):
+                            self.assertLessEqual(row(result, policy, "high")["slowdown_p50"],
+                                                 1.10 * row(simulated, policy, "high")["slowdown_p50"])
 
 
 POLICIES = ("share", "priority", "fikit")  # those that the model knows

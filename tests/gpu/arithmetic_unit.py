@@ -62,6 +62,14 @@ class Slices(unittest.TestCase):
         found = slices.analyse({"start_ns": 0, "end_ns": 10, "gaps": []}, {"start_ns": 20, "end_ns": 30, "gaps": []})
         self.assertEqual(found["slice_ns"]["count"], 0)
 
+    def test_rounds_by_what_the_device_had_done_before_from_short_to_long(self):
+        theirs = [(1_000, 2_000), (100_000, 140_000), (160_000, 170_000), (6_200_000, 6_210_000)]
+        mine = [(0, 500), (62_000, 72_000), (80_000, 81_000), (120_000, 150_000), (6_170_000, 6_190_000), (6_460_000, 6_490_000)]
+        found = slices.after_idle({"rounds": mine}, {"rounds": theirs})
+        self.assertEqual([(case, times["count"], times["p50"]) for case, times in found.items()],
+                         [(slices.OWN, 1, 1_000), (slices.BUSY, 1, 10_000), (slices.IDLE[50], 1, 10_000),
+                          (slices.IDLE[200], 1, 30_000), (slices.IDLE[5000], 1, 20_000)])
+
 
 class Profiles(unittest.TestCase):
     LAUNCH = {"launch_host": {"p50": 2300.4}, "event_pair_null_kernel": {"p50": 5000.0}, "event_pair_empty": {"p50": 1500.0}}

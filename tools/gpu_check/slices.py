@@ -37,8 +37,8 @@ def analyse(a, b):
 
 
 # What was last on the device when a round began: its own process, or the neighbour, idle for so long (us).
-_IDLE_US = (0, 50, 200, 1000, 5000)
 OWN, BUSY = "own process was last", "neighbour's kernel on the device"
+IDLE = {us: f"neighbour idle since {us} us or more" for us in (0, 50, 200, 1000, 5000)}
 
 
 def after_idle(one, other):
@@ -57,6 +57,6 @@ def after_idle(one, other):
             cases.setdefault(OWN, []).append(end - start)
             continue
         idle_us = (start - theirs[at - 1][1]) / 1e3
-        least = max(us for us in _IDLE_US if us <= idle_us)
-        cases.setdefault(f"neighbour idle since {least} us or more", []).append(end - start)
-    return {case: spread(values) for case, values in sorted(cases.items())}
+        least = max(us for us in IDLE if us <= idle_us)
+        cases.setdefault(IDLE[least], []).append(end - start)
+    return {case: spread(cases[case]) for case in (OWN, BUSY, *IDLE.values()) if case in cases}
