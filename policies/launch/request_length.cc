@@ -28,7 +28,7 @@ void RequestLength::paused() {
 uint32_t RequestLength::services() const {
   if (pauses_ == 0) return std::max(1U, round_);
   if (round_ > 0) return std::min(round_, least_);
-  return pauses_ >= kEnough ? common_ : 1;
+  return between_pauses();
 }
 
 }  // namespace lull::policies

@@ -25,6 +25,8 @@ class RequestLength {
 
   // Services in a request.
   uint32_t services() const;
+  // ... as pauses tell; 1 where they do not.
+  uint32_t between_pauses() const { return pauses_ >= kEnough ? common_ : 1; }
 
   // The host pauses for longer than this between requests, where a service takes so long.
   static Duration pause(Duration service) { return {service.ns / 2}; }

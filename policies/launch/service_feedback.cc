@@ -164,9 +164,9 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
   const double spread = now_.sigma();
   double seen = static_cast<double>(took.ns) - now_.next;
   strange_ = strange(seen - scaled) ? strange_ + 1 : 0;
-  // Where undisturbed ones take as much longer at times, most of what the waits do not show is not
-  // others' doing either.
-  if (this->spread().ns > now_.most_off()) {
+  // Where undisturbed ones take as much longer at times, and not by turns, most of what the waits do
+  // not show is not others' doing either.
+  if (this->spread().ns - pattern.longest_offset().ns > now_.most_off()) {
     const double most = scaled + now_.most_off();
     seen = std::clamp(seen, scaled - most, scaled + most);
   }

@@ -27,7 +27,8 @@ bool ServicePattern::alike(size_t distance, int64_t times) const {
   return nearer > others * service / kSame && differs_[distance - 1] * times * others <= nearer;
 }
 
-size_t ServicePattern::found() const {
+size_t ServicePattern::found(size_t known) const {
+  if (known > 1 && known <= kLongest) return count_ - since_ + 1 >= known ? known : 0;
   if (round_ != 0 && alike(round_, kStillAlike)) return round_;
   for (size_t d = 2; d <= kLongest; ++d) {
     if (count_ - since_ >= d + kCompared && alike(d, kAlike)) return d;
@@ -41,7 +42,7 @@ void ServicePattern::restart() {
   count_ = since_ = count;
 }
 
-void ServicePattern::add(Duration by_itself) {
+void ServicePattern::add(Duration by_itself, size_t known) {
   for (size_t d = 1; d <= std::min<uint64_t>(count_ - since_, kLongest); ++d) {
     const int64_t differs = std::abs(by_itself.ns - last_[(count_ - d) % kLongest]);
     const auto compared = static_cast<int64_t>(count_ - since_ - d + 1);
@@ -49,7 +50,7 @@ void ServicePattern::add(Duration by_itself) {
   }
   last_[count_ % kLongest] = by_itself.ns;
   const size_t before = round_;
-  round_ = found();
+  round_ = found(known);
   if (round_ != 0 && round_ != before) {
     for (size_t d = 0; d < round_; ++d) {
       usual_[(count_ - d) % round_] = last_[(count_ - d) % kLongest];

@@ -3,7 +3,7 @@
 // itself. Without it, TaskGuard would take the difference for noise, or for others' doing. Pure.
 //
 // A round is as long as the shortest distance, up to kLongest, at which services are far more alike
-// than at the distances below it.
+// than at the distances below it; or as is known from elsewhere: what others cost them hides that.
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@ class ServicePattern {
  public:
   static constexpr size_t kLongest = 12;
 
-  // A service has taken so long, less what others cost it.
-  void add(Duration by_itself);
+  // A service has taken so long, less what others cost it. `known`: so many are a round; 0: that is to
+  // be found, as where they are more than kLongest.
+  void add(Duration by_itself, size_t known = 0);
   // Which service follows which is not known here: everything is forgotten.
   void restart();
 
@@ -37,7 +38,7 @@ class ServicePattern {
   uint64_t since() const { return since_; }
 
  private:
-  size_t found() const;
+  size_t found(size_t known) const;
   bool alike(size_t distance, int64_t times) const;
 
   uint64_t count_ = 0;

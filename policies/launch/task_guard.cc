@@ -331,14 +331,15 @@ void TaskGuard::end_service(bool whole) {
     request_.delay_ns += service_delay_ns_;
     request_.usual_ns += feedback_.mean().ns + pattern_.offset().ns;
     if (!spent_ && compares()) correct();
-    if (!compared || request_.services >= services()) end_request();
+    if (request_.services >= services()) end_request();
     spent_ = false;
   }
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
   if (compared) {
-    pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)});
+    pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)}, requests_.between_pauses());
     requests_.served(pattern_.round());
   } else {
+    if (served) requests_.served(/*round=*/0);
     pattern_.restart();
   }
   refused_before_ns_ = std::exchange(refused_ns_, 0);
@@ -468,7 +469,7 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   // None of the next one is lost yet, but for what the service at hand has, if that is its first.
   const int64_t lost = closing() ? 0 : service_delay_ns_;
   // What comes in a pause at random costs no more than its length, whatever is known of the slack.
-  const bool away = timeline_.pauses_at_random() && timeline_.is_away(now, excess);
+  const bool away = in_step_ && timeline_.pauses_at_random() && timeline_.is_away(now, excess);
   return (away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns()) - lost;
 }
 
@@ -554,7 +555,7 @@ bool TaskGuard::closing_request(Instant now) const {
 
 // Between two requests.
 bool TaskGuard::before_request(Instant now) const {
-  return idle() && (closing_request(now) || (in_step_ && host_away(now)));
+  return idle() && (closing_request(now) || host_away(now));
 }
 
 // What comes now delays the next request, not this one.

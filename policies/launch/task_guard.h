@@ -171,7 +171,7 @@ class TaskGuard {
   }
   int64_t tail_allowance_ns() const { return tail_allowance_ns(services()); }
   // Of the request at hand.
-  int64_t services() const { return in_step_ ? requests_.services() : 1; }
+  int64_t services() const { return requests_.services(); }
   int64_t delay_ns() const { return request_.delay_ns + service_delay_ns_; }
   bool spends() const { return limits_.parts >= 2; }
   bool compares() const { return limits_.parts >= 3; }

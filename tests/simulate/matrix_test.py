@@ -71,7 +71,7 @@ class SmallMatrix(Commands):
         self.assertEqual(code, 0, err)
         self.assertIn("2 of 4 cases are there from before", out)
         self.assertEqual(kept[2].stat().st_mtime_ns, times[2])
-        for part in ("cases", "stress"):
+        for part in ("cases", "whole", "stress"):
             self.assertEqual(self.result()[part], first[part])
 
     def test_the_stressed_part_alone_is_late_alone_too_and_judged_alone(self):

@@ -21,9 +21,11 @@ TEST_CASE("A request is what all numbers of services between two pauses are mult
   for (int n = 0; n < 15; ++n) {
     serve(requests, n % 3 == 0 ? 12 : 18);
     CHECK(requests.services() == 1);
+    CHECK(requests.between_pauses() == 1);
   }
   serve(requests, 18);
   CHECK(requests.services() == 6);
+  CHECK(requests.between_pauses() == 6);
   serve(requests, 4);
   CHECK(requests.services() == 2);
   for (int n = 0; n < 63; ++n) serve(requests, n % 2 == 0 ? 6 : 12);
@@ -60,6 +62,7 @@ TEST_CASE("Where the host never pauses a round is a request, and never more than
   RequestLength requests;
   for (int n = 0; n < 100; ++n) requests.served(/*round=*/4);
   CHECK(requests.services() == 4);
+  CHECK(requests.between_pauses() == 1);
   requests.paused();
   serve(requests, 12);
   CHECK(requests.services() == 4);

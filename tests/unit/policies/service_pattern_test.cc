@@ -12,14 +12,14 @@ namespace {
 
 constexpr Duration ms(double ms) { return {static_cast<int64_t>(ms * 1e6)}; }
 
-// Of a round: so long each, give or take `noise_ms`.
+// Of a round: so long each, give or take `noise_ms`; `known`: how many they are.
 void serve(ServicePattern& pattern, const std::vector<double>& round_ms, int services,
-           double noise_ms = 0) {
+           double noise_ms = 0, bool known = false) {
   std::mt19937 random(7);
   std::normal_distribution<double> noise(0, noise_ms > 0 ? noise_ms : 1);
   for (int n = 0; n < services; ++n) {
     const double own = round_ms[static_cast<size_t>(n) % round_ms.size()];
-    pattern.add(ms(own + (noise_ms > 0 ? noise(random) : 0)));
+    pattern.add(ms(own + (noise_ms > 0 ? noise(random) : 0)), known ? round_ms.size() : 0);
   }
 }
 
@@ -96,4 +96,29 @@ TEST_CASE("after a gap in the services the round is found anew, and their number
     pattern.add(ms(80));
   }
   CHECK(pattern.offset() > Duration{0});
+}
+
+TEST_CASE("a round that is known need not be told from what its services take") {
+  const std::vector<double> steps_ms{80, 90, 82, 78, 78, 79};
+  ServicePattern found, known;
+  serve(found, steps_ms, 240, /*noise_ms=*/4);
+  REQUIRE(found.round() == 0);
+  serve(known, steps_ms, 5, 4, /*known=*/true);
+  CHECK(known.round() == 0);
+  serve(known, steps_ms, 1, 4, true);
+  CHECK(known.round() == 6);
+  known.restart();
+  serve(known, steps_ms, 240, 4, true);
+  REQUIRE(known.round() == 6);
+  for (size_t n = 0; n < 6; ++n) {
+    INFO(n);
+    const double off = (steps_ms[n] - 487.0 / 6) * 1e6;
+    CHECK(static_cast<double>(known.offset_of(known.since() + n).ns) == Approx(off).margin(3e6));
+  }
+}
+
+TEST_CASE("of a longer round than can be kept nothing is told") {
+  ServicePattern pattern;
+  serve(pattern, std::vector<double>(ServicePattern::kLongest + 1, 80), 200, 0, /*known=*/true);
+  CHECK(pattern.round() == 0);
 }

@@ -2,7 +2,7 @@
 
 The figures of a case are, by policy, {requests, mean, p99, p99_of_fewer, low, oracle, oracle_bound, oracle0, valid,
 reason}: service time of the high task against alone (p99 is None where fewer than 1,000 requests were measured; what it
-was then is in p99_of_fewer, which is no bar's business), work of the low task against alone, shares of what the oracles
+was then is in p99_of_fewer, which is no bar's business: undecided() says which cases have to be played on), work of the low task against alone, shares of what the oracles
 give it (None: not known; where `lull simulate` calls its oracle a bound, the share is in oracle_bound and no bar's
 business).
 """
@@ -72,10 +72,20 @@ def losses(one):
     return f"mean {one['mean']:.4f}x" + (f", p99 {one['p99']:.4f}x" if one.get("p99") is not None else "")
 
 
-def judge(cases):
-    """`cases`: {name: (sharing, figures by policy)}. The bars, in their order."""
-    return [_bound(cases), _excess(cases), _at_least(cases, "priority", OF_PRIORITY), _at_least(cases, "fikit", OF_FIKIT),
-            _something(cases), *_oracle(cases)]
+def judge(cases, whole=None):
+    """`cases`: {name: (sharing, figures by policy)}. The bars, in their order. `whole`: those that are
+    undecided(), played on until p99 can be told."""
+    return [_bound(cases), _excess(cases), _at_least(cases, "priority", OF_PRIORITY, whole or {}),
+            _at_least(cases, "fikit", OF_FIKIT, whole or {}), _something(cases), *_oracle(cases)]
+
+
+def undecided(cases):
+    """Names of those in which another policy would have to keep the bound for `guarded` to have given too
+    little, and of whose requests there were too few to tell p99."""
+    return [name for name, (_, by_policy) in cases.items()
+            if any(by_policy[other].get("p99") is None for bar, other in ((_at_least(cases, "priority", OF_PRIORITY), "priority"),
+                                                                          (_at_least(cases, "fikit", OF_FIKIT), "fikit"))
+                   if name in dict(bar.failing))]
 
 
 def judge_stress(cases):
@@ -115,31 +125,36 @@ def _excess(cases):
                lost(known[worst]) if worst else None)
 
 
-def _at_least(cases, other, share):
+def _at_least(cases, other, share, whole=None):
     """Where `other` keeps the bound, the low task has that share under guarded of what it has there."""
     wanted = f"where {other} keeps the bound, the low task gets at least {share:g} of what {other} gives it"
-    found, failing, over = {}, [], 0
-    for name, (_, by_policy) in cases.items():
+    found, failing, over = {}, [], []
+
+    def reached(by_policy):
+        """None: `other` does not keep the bound, or gives nothing, of which anything is at least as much."""
         theirs, ours = by_policy.get(other), by_policy.get(GUARDED)
-        if theirs is None or ours is None or not keeps(theirs):
+        if theirs is None or ours is None or not keeps(theirs) or not theirs.get("low"):
+            return None
+        return ratio(ours.get("low"), theirs["low"]) or 0.0
+
+    for name, (_, by_policy) in cases.items():
+        part = reached(by_policy)
+        if part is not None and part < share and name in (whole or {}):
+            by_policy = whole[name][1]
+            part = reached(by_policy)
+            over += [name] if part is None else []
+        if part is None:
             continue
-        if not theirs.get("low"):
-            continue  # anything is at least nothing
-        found[name] = ratio(ours.get("low"), theirs["low"]) or 0.0
-        if found[name] < share:
-            few = theirs.get("p99_of_fewer") or 1
-            late = few > 1 + P99
-            over += late
-            failing.append((name, f"{ours.get('low') or 0:.4f} against {theirs['low']:.4f}: {found[name]:.3f}"
-                            + (f"; p99 of {other}'s {theirs['requests']} requests {few:.3f}x" if late else "")))
+        found[name] = part
+        if part < share:
+            failing.append((name, f"{by_policy[GUARDED].get('low') or 0:.4f} against {by_policy[other]['low']:.4f}: {part:.3f}"))
     if not found:
         return Bar(other, wanted, "no case", None)
     worst = min(found, key=found.get)
-    reached = 1 - len(failing) / len(found)
-    text = f"in {_percent(reached)} of {len(found)}; worst {found[worst]:.3f} ({worst})"
+    text = f"in {_percent(1 - len(failing) / len(found))} of {len(found)}; worst {found[worst]:.3f} ({worst})"
     if over:
-        text += f"; in {over} of the {len(failing)} missed {other} exceeds {100 * P99:g} % at p99, of fewer requests than count"
-    return Bar(other, wanted, text, not failing, failing, reached)
+        text += f"; {len(over)} more do not count: of {REQUESTS_FOR_P99:,} requests {other} exceeds {100 * P99:g} % at p99"
+    return Bar(other, wanted, text, not failing, failing, 1 - len(failing) / len(found))
 
 
 def _something(cases):

@@ -16,6 +16,7 @@ POLICIES = ("share", "priority", "fikit", "guarded")
 WARMUP = 50
 ITERATIONS = 1000
 SECONDS = 60.0
+WHOLE_SECONDS = 1e5  # no end: all requests
 STRESS_LATENCY_US, STRESS_JITTER_US = 100, 50  # ten times the control latency otherwise; of the host
 _SUFFIX = re.compile(r"(\.json|\.pt\.trace)*(\.gz)?$")
 
@@ -55,10 +56,15 @@ class Case:
             ", stressed" if self.stressed else "") + (f", seed {self.seed}" if self.load or self.stressed else "")
 
     @property
+    def part(self):
+        """Of matrix.json: what is planned, what of it is played on to all of its requests, what is stressed."""
+        return "stress" if self.stressed else "whole" if self.seconds >= WHOLE_SECONDS else "cases"
+
+    @property
     def slug(self):
         """Its name as a file's name."""
         parts = [self.high.name, self.low.name, self.sharing, f"{self.load:g}" if self.load else "closed", str(self.seed),
-                 str(self.iterations), *(["stressed"] if self.stressed else []),
+                 str(self.iterations), *([self.part] if self.part != "cases" else []),
                  *(self.policies if self.policies != POLICIES else ())]
         return re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
 
@@ -142,6 +148,11 @@ def stress(chosen_pairs, sharings=SHARINGS, seeds=SEEDS, **options):
     """Closed loops; the jitter comes from the seed."""
     return [Case(high, low, sharing, seed=seed, policies=("guarded",), more=("--no-oracle",), stressed=True, **options)
             for sharing in sharings for high, low in chosen_pairs for seed in seeds]
+
+
+def whole(case):
+    """The same without an end but that of its requests, of those policies that are set against each other."""
+    return dataclasses.replace(case, seconds=WHOLE_SECONDS, policies=("priority", "fikit", "guarded"), more=("--no-oracle",))
 
 
 CI_HIGHS = ("bert", "vit", "qwen")

@@ -13,7 +13,7 @@ from gpu_check.results import write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BARS = (*bars.VALUES, *bars.STRESS)
-PARTS = ("cases", "stress")  # of matrix.json: the plan's, and those that are stressed
+PARTS = ("cases", "whole", "stress")  # of matrix.json, as Case.part
 OTHERS = (("ablations.md", "what each part of `guarded` adds"),)
 
 
@@ -84,6 +84,14 @@ def run_missing(chosen, folder, arguments, say):
     return problems
 
 
+def undecided(chosen, folder):
+    """Of these those that have to be played on, so played."""
+    kept = {case.name: (case, found.result) for case in chosen if not case.stressed and case.iterations >= bars.REQUESTS_FOR_P99
+            and (found := folder.find(case)) is not None}
+    names = bars.undecided({name: (case.sharing, bars.figures(result)) for name, (case, result) in kept.items()})
+    return [cases.whole(kept[name][0]) for name in names]
+
+
 def collect(chosen, folder, problems, all_workloads):
     """All that the page is made from."""
     kept = {case: found for case in chosen if (found := folder.find(case)) is not None}
@@ -101,8 +109,7 @@ def collect(chosen, folder, problems, all_workloads):
         "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS},
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
-        **{part: {case.name: shown(case, found.result) for case, found in kept.items() if case.stressed == (part == "stress")}
-           for part in PARTS},
+        **{part: {case.name: shown(case, found.result) for case, found in kept.items() if case.part == part} for part in PARTS},
     }
 
 
@@ -160,6 +167,11 @@ def _run(arguments, say):
         print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
         return 0
     problems = run_missing(chosen, folder, arguments, say)
+    more = undecided(chosen, folder)
+    if more:
+        say(f"{len(more)} cases with too few requests for p99 to say who keeps the bound are played on, to {bars.REQUESTS_FOR_P99:,}")
+        problems |= run_missing(more, folder, arguments, say)
+        chosen = chosen + more
     data = collect(chosen, folder, problems, all_workloads)
     target = pathlib.Path(arguments.write or folder.path)
     others = [(link, what) for link, what in OTHERS if (target / link).exists()]
