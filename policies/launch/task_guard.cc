@@ -580,8 +580,13 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
 
 bool TaskGuard::affords(Duration excess, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
-  if (cost > std::max(spendable_ns(), given_ns(now))) return false;
-  if (cost <= tail_left_ns(excess, now)) return true;
+  const bool within_tail = cost <= tail_left_ns(excess, now);
+  // In a pause at random it most likely costs nothing; what it does cost then is owed.
+  const bool by_chance = spends() && in_step_ && account_ns_ > 0 && before_request(now) &&
+                         timeline_.pauses_at_random() && timeline_.is_away(now, excess);
+  const bool in_mean = cost <= std::max(spendable_ns(), given_ns(now));
+  if (!in_mean && !(by_chance && within_tail)) return false;
+  if (within_tail) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
   const bool uncounted = through(now) && delay_ns() > longest_delay_ns();

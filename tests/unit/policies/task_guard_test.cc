@@ -1033,9 +1033,10 @@ TEST_CASE("Between random requests a unit may cost what p99 allows, however wron
   CHECK(world.guard.affords(left, us(world.now)));
 }
 
-TEST_CASE("Where a request is several services p99 is about the whole") {
-  for (const int services : {1, 4}) {
-    World world({}, /*length=*/2);
+TEST_CASE("Where a request is several services p99 is about the whole, whether their iteration is known or not") {
+  for (const auto& [services, length] : {std::pair(1, 2U), {4, 2U}, {1, 0U}, {4, 0U}}) {
+    CAPTURE(services, length);
+    World world({}, length);
     std::mt19937 random(5);
     std::exponential_distribution<double> pause(1.0 / 20'000);
     const auto requests = [&](int count, int64_t lower_us) {
