@@ -337,11 +337,10 @@ void TaskGuard::end_service(bool whole) {
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
   if (compared) {
     pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)}, requests_.between_pauses());
-    requests_.served(pattern_.round());
   } else {
-    if (served) requests_.served(/*round=*/0);
     pattern_.restart();
   }
+  if (served) requests_.served(pattern_.round());
   refused_before_ns_ = std::exchange(refused_ns_, 0);
   service_began_ = kNever;
   service_whole_ = false;

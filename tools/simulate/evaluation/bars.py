@@ -2,9 +2,9 @@
 
 The figures of a case are, by policy, {requests, mean, p99, p99_of_fewer, low, oracle, oracle_bound, oracle0, valid,
 reason}: service time of the high task against alone (p99 is None where fewer than 1,000 requests were measured; what it
-was then is in p99_of_fewer, which is no bar's business: undecided() says which cases have to be played on), work of the low task against alone, shares of what the oracles
-give it (None: not known; where `lull simulate` calls its oracle a bound, the share is in oracle_bound and no bar's
-business).
+was then is in p99_of_fewer, which is no bar's business: undecided() says which cases have to be played on), work of the
+low task against alone, shares of what the oracles give it (None: not known; where `lull simulate` calls its oracle a
+bound, the share is in oracle_bound and no bar's business).
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ MEAN, P99 = 0.03, 0.05  # the bound: what the high task may lose
 REQUESTS_FOR_P99 = 1000
 KEPT_SHARE = 0.95       # of the cases
 WORST_EXCESS = 2.0      # bounds: exceeded by no more than its own size
-OF_PRIORITY = 0.97
-OF_FIKIT = 0.995        # half a percent is how the two programs' phases happen to meet
+# What guarded gives, of what others do; half a percent is how the two programs' phases happen to meet.
+OTHERS = {"priority": 0.97, "fikit": 0.995}
 ORACLE_MEDIAN, ORACLE_WORST = 0.9, 0.7
 GUARDED = "guarded"
 VALUES = {"bound": "keep the bound", "excess": "worst loss, in bounds", "priority": "reach priority", "fikit": "reach fikit",
@@ -75,17 +75,15 @@ def losses(one):
 def judge(cases, whole=None):
     """`cases`: {name: (sharing, figures by policy)}. The bars, in their order. `whole`: those that are
     undecided(), played on until p99 can be told."""
-    return [_bound(cases), _excess(cases), _at_least(cases, "priority", OF_PRIORITY, whole or {}),
-            _at_least(cases, "fikit", OF_FIKIT, whole or {}), _something(cases), *_oracle(cases)]
+    return [_bound(cases), _excess(cases), *(_at_least(cases, other, share, whole or {}) for other, share in OTHERS.items()),
+            _something(cases), *_oracle(cases)]
 
 
 def undecided(cases):
     """Names of those in which another policy would have to keep the bound for `guarded` to have given too
     little, and of whose requests there were too few to tell p99."""
-    return [name for name, (_, by_policy) in cases.items()
-            if any(by_policy[other].get("p99") is None for bar, other in ((_at_least(cases, "priority", OF_PRIORITY), "priority"),
-                                                                          (_at_least(cases, "fikit", OF_FIKIT), "fikit"))
-                   if name in dict(bar.failing))]
+    return list(dict.fromkeys(name for other, share in OTHERS.items() for name, _ in _at_least(cases, other, share, {}).failing
+                              if cases[name][1][other].get("p99") is None))
 
 
 def judge_stress(cases):
@@ -125,10 +123,10 @@ def _excess(cases):
                lost(known[worst]) if worst else None)
 
 
-def _at_least(cases, other, share, whole=None):
+def _at_least(cases, other, share, whole):
     """Where `other` keeps the bound, the low task has that share under guarded of what it has there."""
     wanted = f"where {other} keeps the bound, the low task gets at least {share:g} of what {other} gives it"
-    found, failing, over = {}, [], []
+    found, failing, over = {}, [], 0
 
     def reached(by_policy):
         """None: `other` does not keep the bound, or gives nothing, of which anything is at least as much."""
@@ -139,10 +137,10 @@ def _at_least(cases, other, share, whole=None):
 
     for name, (_, by_policy) in cases.items():
         part = reached(by_policy)
-        if part is not None and part < share and name in (whole or {}):
+        if part is not None and part < share and name in whole:
             by_policy = whole[name][1]
             part = reached(by_policy)
-            over += [name] if part is None else []
+            over += part is None
         if part is None:
             continue
         found[name] = part
@@ -153,7 +151,7 @@ def _at_least(cases, other, share, whole=None):
     worst = min(found, key=found.get)
     text = f"in {_percent(1 - len(failing) / len(found))} of {len(found)}; worst {found[worst]:.3f} ({worst})"
     if over:
-        text += f"; {len(over)} more do not count: of {REQUESTS_FOR_P99:,} requests {other} exceeds {100 * P99:g} % at p99"
+        text += f"; {over} more do not count: of {REQUESTS_FOR_P99:,} requests {other} exceeds {100 * P99:g} % at p99"
     return Bar(other, wanted, text, not failing, failing, 1 - len(failing) / len(found))
 
 
