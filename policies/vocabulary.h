@@ -38,6 +38,10 @@ using ThreadSlot = Id<struct ThreadTag, uint32_t>; // a launching thread of a cl
 using StreamSlot = Id<struct StreamTag, uint32_t>; // a stream of a client
 using Ticket = Id<struct TicketTag, uint32_t>;     // one held launch of a thread
 
+// What kernels that are one function, launched with about as many threads, have in common: their
+// lengths are alike where nothing else is known. 0: nothing. A hash, so that it may rarely mislead.
+constexpr uint32_t kernel_kind(KernelId id) { return static_cast<uint32_t>(id.value >> 32); }
+
 // 0 highest .. 9 lowest. Names: realtime 0, high 2, normal 5, low 7, idle 9.
 struct Priority {
   uint8_t level = 5;

@@ -9,15 +9,21 @@ namespace lull::shim {
 namespace {
 
 constexpr uint64_t kSliceNs = 50'000'000;
+// What work counts as that lulld says nothing about for a slice.
+constexpr uint32_t kUntoldNs = 50'000;
 
-bool may_go(Attachment& link, uint32_t device, uint32_t predicted, uint32_t& charged_ns) {
+bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t default_ns,
+            uint32_t& charged_ns) {
   const uint64_t gate = channel::load_gate(*link.control, device);
   switch (channel::gate_state(gate)) {
     case channel::GateState::kOpen: return true;
-    case channel::GateState::kCredit:
+    case channel::GateState::kCredit: {
+      const uint32_t told = channel::predicted_ns(*link.region.kernel(kernel_slot));
+      const uint32_t predicted = told != 0 ? told : default_ns;
       if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
-      charged_ns = predicted;
+      charged_ns = channel::charged_ns(gate, predicted);
       return true;
+    }
     default: return false;
   }
 }
@@ -26,9 +32,7 @@ bool may_go(Attachment& link, uint32_t device, uint32_t predicted, uint32_t& cha
 
 uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
                    uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns) {
-  uint32_t predicted = channel::predicted_ns(*link.region.kernel(kernel_slot));
-  if (predicted == 0) predicted = default_ns;
-  if (may_go(link, device, predicted, charged_ns)) return 0;
+  if (may_go(link, device, kernel_slot, default_ns, charged_ns)) return 0;
 
   KeepErrno keep;
   // Threads that share the last slot take turns in showing their held launch there; the others
@@ -41,7 +45,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
   bool counted_elsewhere = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
-    if (may_go(link, device, predicted, charged_ns)) break;
+    if (may_go(link, device, kernel_slot, default_ns, charged_ns)) break;
     if (ticket != 0 && channel::is_released(*thread.slot, ticket)) break;
     if (link.gone.load(std::memory_order_acquire) != 0) {
       counted_elsewhere = true;
@@ -83,6 +87,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
     const uint64_t now_ns = channel::monotonic_ns();
     if (now_ns - looked_ns >= kSliceNs - 1'000'000) {
       looked_ns = now_ns;
+      default_ns = default_ns < kUntoldNs ? default_ns : kUntoldNs;
       if (!still_there(link)) {
         counted_elsewhere = true;
         break;

@@ -1,7 +1,8 @@
 // The only place where an application thread waits.
 //
 //   gate open ------------------------------------------> go            (load_gate in submit.h)
-//   credit, spent + predicted <= granted ---------------> go, no ticket
+//   credit, spent + predicted <= granted ---------------> go, no ticket; where lulld has not said
+//                                                         yet how long it is: held until it has
 //   otherwise: held. Ticket and launch stand in the thread slot, kRecordHeld is pushed, the
 //   doorbell rung; then futex slices of at most 50 ms until
 //       the gate opens or the credit suffices    -> go
@@ -20,8 +21,10 @@ namespace lull::shim {
 
 struct Attachment;
 
-// Work of unknown length counts as this much, unless the caller knows better.
-inline constexpr uint32_t kUnknownWorkNs = 50'000;
+// Work that lulld has said nothing about yet fits no credit, but one for a unit of any length; unless
+// the caller knows better. What the task did in an earlier run lulld may well know. For 50 ms: the
+// program does not wait for an answer that does not come.
+inline constexpr uint32_t kUnknownLength = UINT32_MAX;
 
 // Returns the ticket under which the launch was held, 0 if it was not. `charged_ns`: the credit spent
 // on it, 0 where none was.

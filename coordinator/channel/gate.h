@@ -17,6 +17,7 @@
 // it (the policy published the grant knowing that nothing is in flight).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "coordinator/channel/layout.h"
@@ -70,6 +71,11 @@ inline bool try_spend(uint64_t gate, uint64_t& spent_word, uint64_t predicted_ns
     // Relaxed: the count guards nothing but itself.
     if (spent.compare_exchange_weak(seen, next, std::memory_order_relaxed)) return true;
   }
+}
+
+// What that spent: of a launch of any length no more than the grant had.
+inline uint32_t charged_ns(uint64_t gate, uint32_t predicted_ns) {
+  return static_cast<uint32_t>(std::min<uint64_t>(predicted_ns, gate_ns(gate)));
 }
 
 // Daemon only. Publishes the word, then bumps the futex word; the caller wakes the futex.

@@ -1,5 +1,6 @@
 // KernelId: one 64-bit number for "this function, from this image, launched in this shape", the
-// same in every process, run and machine. The shim computes it at the first launch of a shape;
+// same in every process, run and machine. Its upper half is the kind: the function, launched with
+// about as many threads (policies/vocabulary.h). The shim computes it at the first launch of a shape;
 // the daemon and tools compute it for what they read from files. Pure; no memory of its own.
 #pragma once
 
@@ -51,21 +52,35 @@ inline uint64_t hash_image(const void* image, size_t size) {
   return hash_finish(hash);
 }
 
-// Never 0, which means "no kernel".
+// The nearest power of two to the number of threads, as its exponent: 31 and more are one.
+inline uint32_t size_of_shape(const uint32_t grid[3], const uint32_t block[3]) {
+  constexpr uint64_t kMost = uint64_t{1} << 31;
+  uint64_t threads = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    for (const uint64_t extent : {grid[axis], block[axis]}) {
+      if (extent > 1) threads = threads > kMost / extent ? kMost : threads * extent;
+    }
+  }
+  return static_cast<uint32_t>(63 - __builtin_clzll(threads * threads) + 1) / 2;
+}
+
+// Neither half is 0, which means "no kernel" and "of no kind".
 inline uint64_t kernel_id(const char* name, uint64_t image_hash, const uint32_t grid[3],
                           const uint32_t block[3], uint32_t shared_bytes) {
-  uint64_t hash = hash_bytes(name, strlen(name), image_hash);
+  const uint64_t function = hash_bytes(name, strlen(name), image_hash);
+  const auto kind = static_cast<uint32_t>(hash_finish(hash_mix(function, size_of_shape(grid, block))));
+  uint64_t hash = function;
   for (int axis = 0; axis < 3; ++axis) {
     hash = hash_mix(hash, (uint64_t{grid[axis]} << 32) | block[axis]);
   }
-  hash = hash_finish(hash_mix(hash, shared_bytes));
-  return hash == 0 ? 1 : hash;
+  const auto shape = static_cast<uint32_t>(hash_finish(hash_mix(hash, shared_bytes)));
+  return (uint64_t{kind == 0 ? 1 : kind} << 32) | (shape == 0 ? 1 : shape);
 }
 
-// Of the same kernel launched from one call site, as text ("path+0xoffset;...").
+// Of the same kernel launched from one call site, as text ("path+0xoffset;..."); of the same kind.
 inline uint64_t kernel_id_at(uint64_t id, uint64_t call_site_hash) {
-  const uint64_t hash = hash_finish(hash_mix(id, call_site_hash));
-  return hash == 0 ? 1 : hash;
+  const auto site = static_cast<uint32_t>(hash_finish(hash_mix(id, call_site_hash)));
+  return (id & ~uint64_t{UINT32_MAX}) | (site == 0 ? 1 : site);
 }
 
 }  // namespace lull::channel

@@ -367,11 +367,15 @@ void Session::set_progress(const engine::SetProgress& progress) {
 void Session::predict(const engine::Predict& prediction) {
   const auto kernel = kernels_.find(prediction.kernel.value);
   if (kernel == kernels_.end()) return;
+  const bool waited_for = kernel->second.predicted_ns == 0;
   kernel->second.predicted_ns = static_cast<uint32_t>(
-      std::clamp<int64_t>(prediction.length.ns, 0, static_cast<int64_t>(UINT32_MAX)));
+      std::clamp<int64_t>(prediction.length.ns, 1, static_cast<int64_t>(UINT32_MAX)));
   for (const uint32_t slot : kernel->second.slots) {
     channel::publish_prediction(region_, slot, kernel->second.predicted_ns);
   }
+  if (!waited_for) return;  // else a launch may be held until this is known
+  channel::bump_wake_sequence(region_);
+  wake_threads();
 }
 
 void Session::set_priority(Priority priority) {

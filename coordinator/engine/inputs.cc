@@ -224,7 +224,7 @@ KernelUse& Engine::Core::use_kernel(Client& client, KernelId kernel) {
   KernelUse& use = client.kernels[kernel];
   use.known = client.profile->kernel(kernel);
   const bool known = use.known != nullptr && use.known->profile.count() > 0;
-  use.published = known ? use.known->profile.mean() : client.profile->unknown_kernel();
+  use.published = known ? use.known->profile.mean() : client.profile->unknown_kernel(kernel);
   put(Predict{client.id, kernel, use.published});
   return use;
 }
@@ -247,12 +247,14 @@ Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
   if (how == policies::Predictor::kMean) {
     return {use.published, use.published, measured ? use.known->profile.mean_gap() : Duration{-1}};
   }
-  if (!measured) return {client.profile->unknown_at_most(), client.profile->unknown_kernel()};
-  const auto& [kernel, choice] = *use.known;
+  if (!measured) {
+    return {client.profile->unknown_at_most(place.kernel), client.profile->unknown_kernel(place.kernel)};
+  }
+  const policies::PredictorChoice& choice = use.known->choice;
   const bool best = how == policies::Predictor::kBest;
   const policies::Predictor length = best ? choice.length() : how;
   const policies::Predictor gap = best ? choice.gap() : how;
-  const policies::Known what = known(client, kernel, place, std::max(length, gap));
+  const policies::Known what = known(client, use.known->profile, place, std::max(length, gap));
   return {predicted_length(length, what), expected_length(length, what), predicted_gap(gap, what)};
 }
 

@@ -8,28 +8,33 @@ TaskKernel* TaskProfile::kernel(KernelId id) {
   auto found = kernels_.find(id);
   if (found != kernels_.end()) return &found->second;
   if (kernels_.size() >= kMaxKernelsPerTask) return nullptr;
-  return &kernels_[id];
+  TaskKernel& kernel = kernels_[id];
+  if (kernel_kind(id) != 0) kernel.kind = &kinds_[kernel_kind(id)];
+  return &kernel;
 }
 
-void TaskProfile::add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-                      Disturbed disturbed) {
-  if (kernel.count() == 0) {
-    known_ += 1;
-    first_lengths_.add(duration.ns);
-  }
-  sum_of_means_ns_ -= kernel.mean().ns;
-  kernel.add_duration(duration, disturbed.duration);
-  if (gap.ns >= 0) kernel.add_gap(gap, disturbed.gap);
-  sum_of_means_ns_ += kernel.mean().ns;
+void TaskProfile::add(TaskKernel& kernel, Duration duration, Duration gap, Disturbed disturbed) {
+  policies::KernelProfile& profile = kernel.profile;
+  const bool first = profile.count() == 0;
+  sum_of_means_ns_ -= profile.mean().ns;
+  profile.add_duration(duration, disturbed.duration);
+  if (gap.ns >= 0) profile.add_gap(gap, disturbed.gap);
+  sum_of_means_ns_ += profile.mean().ns;
+  if (first) first_measured(kernel);
+}
+
+void TaskProfile::first_measured(TaskKernel& kernel) {
+  known_ += 1;
+  first_lengths_.add(kernel.profile.mean().ns);
+  if (kernel.kind != nullptr) kernel.kind->add(kernel);
 }
 
 void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& saved) {
   TaskKernel* known = kernel(id);
   if (known == nullptr || known->profile.count() > 0 || saved.count == 0) return;
   known->profile = policies::KernelProfile::from(saved);
-  known_ += 1;
   sum_of_means_ns_ += known->profile.mean().ns;
-  first_lengths_.add(known->profile.mean().ns);
+  first_measured(*known);
 }
 
 std::vector<TaskRecord::Kernel> TaskProfile::saved() const {
@@ -66,12 +71,30 @@ const policies::KernelProfile* TaskProfile::pair(KernelId before, KernelId kerne
   return found == pairs_.end() ? nullptr : found->second.of(known);
 }
 
-Duration TaskProfile::unknown_kernel() const {
+const KernelKind* TaskProfile::known_kind(KernelId id) const {
+  const auto found = kinds_.find(kernel_kind(id));
+  return found == kinds_.end() || found->second.count == 0 ? nullptr : &found->second;
+}
+
+Duration TaskProfile::unknown_kernel(KernelId id) const {
+  if (const KernelKind* kind = known_kind(id)) {
+    const auto alike = kind->alike();
+    int64_t sum = 0;
+    for (const TaskKernel* kernel : alike) sum += kernel->profile.mean().ns;
+    return {sum / static_cast<int64_t>(alike.size())};
+  }
   return known_ == 0 ? kUnknownKernel : Duration{sum_of_means_ns_ / known_};
 }
 
-Duration TaskProfile::unknown_at_most() const {
-  return std::max(unknown_kernel(), first_lengths_.quantile(policies::LengthProfile::kLongPerMille));
+Duration TaskProfile::unknown_at_most(KernelId id) const {
+  Duration most = unknown_kernel(id);
+  if (const KernelKind* kind = known_kind(id)) {
+    for (const TaskKernel* kernel : kind->alike()) {
+      most = std::max(most, kernel->profile.durations().at_most());
+    }
+    return most;
+  }
+  return std::max(most, first_lengths_.quantile(policies::LengthProfile::kLongPerMille));
 }
 
 TaskProfile& TaskMemory::acquire(const std::string& task, ClientId user) {

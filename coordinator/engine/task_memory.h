@@ -4,9 +4,12 @@
 // daemon puts into the key what must not mix (user, program). Pure; used by the engine only.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,9 +35,24 @@ struct KernelHash {
   }
 };
 
+struct KernelKind;
 struct TaskKernel {
   policies::KernelProfile profile;
   policies::PredictorChoice choice;
+  KernelKind* kind = nullptr;  // of its id; null: of none
+};
+
+// Kernels that are one function in about the same size (kernel_kind): the last ones that were
+// measured for the first time.
+struct KernelKind {
+  static constexpr size_t kRemembered = 8;
+  std::array<const TaskKernel*, kRemembered> measured{};
+  size_t count = 0;
+
+  void add(const TaskKernel& kernel) { measured[count++ % kRemembered] = &kernel; }
+  std::span<const TaskKernel* const> alike() const {
+    return {measured.data(), std::min(count, kRemembered)};
+  }
 };
 
 // Which of a measurement's two parts company may have changed.
@@ -48,8 +66,7 @@ class TaskProfile {
   // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
   TaskKernel* kernel(KernelId id);
   // Takes a measurement of one of this task's kernels.
-  void add(policies::KernelProfile& kernel, Duration duration, Duration gap,
-           Disturbed disturbed = {});
+  void add(TaskKernel& kernel, Duration duration, Duration gap, Disturbed disturbed = {});
   // Takes up what is known from earlier; nothing where this kernel has been measured since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.
@@ -62,17 +79,22 @@ class TaskProfile {
   const policies::KernelProfile* pair(KernelId before, KernelId kernel,
                                       const policies::KernelProfile& known) const;
 
-  // What to expect of a kernel that was never measured: the mean over the known ones; and what to
-  // reckon with: nine in ten of them were no longer when first measured.
-  Duration unknown_kernel() const;
-  Duration unknown_at_most() const;
+  // What to expect of a kernel that was never measured, and what to reckon with. Others of its kind
+  // say it: a program whose shapes change from step to step has new kernels all the time. Without
+  // them the mean over the known kernels, and what nine in ten were no longer than when first measured.
+  Duration unknown_kernel(KernelId id) const;
+  Duration unknown_at_most(KernelId id) const;
   size_t size() const { return kernels_.size(); }
 
   std::vector<ClientId> users;  // ascending
 
  private:
   friend class TaskMemory;
+  const KernelKind* known_kind(KernelId id) const;
+  void first_measured(TaskKernel& kernel);
+
   std::unordered_map<KernelId, TaskKernel, KernelHash> kernels_;
+  std::unordered_map<uint32_t, KernelKind> kinds_;
   std::unordered_map<KernelId, policies::PlaceProfile, KernelHash> pairs_;  // by both, mixed
   policies::QuantileSketch first_lengths_;                                  // one a kernel
   int64_t sum_of_means_ns_ = 0;

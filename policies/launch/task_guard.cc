@@ -360,7 +360,7 @@ void TaskGuard::end_request() {
     tail_.aim_after(over);
     correct_by(-2 * excess);
   }
-  request_ = {};
+  request_ = std::exchange(next_, Request{});
 }
 
 // A whole iteration has ended: its time tells what others cost it, too.
@@ -593,8 +593,9 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {
-  request_.excepted = request_.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
-  spent_ = request_.spent = true;
+  Request& delayed = through(now) ? next_ : request_;
+  delayed.excepted = delayed.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
+  spent_ = delayed.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
 

@@ -247,6 +247,7 @@ class TaskGuard {
     bool excepted = false;  // ... and it makes the request exceed the tail bound
   };
   Request request_;
+  Request next_;                // ... of the next one, what has been let go before it
   bool kept_ = false;           // this service is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
   uint32_t may_keep_ = kMayKeep;  // so many services, times 2: of all in the long run a third at most

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "coordinator/channel/identity.h"
+#include "policies/vocabulary.h"
 #include "tests/shim/coordinator.h"
 #include "tests/shim/probe_process.h"
 
@@ -145,6 +146,60 @@ TEST_CASE("credit lets launches go as long as their predictions fit") {
   CHECK(totals(stage.client).launches == 4);  // the first, and three on credit
   set_gate(stage.client, GateState::kCredit, 1, 4000);
   CHECK(stage.probe.answer() == "0");
+}
+
+TEST_CASE("a launch that lulld has said nothing about waits until it has") {
+  Stage stage;
+  set_gate(stage.client, GateState::kCredit, 1, 80'000'000);
+  stage.probe.tell("launch k 1 2 1");
+  const auto held = stage.held();
+  CHECK(totals(stage.client).launches == 0);
+  channel::publish_prediction(stage.client.region, held.kernel, 1000);
+  channel::bump_wake_sequence(stage.client.region);
+  wake(stage.client);
+  CHECK(stage.probe.answer() == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 2);
+  CHECK(records[0].value1 == 1000);
+  CHECK(records[1].ticket == 0);
+}
+
+TEST_CASE("a grant for one launch of any length lets an unknown one go, for all of it") {
+  Stage stage;
+  set_gate(stage.client, GateState::kCredit, 1, 3001);
+  stage.probe.tell("launch k 1 2 1");
+  stage.held();
+  CHECK(totals(stage.client).launches == 1);  // the second has nothing left
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "0");
+}
+
+TEST_CASE("a launch that lulld says nothing about goes on a credit all the same, a little later") {
+  Stage stage;
+  set_gate(stage.client, GateState::kCredit, 1, 80'000);
+  CHECK(stage.probe.ask("launch k 1 1 1") == "0");
+  const auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].ticket != 0);
+  CHECK(records[0].value1 == 50'000);
+}
+
+TEST_CASE("one function in about the same size is one kind of kernel, from any call site") {
+  const uint32_t block[3] = {128, 1, 1};
+  const auto id = [&](const char* name, uint32_t blocks) {
+    const uint32_t grid[3] = {blocks, 1, 1};
+    return lull::KernelId{channel::kernel_id(name, 7, grid, block, 0)};
+  };
+  const auto kind = [&](const char* name, uint32_t blocks) { return lull::kernel_kind(id(name, blocks)); };
+  CHECK(id("f", 15) != id("f", 17));
+  CHECK(kind("f", 15) == kind("f", 17));
+  CHECK(kind("f", 20515) == kind("f", 20645));
+  CHECK(kind("f", 16) != kind("f", 64));
+  CHECK(kind("f", 16) != kind("g", 16));
+  CHECK(kind("f", UINT32_MAX) == kind("f", UINT32_MAX / 2));  // beyond 2^31 all are one
+  const lull::KernelId at{channel::kernel_id_at(id("f", 15).value, 99)};
+  CHECK(at != id("f", 15));
+  CHECK(lull::kernel_kind(at) == kind("f", 15));
 }
 
 TEST_CASE("the end of the coordinator lets held launches go, and a new one gets the client back") {

@@ -85,6 +85,23 @@ TEST_CASE("a low launch beside busy high work is held until the coordinator lets
   CHECK(l.services()[0].ended.ns == 1'200'000 + 10'000 + 10'000);
 }
 
+TEST_CASE("what is known of a task's kernel holds for the first launch of its next process") {
+  Bench b("guarded");
+  const auto high = workload("high", {launch(0, 100'000), sync_stream(0), launch(1, 100'000, 3'000'000)});
+  // Short ones, which fit, and a long one: taken to be as short it would go with them.
+  const auto low = workload("low", {launch(2, 10'000, 1'000'000), sync_stream(0), launch(3, 20'000'000)});
+  Program& before = b.start(low, 7, 3);
+  b.node->run([&] { return before.ended(); });
+  b.start(high, 2, 1'000'000);
+  b.node->run([&] { return b.node->now().ns > 200'000'000; });
+  auto again = low;
+  for (int i = 0; i < 20; ++i) again.ops.insert(again.ops.begin(), low.ops.begin(), low.ops.begin() + 2);
+  Program& l = b.start(again, 7, 1);
+  b.node->run([&] { return b.node->now().ns > 300'000'000; });
+  CHECK(l.launches() == 21);
+  CHECK(l.is_held());
+}
+
 TEST_CASE("requests arrive at random and wait for the one before") {
   Bench b("share");
   Script script = make_script(workload("w", {launch(0, 1000)}), b.options.profile);

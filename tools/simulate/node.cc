@@ -77,7 +77,7 @@ bool Node::advance() {
               if constexpr (std::is_same_v<T, engine::SetGate>) program.set_gate(o, now_);
               if constexpr (std::is_same_v<T, engine::Release>) program.release(o, now_);
               if constexpr (std::is_same_v<T, engine::SetProgress>) program.set_progress(o);
-              if constexpr (std::is_same_v<T, engine::Predict>) program.predict(o);
+              if constexpr (std::is_same_v<T, engine::Predict>) program.predict(o, now_);
             }
           },
           output);

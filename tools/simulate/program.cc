@@ -238,7 +238,7 @@ bool Program::may_go(const Call& call) {
       return true;
     case channel::GateState::kCredit:
       if (!channel::try_spend(gate_, spent_, predicted(call))) return false;
-      charged_ = predicted(call);
+      charged_ = channel::charged_ns(gate_, predicted(call));
       return true;
     default:
       return false;
@@ -435,12 +435,14 @@ void Program::set_progress(const engine::SetProgress& progress) {
   markers_ = progress.every_launch;
 }
 
-void Program::predict(const engine::Predict& prediction) {
+void Program::predict(const engine::Predict& prediction, Instant now) {
   const auto found = std::lower_bound(unit_by_id_.begin(), unit_by_id_.end(),
                                       std::pair<uint64_t, uint32_t>{prediction.kernel.value, 0});
   if (found == unit_by_id_.end() || found->first != prediction.kernel.value) return;
+  const bool waited_for = predictions_[found->second] == 0;
   predictions_[found->second] = static_cast<uint32_t>(
-      std::clamp<int64_t>(prediction.length.ns, 0, static_cast<int64_t>(UINT32_MAX)));
+      std::clamp<int64_t>(prediction.length.ns, 1, static_cast<int64_t>(UINT32_MAX)));
+  if (waited_for && state_ == State::kHeld && wake_ == kNever) wake_ = late(now);
 }
 
 }  // namespace lull::simulate

@@ -73,7 +73,7 @@ class Program {
   void set_gate(const engine::SetGate& gate, Instant now);
   void release(const engine::Release& release, Instant now);
   void set_progress(const engine::SetProgress& progress);
-  void predict(const engine::Predict& prediction);
+  void predict(const engine::Predict& prediction, Instant now);
 
   // Ends after the call it is in; what is in flight is waited for, then it detaches.
   void ask_to_stop() { stopping_ = true; }

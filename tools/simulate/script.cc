@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "coordinator/channel/identity.h"
 #include "tools/simgpu/device/cost_model.h"
 
 namespace lull::simulate {
@@ -12,20 +13,15 @@ namespace {
 // As in the shim: copies beyond this are units, and cost this much before they are known.
 constexpr uint64_t kLargeCopyBytes = 64 * 1024;
 constexpr uint64_t kCopyBytesPerUs = 20'000;
-constexpr uint32_t kUnknownWorkNs = 50'000;
+constexpr uint32_t kUnknownLength = UINT32_MAX;
 constexpr uint64_t kMostCopyBytes = 256ULL << 20;  // as the player
 
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash == 0 ? 1 : hash;
-}
-
-std::string shape_text(const play::Kernel& kernel) {
-  const auto extent = [](const play::Extent& e) {
-    return std::to_string(e.x) + "," + std::to_string(e.y) + "," + std::to_string(e.z) + ";";
-  };
-  return extent(kernel.grid) + extent(kernel.block) + std::to_string(kernel.shared_bytes);
+// As the shim's, of a function or kind of copy. The workload stands for the image it comes from.
+KernelId id_of(const std::string& workload, const play::Kernel& kernel) {
+  const uint32_t grid[] = {kernel.grid.x, kernel.grid.y, kernel.grid.z};
+  const uint32_t block[] = {kernel.block.x, kernel.block.y, kernel.block.z};
+  const uint64_t image = channel::hash_bytes(workload.data(), workload.size());
+  return {channel::kernel_id(kernel.name.c_str(), image, grid, block, kernel.shared_bytes)};
 }
 
 // As the player: one buffer for the largest copy, a second half for copies on the device, and a word
@@ -50,15 +46,16 @@ Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& 
   script.events = workload.events;
   script.pause_after_ns = workload.pause_after_ns;
   std::vector<uint32_t> demand;
-  std::map<std::string, uint32_t> by_key;
-  const auto unit_of = [&](const std::string& key, uint32_t default_ns) {
-    const auto [found, added] = by_key.emplace(key, script.units.size());
-    if (added) script.units.push_back({{hash_of(workload.name + "\n" + key)}, default_ns});
+  std::map<KernelId, uint32_t> by_id;
+  const auto unit_of = [&](const play::Kernel& kernel, uint32_t default_ns) {
+    const KernelId id = id_of(workload.name, kernel);
+    const auto [found, added] = by_id.emplace(id, script.units.size());
+    if (added) script.units.push_back({id, default_ns});
     return found->second;
   };
   std::vector<uint32_t> unit_of_kernel;
   for (const play::Kernel& kernel : workload.kernels) {
-    unit_of_kernel.push_back(unit_of(kernel.name + "\n" + shape_text(kernel), kUnknownWorkNs));
+    unit_of_kernel.push_back(unit_of(kernel, kUnknownLength));
     simgpu::KernelLaunch launch;
     launch.name = kernel.name;
     launch.grid[0] = kernel.grid.x, launch.grid[1] = kernel.grid.y, launch.grid[2] = kernel.grid.z;
@@ -84,8 +81,8 @@ Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& 
       call.care = bytes <= kLargeCopyBytes ? Care::kQuiet : back ? Care::kUngated : Care::kUnit;
       if (call.care != Care::kQuiet) {
         const uint64_t guess = bytes * 1000 / kCopyBytesPerUs;
-        call.unit = unit_of(std::string(name) + std::to_string(bytes),
-                            static_cast<uint32_t>(std::min<uint64_t>(guess, UINT32_MAX)));
+        const play::Kernel copied{name, {static_cast<uint32_t>(bytes)}, {}};
+        call.unit = unit_of(copied, static_cast<uint32_t>(std::min<uint64_t>(guess, UINT32_MAX)));
       }
     };
     switch (op.kind) {
@@ -98,16 +95,16 @@ Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& 
         script.launches += 1;
         break;
       case play::OpKind::CopyToDevice:
-        copy(simgpu::OpKind::kCopyH2D, simgpu::CopyDirection::kHostToDevice, "\nh2d ");
+        copy(simgpu::OpKind::kCopyH2D, simgpu::CopyDirection::kHostToDevice, "copy h2d");
         break;
       case play::OpKind::CopyToHost:
-        copy(simgpu::OpKind::kCopyD2H, simgpu::CopyDirection::kDeviceToHost, "\nd2h ");
+        copy(simgpu::OpKind::kCopyD2H, simgpu::CopyDirection::kDeviceToHost, "copy d2h");
         break;
       case play::OpKind::CopyOnDevice:
-        copy(simgpu::OpKind::kCopyD2D, simgpu::CopyDirection::kDeviceToDevice, "\nd2d ");
+        copy(simgpu::OpKind::kCopyD2D, simgpu::CopyDirection::kDeviceToDevice, "copy d2d");
         break;
       case play::OpKind::Memset:
-        copy(simgpu::OpKind::kMemset, simgpu::CopyDirection::kMemset, "\nset ");
+        copy(simgpu::OpKind::kMemset, simgpu::CopyDirection::kMemset, "memset");
         break;
       case play::OpKind::StreamSync:
         call.kind = CallKind::kSyncStream;

@@ -8,20 +8,46 @@ using namespace lull::engine;
 TEST_CASE("A task's profiles outlive its clients") {
   TaskMemory memory;
   TaskProfile& task = memory.acquire("resnet", ClientId{1});
-  CHECK(task.unknown_kernel() == kUnknownKernel);
-  task.add(task.kernel(KernelId{1})->profile, Duration{100}, Duration{-1});
-  task.add(task.kernel(KernelId{2})->profile, Duration{300}, Duration{-1});
-  CHECK(task.unknown_kernel().ns == 200);
+  CHECK(task.unknown_kernel(KernelId{9}) == kUnknownKernel);
+  task.add(*task.kernel(KernelId{1}), Duration{100}, Duration{-1});
+  task.add(*task.kernel(KernelId{2}), Duration{300}, Duration{-1});
+  CHECK(task.unknown_kernel(KernelId{9}).ns == 200);
   memory.release(task, ClientId{1});
   TaskProfile& again = memory.acquire("resnet", ClientId{2});
   CHECK(again.kernel(KernelId{1})->profile.mean().ns == 100);
   CHECK(again.users == std::vector<ClientId>{ClientId{2}});
 }
 
+TEST_CASE("A kernel that was never measured is expected to be as others of its kind") {
+  TaskMemory memory;
+  TaskProfile& task = memory.acquire("training", ClientId{1});
+  const auto shape = [](uint32_t kind, uint32_t n) { return KernelId{uint64_t{kind} << 32 | n}; };
+  const auto measured = [&](KernelId id, int64_t us) {
+    task.add(*task.kernel(id), Duration{us * 1000}, Duration{-1});
+  };
+  measured(shape(1, 1), 10);
+  measured(shape(2, 1), 5700);
+  measured(shape(2, 2), 6300);
+  CHECK(task.unknown_kernel(shape(1, 2)) == Duration{10'000});
+  CHECK(task.unknown_kernel(shape(2, 3)) == Duration{6'000'000});
+  CHECK(task.unknown_at_most(shape(2, 3)).ns >= 6'300'000);
+  CHECK(task.unknown_at_most(shape(2, 3)).ns <= 6'800'000);
+  // Of no kind, or of one that was never met: the mean over all.
+  CHECK(task.unknown_kernel(KernelId{9}).ns / 1000 == (10 + 5700 + 6300) / 3);
+  CHECK(task.unknown_kernel(shape(3, 1)) == task.unknown_kernel(KernelId{9}));
+  // The last few that were met say it.
+  for (uint32_t n = 0; n < KernelKind::kRemembered; ++n) measured(shape(2, 10 + n), 100);
+  CHECK(task.unknown_kernel(shape(2, 3)) == Duration{100'000});
+  // What an earlier run has left counts, too.
+  TaskProfile& again = memory.acquire("later", ClientId{2});
+  for (const auto& kernel : task.saved()) again.recall(kernel.id, kernel.saved);
+  CHECK(again.unknown_kernel(shape(1, 2)) == Duration{10'000});
+}
+
 TEST_CASE("The memory has a bound, and what is in use stays") {
   TaskMemory memory;
   TaskProfile& kept = memory.acquire("kept", ClientId{1});
-  kept.add(kept.kernel(KernelId{1})->profile, Duration{7}, Duration{-1});
+  kept.add(*kept.kernel(KernelId{1}), Duration{7}, Duration{-1});
   for (uint32_t i = 0; i < 2 * kMaxTasks; ++i) {
     memory.release(memory.acquire("task " + std::to_string(i), ClientId{2}), ClientId{2});
   }

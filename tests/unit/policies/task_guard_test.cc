@@ -958,6 +958,33 @@ TEST_CASE("A service that is excepted takes what the account has plenty of, one 
   }
 }
 
+TEST_CASE("What is let go between two services excepts the one that it delays") {
+  for (const bool excepted : {true, false}) {
+    World world({}, /*length=*/2);
+    for (int n = 0; n < 600; ++n) two_launches(world);
+    const Duration excess = excepted ? long_us(200) : Duration{};
+    world.guard.spend(excess, us(world.now));
+    CHECK_FALSE(world.guard.over_anyway(us(world.now)));
+    world.lower(400);
+    world.iteration();
+    world.pause(100);
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    world.pause(100);
+    CHECK(world.guard.over_anyway(us(world.now)) == excepted);
+    world.wait();
+    two_launches(world);
+    world.iteration();
+    world.pause(100);
+    world.launch(20);
+    CHECK_FALSE(world.guard.over_anyway(us(world.now)));  // the next one is another
+    world.pause(80);
+    world.launch(20);
+    world.wait();
+  }
+}
+
 TEST_CASE("A service that a unit made exceed the tail unforeseen is one to spend in, while these are few") {
   World world({}, /*length=*/2);
   for (int n = 0; n < 600; ++n) two_launches(world);
