@@ -104,7 +104,7 @@ Member* ClientTable::apply(const Event& event) {
           [&](const Waiting& e) {
             return change(e.client, [&](Member& member) {
               auto at = head_at(member, e.thread);
-              const WaitingHead head{e.thread, e.ticket, e.kernel, e.predicted, e.since, e.charged};
+              const WaitingHead head{e.thread, e.ticket, e.kernel, e.predicted, e.since, e.expected, e.charged};
               if (at != member.heads.end() && at->thread == e.thread) {
                 *at = head;
               } else {

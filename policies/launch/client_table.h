@@ -25,6 +25,7 @@ struct WaitingHead {
   KernelId kernel;
   Duration predicted;
   Instant since;
+  Duration expected;
   Duration charged;
   bool released = false;  // by this policy; the launch is on its way
 };

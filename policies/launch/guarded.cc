@@ -316,8 +316,10 @@ class Guarded final : public LaunchPolicy {
       if (guard.wants_clean()) return false;
       const Duration over = excess(high, low, head, now);
       if (over.ns <= 0) continue;
-      if (!guard.affords(over, now)) return false;
-      if (guard.has_better_moment(now, guard.cost(head.kernel, head.predicted))) return false;
+      const Duration most = guard.cost(head.kernel, head.predicted);
+      const Duration spare = most - guard.cost(head.kernel, head.expected);
+      if (!guard.affords(over, spare, now)) return false;
+      if (guard.has_better_moment(now, most)) return false;
     }
     return true;
   }

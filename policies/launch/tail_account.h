@@ -14,6 +14,8 @@ namespace lull::policies {
 
 class TailAccount {
  public:
+  static constexpr int64_t kSurely_x1000 = 1'000;
+
   // A service that nobody was in the way of; whether it took longer than p99 allows all the same.
   void alone(bool over) { by_itself_x1e6_ += ((over ? 1'000'000 : 0) - by_itself_x1e6_) / kRemembered; }
   // A request has ended; whether it took longer than p99 allows, and nobody was in its way.
@@ -28,8 +30,10 @@ class TailAccount {
     aim_x1000_ = std::clamp<int64_t>(aim_x1000_ + (over ? -aim_x1000_ / kAimLess : more), 0, kAim_x1000);
   }
 
-  // One more may; `uncounted`: beside one that has not ended yet.
-  bool affords(bool uncounted = false) const { return left_x1000_ >= (uncounted ? 2'000 : 1'000); }
+  // One more may, that does with such a chance; `uncounted`: beside one that has not ended yet.
+  bool affords(int64_t chance_x1000 = kSurely_x1000, bool uncounted = false) const {
+    return left_x1000_ >= chance_x1000 + (uncounted ? 1'000 : 0);
+  }
   // More have than may; by far.
   bool owes() const { return left_x1000_ < 0; }
   bool broken() const { return left_x1000_ < kBroken_x1000; }

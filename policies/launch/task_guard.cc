@@ -18,6 +18,7 @@ constexpr int64_t kLeastAimPerMille = 600;
 constexpr int64_t kTailPause_x1000 = 950'000;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
+constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 100;
 constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
 // The mean account holds at most so many services' worth, rather more than between two that may
 // exceed the tail bound, and owes at most so many.
@@ -577,7 +578,17 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
   return excess.ns * unit_scale_x1024() / 1024 + given_ns(now);
 }
 
-bool TaskGuard::affords(Duration excess, Instant now) const {
+// How likely such a unit makes the request exceed the tail: lengths are told as their mean and p90,
+// between which half to a tenth are longer; one that exceeds it at its mean surely does.
+int64_t TaskGuard::chance_x1000(Duration excess, Duration spare, Instant now) const {
+  const int64_t most = (tail_left_ns(excess, now) - given_ns(now)) * 1024 / unit_scale_x1024();
+  const int64_t beyond = most - (excess - spare).ns;  // its mean
+  if (beyond <= 0 || spare.ns <= 0) return TailAccount::kSurely_x1000;
+  return kLongerThanMean_x1000 -
+         (kLongerThanMean_x1000 - kLongerThanMost_x1000) * std::min(beyond, spare.ns) / spare.ns;
+}
+
+bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
   const bool within_tail = cost <= tail_left_ns(excess, now);
   // In a pause at random it most likely costs nothing; what it does cost then is owed.
@@ -589,7 +600,7 @@ bool TaskGuard::affords(Duration excess, Instant now) const {
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
   const bool uncounted = through(now) && delay_ns() > longest_delay_ns();
-  return tail_.affords(uncounted) && !again;
+  return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 
 void TaskGuard::spend(Duration excess, Instant now) {

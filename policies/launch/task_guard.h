@@ -90,8 +90,9 @@ class TaskGuard {
   // client's own work in flight counts as if none of it had run.
   Duration room(Instant now) const;
   // What one more unit of lower work costs beyond the allowance of the moment is spent from the
-  // accounts, if they hold it: `excess` is by how much it exceeds the room.
-  bool affords(Duration excess, Instant now) const;
+  // accounts, if they hold it: `excess` is by how much it exceeds the room, most likely at most, and
+  // `spare` what it is expected to take less than that.
+  bool affords(Duration excess, Duration spare, Instant now) const;
   // Such a unit is let go.
   void spend(Duration excess, Instant now);
   // This service exceeds the tail bound, because of a unit that was let go for that or took far
@@ -157,6 +158,7 @@ class TaskGuard {
   int64_t tail_limit_ns(int64_t aim_x1000) const;
   int64_t tail_limit_ns() const { return tail_limit_ns(tail_.aim_x1000()); }
   int64_t tail_left_ns(Duration excess, Instant now) const;
+  int64_t chance_x1000(Duration excess, Duration spare, Instant now) const;
   int64_t spread_ns(int64_t services, uint64_t service) const;
   // What others may cost the request at hand at most, none of it kept back.
   int64_t longest_delay_ns() const {

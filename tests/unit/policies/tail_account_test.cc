@@ -26,10 +26,22 @@ TEST_CASE("Of a thousand requests one in a hundred at most is over, however earl
   }
 }
 
+TEST_CASE("What exceeds it with a chance of a half may after half as many requests") {
+  TailAccount account;
+  account.ended(true, false);
+  int half = 0, all = 0;
+  for (; !account.affords(); ++all) {
+    half += account.affords(500) ? 0 : 1;
+    account.ended(false, false);
+  }
+  CHECK(half * 2 >= all - 1);
+  CHECK(half * 2 <= all + 1);
+}
+
 TEST_CASE("One may be at the start, and then one more in a hundred requests or a few more") {
   TailAccount account;
   CHECK(account.affords());
-  CHECK_FALSE(account.affords(/*uncounted=*/true));
+  CHECK_FALSE(account.affords(TailAccount::kSurely_x1000, /*uncounted=*/true));
   account.ended(true, false);
   CHECK_FALSE(account.affords());
   CHECK_FALSE(account.owes());

@@ -122,6 +122,9 @@ class World {
     return units_.size() <= units_left ? 0 : units_[units_.size() - units_left - 1].end;
   }
   Duration room() const { return guard.room(us(now)); }
+  bool affords(Duration excess, Duration spare = {}) const {
+    return guard.affords(excess, spare, us(now));
+  }
   int64_t account_ns() const { return guard.mean_account().ns; }
 
   TaskGuard guard;
@@ -856,14 +859,14 @@ TEST_CASE("A unit longer than every slack is afforded once the account holds it,
   serve_many(world, 10);
   const Duration excess = long_us(100);
   int served = 0;
-  for (; served < 1000 && !world.guard.affords(excess, us(world.now)); ++served) serve(world);
+  for (; served < 1000 && !world.affords(excess); ++served) serve(world);
   CHECK(served < 1000);
   CHECK(world.account_ns() >= excess.ns);
-  CHECK_FALSE(world.guard.affords(long_us(100'000), us(world.now)));
+  CHECK_FALSE(world.affords(long_us(100'000)));
   // Where nothing may be lost it never is.
   World strict({.mean_per_mille = 0, .tail_per_mille = 0});
   serve_many(strict, 1000);
-  CHECK_FALSE(strict.guard.affords(Duration{1}, us(world.now)));
+  CHECK_FALSE(strict.affords(Duration{1}));
 }
 
 TEST_CASE("What surely costs is paid from less than what may cost nothing") {
@@ -871,12 +874,12 @@ TEST_CASE("What surely costs is paid from less than what may cost nothing") {
   serve_many(world, 60);
   const Duration excess{world.account_ns() - 20'000};  // a service earns 6'000
   CHECK(world.guard.idle());
-  CHECK(world.guard.affords(excess, us(world.now)));
+  CHECK(world.affords(excess));
   world.pause(100);
   world.launch(100);
   CHECK_FALSE(world.guard.idle());
-  CHECK_FALSE(world.guard.affords(excess, us(world.now)));
-  CHECK(world.guard.affords(excess - long_us(40), us(world.now)));
+  CHECK_FALSE(world.affords(excess));
+  CHECK(world.affords(excess - long_us(40)));
 }
 
 TEST_CASE("A service over the tail bound uses up what a hundred earn") {
@@ -885,20 +888,41 @@ TEST_CASE("A service over the tail bound uses up what a hundred earn") {
   serve_many(world, 400);
   const Duration excess = long_us(50);
   for (int saved = 2; saved > 0; --saved) {
-    CHECK(world.guard.affords(excess, us(world.now)));
+    CHECK(world.affords(excess));
     serve(world, 15);  // 15 %, where 5 % are allowed
     serve(world);      // that one has ended
   }
   CHECK(world.account_ns() > 10 * excess.ns);
-  CHECK_FALSE(world.guard.affords(excess, us(world.now)));
+  CHECK_FALSE(world.affords(excess));
   int served = 0;
-  for (; served < 1000 && !world.guard.affords(excess, us(world.now)); ++served) serve(world);
+  for (; served < 1000 && !world.affords(excess); ++served) serve(world);
   CHECK(served >= 100);
   CHECK(served <= 150);
   // A service within the bound costs none.
   serve(world, 4);
   serve(world);
-  CHECK(world.guard.affords(excess, us(world.now)));
+  CHECK(world.affords(excess));
+}
+
+TEST_CASE("A unit that may be far shorter than is reckoned with needs less than a whole one to exceed the tail") {
+  const Duration excess = long_us(50);
+  const auto waits_for = [&](Duration spare) {  // services, after one that exceeded it
+    World world;
+    world.guard.refused(long_us(10'000));
+    serve_many(world, 400);
+    for (int n = 0; n < 2; ++n) {
+      serve(world, 15);
+      serve(world);
+    }
+    int served = 0;
+    for (; served < 1000 && !world.affords(excess, spare); ++served) serve(world);
+    return served;
+  };
+  const int surely = waits_for(Duration{});
+  CHECK(surely >= 100);
+  CHECK(waits_for(long_us(45)) == surely);  // at its mean it exceeds the room, too
+  CHECK(waits_for(long_us(60)) < surely / 2);
+  CHECK(waits_for(long_us(60)) > surely / 4);
 }
 
 // ---- room -------------------------------------------------------------------------------------
@@ -927,7 +951,7 @@ TEST_CASE("A service over the tail bound counts from its end, though its account
       world.pause(80);
       world.launch(20);
       world.wait();
-      return world.guard.affords(excess, us(world.now));
+      return world.affords(excess);
     };
     CHECK(affords_behind(0));
     CHECK(affords_behind(400));  // one was saved
@@ -945,7 +969,7 @@ TEST_CASE("A service that is excepted takes what the account has plenty of, one 
     world.launch(20);
     CHECK_FALSE(world.guard.over_anyway(us(world.now)));
     const Duration excess = excepted ? long_us(200) : Duration{};
-    CHECK(world.guard.affords(excess, us(world.now)));
+    CHECK(world.affords(excess));
     world.guard.spend(excess, us(world.now));
     world.lower(400);
     world.pause(200);  // its host should have been back
@@ -1057,7 +1081,7 @@ TEST_CASE("Between random requests a unit may cost what p99 allows, however wron
   serve(0);
   const Duration left = long_us(40) - world.room();  // 40 us are 4 of the 5 % that are allowed
   CHECK(left.ns > 20'000);  // of which little is given any more
-  CHECK(world.guard.affords(left, us(world.now)));
+  CHECK(world.affords(left));
 }
 
 TEST_CASE("Where a request is several services p99 is about the whole, whether their iteration is known or not") {
@@ -1083,7 +1107,7 @@ TEST_CASE("Where a request is several services p99 is about the whole, whether t
     world.pause(10'000);
     // In a pause, nearly four times what one service of 1 ms may lose.
     const auto affords = [&] {
-      return world.guard.affords(long_us(160) - world.room(), us(world.now));
+      return world.affords(long_us(160) - world.room());
     };
     CHECK(affords());
     // So many of them that none may exceed p99 any more.
@@ -1122,7 +1146,7 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   CHECK(world.room().ns == Approx(60'000).margin(200));
   world.pause(10);
   CHECK(world.room().ns == Approx(50'000).margin(200));
-  CHECK_FALSE(world.guard.affords(Duration{1}, us(world.now)));
+  CHECK_FALSE(world.affords(Duration{1}));
   world.pause(70);
   world.launch(20);
   CHECK(world.room().ns == Approx(0).margin(200));
