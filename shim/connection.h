@@ -37,6 +37,7 @@ struct Attachment {
   std::atomic<uint64_t> threads_taken;  // bit set: thread slot in use
   Lock shared_lock;                    // guards the last slot, shared by threads without one
   std::atomic<uint32_t> shared_held;   // 1: some thread's held launch stands in the shared slot
+  std::atomic<uint32_t> untold;        // 1: the coordinator did not say how long some work takes
   // The progress page, as the device sees it.
   std::atomic<Markers> markers;
   CUdeviceptr progress_address;

@@ -9,8 +9,15 @@ namespace lull::shim {
 namespace {
 
 constexpr uint64_t kSliceNs = 50'000'000;
-// What work counts as that lulld says nothing about for a slice.
+// What work of unknown length counts as once the coordinator has said nothing about some for a slice.
 constexpr uint32_t kUntoldNs = 50'000;
+
+uint32_t predicted_ns(const Attachment& link, uint32_t kernel_slot, uint32_t default_ns) {
+  const uint32_t told = channel::predicted_ns(*link.region.kernel(kernel_slot));
+  if (told != 0) return told;
+  const bool untold = link.untold.load(std::memory_order_relaxed) != 0;
+  return untold && default_ns == kUnknownLength ? kUntoldNs : default_ns;
+}
 
 bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t default_ns,
             uint32_t& charged_ns) {
@@ -18,8 +25,7 @@ bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t de
   switch (channel::gate_state(gate)) {
     case channel::GateState::kOpen: return true;
     case channel::GateState::kCredit: {
-      const uint32_t told = channel::predicted_ns(*link.region.kernel(kernel_slot));
-      const uint32_t predicted = told != 0 ? told : default_ns;
+      const uint32_t predicted = predicted_ns(link, kernel_slot, default_ns);
       if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
       charged_ns = channel::charged_ns(gate, predicted);
       return true;
@@ -87,7 +93,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
     const uint64_t now_ns = channel::monotonic_ns();
     if (now_ns - looked_ns >= kSliceNs - 1'000'000) {
       looked_ns = now_ns;
-      default_ns = default_ns < kUntoldNs ? default_ns : kUntoldNs;
+      if (predicted_ns(link, kernel_slot, 0) == 0) link.untold.store(1, std::memory_order_relaxed);
       if (!still_there(link)) {
         counted_elsewhere = true;
         break;

@@ -22,8 +22,8 @@ namespace lull::shim {
 struct Attachment;
 
 // Work that lulld has said nothing about yet fits no credit, but one for a unit of any length; unless
-// the caller knows better. What the task did in an earlier run lulld may well know. For 50 ms: the
-// program does not wait for an answer that does not come.
+// the caller knows better. What the task did in an earlier run lulld may well know. A coordinator that
+// says nothing for 50 ms is not waited for again.
 inline constexpr uint32_t kUnknownLength = UINT32_MAX;
 
 // Returns the ticket under which the launch was held, 0 if it was not. `charged_ns`: the credit spent

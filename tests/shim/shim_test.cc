@@ -182,6 +182,10 @@ TEST_CASE("a launch that lulld says nothing about goes on a credit all the same,
   REQUIRE(records.size() == 1);
   CHECK(records[0].ticket != 0);
   CHECK(records[0].value1 == 50'000);
+  // It is not waited for again.
+  set_gate(stage.client, GateState::kCredit, 2, 80'000'000);
+  CHECK(stage.probe.ask("launch k 2 100 1") == "0");
+  for (const auto& record : drain(stage.client, channel::kRecordLaunch)) CHECK(record.ticket == 0);
 }
 
 TEST_CASE("one function in about the same size is one kind of kernel, from any call site") {
