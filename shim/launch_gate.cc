@@ -12,11 +12,12 @@ constexpr uint64_t kSliceNs = 50'000'000;
 // What work of unknown length counts as once the coordinator has said nothing about some for a slice.
 constexpr uint32_t kUntoldNs = 50'000;
 
-uint32_t predicted_ns(const Attachment& link, uint32_t kernel_slot, uint32_t default_ns) {
+uint64_t predicted_ns(const Attachment& link, uint32_t kernel_slot, uint32_t default_ns) {
   const uint32_t told = channel::predicted_ns(*link.region.kernel(kernel_slot));
   if (told != 0) return told;
-  const bool untold = link.untold.load(std::memory_order_relaxed) != 0;
-  return untold && default_ns == kUnknownLength ? kUntoldNs : default_ns;
+  if (default_ns != kUnknownLength) return default_ns;
+  // Else longer than any grant.
+  return link.untold.load(std::memory_order_relaxed) != 0 ? kUntoldNs : channel::kGateNsMax + 1;
 }
 
 bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t default_ns,
@@ -25,7 +26,7 @@ bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t de
   switch (channel::gate_state(gate)) {
     case channel::GateState::kOpen: return true;
     case channel::GateState::kCredit: {
-      const uint32_t predicted = predicted_ns(link, kernel_slot, default_ns);
+      const uint64_t predicted = predicted_ns(link, kernel_slot, default_ns);
       if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
       charged_ns = channel::charged_ns(gate, predicted);
       return true;

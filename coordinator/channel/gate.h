@@ -74,7 +74,7 @@ inline bool try_spend(uint64_t gate, uint64_t& spent_word, uint64_t predicted_ns
 }
 
 // What that spent: of a launch of any length no more than the grant had.
-inline uint32_t charged_ns(uint64_t gate, uint32_t predicted_ns) {
+inline uint32_t charged_ns(uint64_t gate, uint64_t predicted_ns) {
   return static_cast<uint32_t>(std::min<uint64_t>(predicted_ns, gate_ns(gate)));
 }
 

@@ -60,7 +60,7 @@ void StandInCoordinator::set_mode(Mode mode) {
   lull_control& control = *region.control();
   const auto epoch = gate_epoch(load_gate(control, 0)) + 1;
   publish_gate(control, 0,
-               mode == Mode::kCredit ? pack_gate(GateState::kCredit, epoch, kGateNsMax)
+               mode == Mode::kCredit ? pack_gate(GateState::kCredit, epoch, kGateNsMax & ~kGateLongBit)
                                      : pack_gate(GateState::kOpen, epoch, 0));
 }
 
