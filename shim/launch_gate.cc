@@ -12,12 +12,14 @@ constexpr uint64_t kSliceNs = 50'000'000;
 // What work of unknown length counts as once the coordinator has said nothing about some for a slice.
 constexpr uint32_t kUntoldNs = 50'000;
 
-uint64_t predicted_ns(const Attachment& link, uint32_t kernel_slot, uint32_t default_ns) {
-  const uint32_t told = channel::predicted_ns(*link.region.kernel(kernel_slot));
-  if (told != 0) return told;
-  if (default_ns != kUnknownLength) return default_ns;
-  // Else longer than any grant.
-  return link.untold.load(std::memory_order_relaxed) != 0 ? kUntoldNs : channel::kGateNsMax + 1;
+uint32_t told_ns(const Attachment& link, uint32_t kernel_slot) {
+  return channel::predicted_ns(*link.region.kernel(kernel_slot));
+}
+
+uint32_t predicted_ns(const Attachment& link, uint32_t kernel_slot, uint32_t default_ns) {
+  if (const uint32_t told = told_ns(link, kernel_slot)) return told;
+  const bool untold = link.untold.load(std::memory_order_relaxed) != 0;
+  return untold && default_ns == channel::kUnknownLength ? kUntoldNs : default_ns;
 }
 
 bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t default_ns,
@@ -26,7 +28,7 @@ bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t de
   switch (channel::gate_state(gate)) {
     case channel::GateState::kOpen: return true;
     case channel::GateState::kCredit: {
-      const uint64_t predicted = predicted_ns(link, kernel_slot, default_ns);
+      const uint32_t predicted = predicted_ns(link, kernel_slot, default_ns);
       if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
       charged_ns = channel::charged_ns(gate, predicted);
       return true;
@@ -94,7 +96,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
     const uint64_t now_ns = channel::monotonic_ns();
     if (now_ns - looked_ns >= kSliceNs - 1'000'000) {
       looked_ns = now_ns;
-      if (predicted_ns(link, kernel_slot, 0) == 0) link.untold.store(1, std::memory_order_relaxed);
+      if (told_ns(link, kernel_slot) == 0) link.untold.store(1, std::memory_order_relaxed);
       if (!still_there(link)) {
         counted_elsewhere = true;
         break;

@@ -21,11 +21,10 @@ namespace lull::shim {
 
 struct Attachment;
 
-// Work that lulld has said nothing about yet fits no credit, but one for a unit of any length; unless
-// the caller knows better. What the task did in an earlier run lulld may well know. A coordinator that
-// says nothing for 50 ms is not waited for again.
-inline constexpr uint32_t kUnknownLength = UINT32_MAX;
-
+// `default_ns`: what work counts as that lulld has said nothing about yet. kUnknownLength fits no credit,
+// but one for a unit of any length: what the task did in an earlier run lulld may well know. A
+// coordinator that says nothing for 50 ms is not waited for again.
+//
 // Returns the ticket under which the launch was held, 0 if it was not. `charged_ns`: the credit spent
 // on it, 0 where none was.
 uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,

@@ -54,9 +54,16 @@ inline uint64_t load_gate(lull_control& control, uint32_t device) {
   return atomic64(control.gate[device]).load(std::memory_order_relaxed);
 }
 
+// As a prediction: longer than any grant. What is told of a length is always less, and never 0.
+inline constexpr uint32_t kUnknownLength = UINT32_MAX;
+inline uint32_t told_ns(int64_t length_ns) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(length_ns, 1, int64_t{kUnknownLength} - 1));
+}
+
 // Spends `predicted_ns` of the grant in `gate`. True: the launch may go. Any thread of the client.
 inline bool try_spend(uint64_t gate, uint64_t& spent_word, uint64_t predicted_ns) {
   auto spent = atomic64(spent_word);
+  if (predicted_ns == kUnknownLength) predicted_ns = kGateNsMax + 1;
   uint64_t seen = spent.load(std::memory_order_relaxed);
   for (;;) {
     const bool same_epoch = gate_epoch(seen) == gate_epoch(gate);
@@ -74,7 +81,7 @@ inline bool try_spend(uint64_t gate, uint64_t& spent_word, uint64_t predicted_ns
 }
 
 // What that spent: of a launch of any length no more than the grant had.
-inline uint32_t charged_ns(uint64_t gate, uint64_t predicted_ns) {
+inline uint32_t charged_ns(uint64_t gate, uint32_t predicted_ns) {
   return static_cast<uint32_t>(std::min<uint64_t>(predicted_ns, gate_ns(gate)));
 }
 

@@ -368,8 +368,7 @@ void Session::predict(const engine::Predict& prediction) {
   const auto kernel = kernels_.find(prediction.kernel.value);
   if (kernel == kernels_.end()) return;
   const bool waited_for = kernel->second.predicted_ns == 0;
-  kernel->second.predicted_ns = static_cast<uint32_t>(
-      std::clamp<int64_t>(prediction.length.ns, 1, static_cast<int64_t>(UINT32_MAX)));
+  kernel->second.predicted_ns = channel::told_ns(prediction.length.ns);
   for (const uint32_t slot : kernel->second.slots) {
     channel::publish_prediction(region_, slot, kernel->second.predicted_ns);
   }

@@ -53,7 +53,7 @@ void Engine::Core::measured(Client& client, TaskKernel& kernel, const Timed& inp
     kernel.choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
                        disturbed.gap ? Duration{-1} : input.gap);
   }
-  client.profile->add(kernel, input.duration, input.gap, disturbed);
+  client.profile->add(input.kernel, kernel, input.duration, input.gap, disturbed);
   if (place != nullptr && !company) {
     client.learned.timed(*place, profile, input);
     client.profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);

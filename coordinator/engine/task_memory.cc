@@ -8,25 +8,24 @@ TaskKernel* TaskProfile::kernel(KernelId id) {
   auto found = kernels_.find(id);
   if (found != kernels_.end()) return &found->second;
   if (kernels_.size() >= kMaxKernelsPerTask) return nullptr;
-  TaskKernel& kernel = kernels_[id];
-  if (kernel_kind(id) != 0) kernel.kind = &kinds_[kernel_kind(id)];
-  return &kernel;
+  return &kernels_[id];
 }
 
-void TaskProfile::add(TaskKernel& kernel, Duration duration, Duration gap, Disturbed disturbed) {
+void TaskProfile::add(KernelId id, TaskKernel& kernel, Duration duration, Duration gap,
+                      Disturbed disturbed) {
   policies::KernelProfile& profile = kernel.profile;
   const bool first = profile.count() == 0;
   sum_of_means_ns_ -= profile.mean().ns;
   profile.add_duration(duration, disturbed.duration);
   if (gap.ns >= 0) profile.add_gap(gap, disturbed.gap);
   sum_of_means_ns_ += profile.mean().ns;
-  if (first) first_measured(kernel);
+  if (first) first_measured(id, kernel);
 }
 
-void TaskProfile::first_measured(TaskKernel& kernel) {
+void TaskProfile::first_measured(KernelId id, const TaskKernel& kernel) {
   known_ += 1;
   first_lengths_.add(kernel.profile.mean().ns);
-  if (kernel.kind != nullptr) kernel.kind->add(kernel);
+  if (kernel_kind(id) != 0) kinds_[kernel_kind(id)].add(kernel);
 }
 
 void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& saved) {
@@ -34,7 +33,7 @@ void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& save
   if (known == nullptr || known->profile.count() > 0 || saved.count == 0) return;
   known->profile = policies::KernelProfile::from(saved);
   sum_of_means_ns_ += known->profile.mean().ns;
-  first_measured(*known);
+  first_measured(id, *known);
 }
 
 std::vector<TaskRecord::Kernel> TaskProfile::saved() const {
@@ -73,7 +72,7 @@ const policies::KernelProfile* TaskProfile::pair(KernelId before, KernelId kerne
 
 const KernelKind* TaskProfile::known_kind(KernelId id) const {
   const auto found = kinds_.find(kernel_kind(id));
-  return found == kinds_.end() || found->second.count == 0 ? nullptr : &found->second;
+  return found == kinds_.end() ? nullptr : &found->second;
 }
 
 Duration TaskProfile::unknown_kernel(KernelId id) const {

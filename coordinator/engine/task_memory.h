@@ -35,11 +35,9 @@ struct KernelHash {
   }
 };
 
-struct KernelKind;
 struct TaskKernel {
   policies::KernelProfile profile;
   policies::PredictorChoice choice;
-  KernelKind* kind = nullptr;  // of its id; null: of none
 };
 
 // Kernels that are one function in about the same size (kernel_kind): the last ones that were
@@ -66,7 +64,8 @@ class TaskProfile {
   // Null when the task has kMaxKernelsPerTask others. Stays valid as long as the task is in use.
   TaskKernel* kernel(KernelId id);
   // Takes a measurement of one of this task's kernels.
-  void add(TaskKernel& kernel, Duration duration, Duration gap, Disturbed disturbed = {});
+  void add(KernelId id, TaskKernel& kernel, Duration duration, Duration gap,
+           Disturbed disturbed = {});
   // Takes up what is known from earlier; nothing where this kernel has been measured since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.
@@ -91,7 +90,7 @@ class TaskProfile {
  private:
   friend class TaskMemory;
   const KernelKind* known_kind(KernelId id) const;
-  void first_measured(TaskKernel& kernel);
+  void first_measured(KernelId id, const TaskKernel& kernel);
 
   std::unordered_map<KernelId, TaskKernel, KernelHash> kernels_;
   std::unordered_map<uint32_t, KernelKind> kinds_;

@@ -440,8 +440,7 @@ void Program::predict(const engine::Predict& prediction, Instant now) {
                                       std::pair<uint64_t, uint32_t>{prediction.kernel.value, 0});
   if (found == unit_by_id_.end() || found->first != prediction.kernel.value) return;
   const bool waited_for = predictions_[found->second] == 0;
-  predictions_[found->second] = static_cast<uint32_t>(
-      std::clamp<int64_t>(prediction.length.ns, 1, static_cast<int64_t>(UINT32_MAX)));
+  predictions_[found->second] = channel::told_ns(prediction.length.ns);
   if (waited_for && state_ == State::kHeld && wake_ == kNever) wake_ = late(now);
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "coordinator/channel/gate.h"
 #include "coordinator/channel/identity.h"
 #include "tools/simgpu/device/cost_model.h"
 
@@ -13,7 +14,6 @@ namespace {
 // As in the shim: copies beyond this are units, and cost this much before they are known.
 constexpr uint64_t kLargeCopyBytes = 64 * 1024;
 constexpr uint64_t kCopyBytesPerUs = 20'000;
-constexpr uint32_t kUnknownLength = UINT32_MAX;
 constexpr uint64_t kMostCopyBytes = 256ULL << 20;  // as the player
 
 // As the shim's, of a function or kind of copy. The workload stands for the image it comes from.
@@ -55,7 +55,7 @@ Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& 
   };
   std::vector<uint32_t> unit_of_kernel;
   for (const play::Kernel& kernel : workload.kernels) {
-    unit_of_kernel.push_back(unit_of(kernel, kUnknownLength));
+    unit_of_kernel.push_back(unit_of(kernel, channel::kUnknownLength));
     simgpu::KernelLaunch launch;
     launch.name = kernel.name;
     launch.grid[0] = kernel.grid.x, launch.grid[1] = kernel.grid.y, launch.grid[2] = kernel.grid.z;

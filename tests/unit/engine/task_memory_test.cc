@@ -9,8 +9,8 @@ TEST_CASE("A task's profiles outlive its clients") {
   TaskMemory memory;
   TaskProfile& task = memory.acquire("resnet", ClientId{1});
   CHECK(task.unknown_kernel(KernelId{9}) == kUnknownKernel);
-  task.add(*task.kernel(KernelId{1}), Duration{100}, Duration{-1});
-  task.add(*task.kernel(KernelId{2}), Duration{300}, Duration{-1});
+  task.add(KernelId{1}, *task.kernel(KernelId{1}), Duration{100}, Duration{-1});
+  task.add(KernelId{2}, *task.kernel(KernelId{2}), Duration{300}, Duration{-1});
   CHECK(task.unknown_kernel(KernelId{9}).ns == 200);
   memory.release(task, ClientId{1});
   TaskProfile& again = memory.acquire("resnet", ClientId{2});
@@ -23,7 +23,7 @@ TEST_CASE("A kernel that was never measured is expected to be as others of its k
   TaskProfile& task = memory.acquire("training", ClientId{1});
   const auto shape = [](uint32_t kind, uint32_t n) { return KernelId{uint64_t{kind} << 32 | n}; };
   const auto measured = [&](KernelId id, int64_t us) {
-    task.add(*task.kernel(id), Duration{us * 1000}, Duration{-1});
+    task.add(id, *task.kernel(id), Duration{us * 1000}, Duration{-1});
   };
   measured(shape(1, 1), 10);
   measured(shape(2, 1), 5700);
@@ -47,7 +47,7 @@ TEST_CASE("A kernel that was never measured is expected to be as others of its k
 TEST_CASE("The memory has a bound, and what is in use stays") {
   TaskMemory memory;
   TaskProfile& kept = memory.acquire("kept", ClientId{1});
-  kept.add(*kept.kernel(KernelId{1}), Duration{7}, Duration{-1});
+  kept.add(KernelId{1}, *kept.kernel(KernelId{1}), Duration{7}, Duration{-1});
   for (uint32_t i = 0; i < 2 * kMaxTasks; ++i) {
     memory.release(memory.acquire("task " + std::to_string(i), ClientId{2}), ClientId{2});
   }
