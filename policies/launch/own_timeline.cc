@@ -17,6 +17,7 @@ constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
+constexpr size_t kMostPlaces = 65'536;    // of all turns of a round
 
 }  // namespace
 
@@ -29,15 +30,29 @@ void OwnTimeline::Estimate::add(int64_t sample_ns) {
 
 void OwnTimeline::restart(uint32_t length) {
   *this = OwnTimeline();
-  places_.resize(length);
-  work_after_.assign(length + 1, 0);
-  next_wait_.assign(length + 1, length == 0 ? 0 : length - 1);
+  all_.places.resize(length);
+  all_.derive();
 }
 
-bool OwnTimeline::begin() {
+// What is known of all is what is known of each turn, until it has been seen once.
+void OwnTimeline::take_turns(size_t round, size_t turn) {
+  if (round * all_.places.size() > kMostPlaces) round = 0;
+  if (round != courses_.size()) {
+    Course first = all_;
+    for (Place& place : first.places) place.pause.count = place.until_end.count = place.work_seen = 0;
+    courses_.assign(round, first);
+    for (Launch& launch : stretch_) {
+      launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((turn + round - 1) % round);
+    }
+  }
+  turn_ = round == 0 ? 0 : static_cast<uint32_t>(turn);
+}
+
+bool OwnTimeline::begin(size_t round, size_t turn) {
   const uint32_t start = service_start_;
   begun_ = std::min(begun_ + 1, kJudged);
-  if (in_iteration_ > places_.size() / 2) {
+  take_turns(round, turn);
+  if (in_iteration_ > length() / 2) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
   }
@@ -47,56 +62,64 @@ bool OwnTimeline::begin() {
 }
 
 void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
-  if (position >= places_.size()) return;
+  if (position >= length()) return;
   const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
-  if (stretch_.size() < kMostLaunches) stretch_.push_back({position, at, pause, backlog.ns});
+  if (stretch_.size() < kMostLaunches) stretch_.push_back({spot(position), at, pause, backlog.ns});
   host_at_ = at;
   waiting_is_over_ = false;
   next_ = position + 1;
   in_iteration_ += 1;
 }
 
-Duration OwnTimeline::sure_pause(uint32_t position) const {
-  if (position >= places_.size()) return {};
-  return {std::max<int64_t>(0, places_[position].pause.low())};
+Duration OwnTimeline::sure_pause() const {
+  if (length() == 0) return {};
+  return {std::max<int64_t>(0, place(next_spot()).pause.low())};
 }
 
 Instant OwnTimeline::next_launch() const {
-  return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause(next_position());
+  return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause();
 }
 
 bool OwnTimeline::is_away(Instant now, Duration length) const {
-  if (host_at_ == kNever || next_position() >= places_.size()) return false;
-  const Place& next = places_[next_position()];
+  if (host_at_ == kNever || next_position() >= all_.places.size()) return false;
+  const Place& next = place(next_spot());
   if (next.pause.count < kEnough) return false;
   const int64_t usual = next.usual_pause_ns;
   return usual > 2 * length.ns || (now - host_at_).ns > 2 * usual + kAtOnce.ns;
 }
 
 bool OwnTimeline::pauses_at_random() const {
-  return next_position() < places_.size() && places_[next_position()].pause.low() <= 0;
+  return next_position() < length() && place(next_spot()).pause.low() <= 0;
 }
 
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
-  if (position >= places_.size() || position != next_ || host_at_ == kNever) return {};
-  const Estimate& usual = places_[position].pause;
+  if (position >= length() || position != next_ || host_at_ == kNever) return {};
+  const Estimate& usual = place(spot(position)).pause;
   return usual.count == 0 ? Duration{} : std::max(Duration{}, now - host_at_ - Duration{usual.mean_ns});
 }
 
-void OwnTimeline::worked(uint32_t position, Duration took, bool seen) {
-  if (position >= places_.size()) return;
-  Place& place = places_[position];
-  if (!seen) {
-    if (place.work_seen == 0) place.work_ns = took.ns;
-    return;
-  }
-  place.work_seen = std::min(place.work_seen + 1, kWorkWindow);
-  place.work_ns += (took.ns - place.work_ns) / place.work_seen;
+// Of all, and of its turn.
+template <typename Learn>
+void OwnTimeline::learn(Spot spot, Learn learn) {
+  learn(all_.places[spot.position]);
+  if (spot.turn < courses_.size()) learn(courses_[spot.turn].places[spot.position]);
+}
+
+void OwnTimeline::worked(Spot spot, Duration took, bool seen) {
+  if (spot.position >= length()) return;
+  learn(spot, [&](Place& place) {
+    if (!seen) {
+      if (place.work_seen == 0) place.work_ns = took.ns;
+      return;
+    }
+    place.work_seen = std::min(place.work_seen + 1, kWorkWindow);
+    place.work_ns += (took.ns - place.work_ns) / place.work_seen;
+  });
 }
 
 Duration OwnTimeline::lateness(Instant at, Duration precision) const {
   if (stretch_.empty()) return kAnyLength;
-  const Estimate& usual = places_[stretch_.back().position].until_end;
+  const Estimate& usual = place(stretch_.back().spot).until_end;
   if (usual.count < kEnough || kDeviations * usual.deviation_ns > precision.ns) return kAnyLength;
   return {std::max<int64_t>(0, (at - stretch_.back().at).ns - usual.low())};
 }
@@ -107,41 +130,49 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
   if (stretch_.empty()) return;
   const Instant own_end = at + Duration{-delay.ns};
   for (const Launch& launch : stretch_) {
-    Place& place = places_[launch.position];
-    if (plain && !place.plain) {
-      place.pause = place.until_end = {};
-      place.backlog_ns = 0;
-      place.plain = true;
-    }
-    if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
-      place.pause.add(launch.pause_ns);
-      // By a quarter at most, so that it follows what is more frequent and not what is longer.
-      const int64_t most = place.usual_pause_ns / 4 + 1'000;
-      const int64_t off = launch.pause_ns - place.usual_pause_ns;
-      place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
-    }
-    if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
-    if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
     const bool last = &launch == &stretch_.back();
-    place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
-    if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
+    learn(launch.spot, [&](Place& place) {
+      if (plain && !place.plain) {
+        place.pause = place.until_end = {};
+        place.backlog_ns = 0;
+        place.plain = true;
+      }
+      if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
+        place.pause.add(launch.pause_ns);
+        // By a quarter at most, so that it follows what is more frequent and not what is longer.
+        const int64_t most = place.usual_pause_ns / 4 + 1'000;
+        const int64_t off = launch.pause_ns - place.usual_pause_ns;
+        place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
+      }
+      if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
+      if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
+      place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
+      if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
+    });
   }
   stretch_.clear();
 }
 
-void OwnTimeline::derive() {
-  const auto length = static_cast<uint32_t>(places_.size());
+void OwnTimeline::Course::derive() {
+  const auto length = static_cast<uint32_t>(places.size());
+  work_after.resize(length + 1);
+  next_wait.resize(length + 1, length == 0 ? 0 : length - 1);
   for (uint32_t p = length; p-- > 0;) {
-    work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
-    next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
+    work_after[p] = work_after[p + 1] + places[p].work_ns;
+    next_wait[p] = p + 1 == length || places[p].waits_per_1024 > 512 ? p : next_wait[p + 1];
   }
+}
+
+void OwnTimeline::derive() {
+  all_.derive();
+  if (turn_ < courses_.size()) courses_[turn_].derive();
   // By a quarter longer than the one it was, so that it does not change from time to time.
   int64_t longest = 0;
   uint32_t start = 0;
-  for (uint32_t p = 0; p < length; ++p) {
-    if (!follows_wait(p)) continue;
-    const uint32_t behind = next_wait_[p] + 1 == length ? 0 : next_wait_[p] + 1;
-    const int64_t lasts = places_[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
+  for (uint32_t p = 0; p < length(); ++p) {
+    if (!all_.follows_wait(p)) continue;
+    const uint32_t behind = all_.next_wait[p] + 1 == length() ? 0 : all_.next_wait[p] + 1;
+    const int64_t lasts = all_.places[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
     if (lasts > longest) {
       longest = lasts;
       start = behind;
@@ -149,39 +180,45 @@ void OwnTimeline::derive() {
   }
   service_start_ = start;
   uint32_t waits = 0;
-  for (const Place& place : places_) waits += place.waits_per_1024;
-  if (begun_ >= kJudged) has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
-  best_slack_ns_ = 0;
   longest_away_ns_ = 0;
-  for (uint32_t p = 0; p < length; ++p) {
-    const int64_t usual = places_[p].usual_pause_ns;
-    const bool at_random = places_[p].pause.low() <= 0;
+  for (const Place& place : all_.places) {
+    waits += place.waits_per_1024;
+    const int64_t usual = place.usual_pause_ns;
+    const bool at_random = place.pause.low() <= 0;
     longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
-    const int64_t before = follows_wait(p) ? sure_pause(p).ns : 0;
-    best_slack_ns_ =
-        std::max(best_slack_ns_, before + places_[p].until_end.low() - places_[p].backlog_ns -
-                                           (work_after_[p] - work_after_[next_wait_[p] + 1]));
   }
+  if (begun_ >= kJudged) has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
+  best_slack_ns_ = course(turn_).best_slack_ns();
 }
 
-bool OwnTimeline::follows_wait(uint32_t position) const {
-  const uint32_t before = position == 0 ? length() - 1 : position - 1;
-  return next_wait_[before] == before;
+int64_t OwnTimeline::Course::best_slack_ns() const {
+  int64_t best = 0;
+  for (uint32_t p = 0; p < places.size(); ++p) {
+    const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places[p].pause.low()) : 0;
+    best = std::max(best, before + places[p].until_end.low() - places[p].backlog_ns -
+                              (work_after[p] - work_after[next_wait[p] + 1]));
+  }
+  return best;
+}
+
+bool OwnTimeline::Course::follows_wait(uint32_t position) const {
+  const uint32_t before = position == 0 ? static_cast<uint32_t>(places.size()) - 1 : position - 1;
+  return next_wait[before] == before;
 }
 
 bool OwnTimeline::wait_is_next() const {
   if (waiting_is_over_) return false;
-  return next_ >= places_.size() || (next_ > 0 && next_wait_[next_ - 1] == next_ - 1);
+  return next_ >= length() || (next_ > 0 && course(turn_).next_wait[next_ - 1] == next_ - 1);
 }
 
 Instant OwnTimeline::due(Instant now) const {
-  const Place& next = places_[next_position()];
+  const Place& next = place(next_spot());
   if (waiting_is_over_) {
     // The next stretch may begin as soon as its first launch may come.
-    const Instant begins = host_at_ == kNever ? now : host_at_ + sure_pause(next_position());
+    const Instant begins = host_at_ == kNever ? now : host_at_ + sure_pause();
     return std::max(now, begins) + Duration{next.until_end.low()};
   }
-  const Place& last = places_[stretch_.empty() ? next_position() : stretch_.back().position];
+  const Place& last = stretch_.empty() ? next : place(stretch_.back().spot);
   const Instant from_last = host_at_ + Duration{last.until_end.low()};
   // The launches that have not come yet cannot come before now.
   if (wait_is_next()) return from_last;
@@ -189,17 +226,19 @@ Instant OwnTimeline::due(Instant now) const {
 }
 
 Duration OwnTimeline::seen_work(uint32_t position) const {
-  if (position >= places_.size() || places_[position].work_seen == 0) return {-1};
-  return {places_[position].work_ns};
+  if (position >= length() || place(spot(position)).work_seen == 0) return {-1};
+  return {place(spot(position)).work_ns};
 }
 
-Duration OwnTimeline::work(uint32_t from) const {
-  const auto length = static_cast<uint32_t>(places_.size());
-  if (from >= length) return {};
-  const uint32_t end = wait_is_next() ? std::min(next_, length) : next_wait_[next_position()] + 1;
+Duration OwnTimeline::work(Spot from) const {
+  if (from.position >= length()) return {};
+  const Spot next = next_spot();
+  const Course& ends = course(next.turn);
+  const uint32_t end = wait_is_next() ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
+  const std::vector<int64_t>& after = course(from.turn).work_after;
   // What was launched in the iteration before comes first.
-  const int64_t whole = from < end ? 0 : work_after_[0];
-  return {whole + work_after_[from] - work_after_[end]};
+  if (from.position >= end) return {after[from.position] + ends.work_after[0] - ends.work_after[end]};
+  return {after[from.position] - after[end]};
 }
 
 }  // namespace lull::policies

@@ -9,6 +9,9 @@
 //   slack = the wait's own end - now - device work until there
 //   own end: from the last launch on, the mean of what it took so far less kDeviations times the
 //   mean deviation, so that a host of varying pace has less slack, and one of random pauses none.
+//
+// Where iterations go differently by turns (service_pattern.h), each turn has a course of its own:
+// in the mean of all of them, what is sure of each would look like a varying pace.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +26,20 @@ class OwnTimeline {
   void restart(uint32_t length);  // a new template: forget everything
 
   // ---- the iteration in progress ----
-  // The next launch is the first of an iteration. Whether service_start() has become another.
-  bool begin();
+  // A launch, and in which turn of the round it comes.
+  struct Spot {
+    uint32_t position = 0;
+    uint32_t turn = 0;
+  };
+  // The next launch is the first of an iteration, which comes at `turn` of a round of so many; of
+  // none: 0. Whether service_start() has become another.
+  bool begin(size_t round = 0, size_t turn = 0);
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
-  // The pause before a launch that can be relied on: none where it varies as waiting for requests does.
-  Duration sure_pause(uint32_t position) const;
+  Spot spot(uint32_t position) const { return {position, turn_}; }
+  // The pause before the next launch that can be relied on: none where it varies as waiting for
+  // requests does.
+  Duration sure_pause() const;
   // When the next launch may come at the earliest.
   Instant next_launch() const;
   // The host is away, and most likely for longer than `length` from now: it waits for a request, or
@@ -41,8 +52,8 @@ class OwnTimeline {
   bool goes_away(Duration length) const { return longest_away_ns_ > length.ns; }
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
-  // What the launch at `position` took the device, seen or else predicted.
-  void worked(uint32_t position, Duration took, bool seen);
+  // What the launch there took the device, seen or else predicted.
+  void worked(Spot spot, Duration took, bool seen);
   // A wait has ended at `at`: by how much that may at most be later than it ends by itself. Without
   // bound where that varies by more than `precision`.
   Duration lateness(Instant at, Duration precision) const;
@@ -51,7 +62,7 @@ class OwnTimeline {
   void waited(Instant at, Duration delay, bool plain);
 
   // ---- what is known ----
-  uint32_t length() const { return static_cast<uint32_t>(places_.size()); }
+  uint32_t length() const { return static_cast<uint32_t>(all_.places.size()); }
   bool known() const { return whole_ >= kEnough; }
   // The host waits in most iterations. Else what was detected is only part of what it waits for, one
   // of ten equal launches say, and says nothing of slack.
@@ -61,9 +72,12 @@ class OwnTimeline {
   // What the launch at `position` takes, where that was seen; < 0 else.
   Duration seen_work(uint32_t position) const;
   // Own work of the launches from the one at `from`, made already or the next, to the next wait.
-  Duration work(uint32_t from) const;
+  Duration work(Spot from) const;
   // The launch that comes next; after the last one, the first.
-  uint32_t next_position() const { return next_ >= places_.size() ? 0 : next_; }
+  uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
+  Spot next_spot() const {
+    return next_ < length() || courses_.empty() ? spot(next_position()) : Spot{0, turn_after()};
+  }
   // Whom an iteration serves waits for most of it: one ends with the wait after the longest stretch,
   // and the next begins with the launch behind that.
   uint32_t service_start() const { return service_start_; }
@@ -93,20 +107,34 @@ class OwnTimeline {
     uint32_t waits_per_1024 = 0;
     bool plain = false;  // seen with nobody in its way
   };
+  // How iterations go: all of them, or those of one turn.
+  struct Course {
+    std::vector<Place> places;
+    std::vector<int64_t> work_after;  // of the launches from here on to the end
+    std::vector<uint32_t> next_wait;  // the first position from here on with a wait
+    void derive();
+    bool follows_wait(uint32_t position) const;  // the launch there
+    int64_t best_slack_ns() const;
+  };
   struct Launch {
-    uint32_t position = 0;
+    Spot spot;
     Instant at;
     int64_t pause_ns = -1;  // < 0: not known
     int64_t backlog_ns = 0;
   };
   void derive();
+  void take_turns(size_t round, size_t turn);
+  uint32_t turn_after() const { return turn_ + 1 < courses_.size() ? turn_ + 1 : 0; }
+  const Course& course(uint32_t turn) const { return turn < courses_.size() ? courses_[turn] : all_; }
+  const Place& place(Spot spot) const { return course(spot.turn).places[spot.position]; }
+  template <typename Learn>
+  void learn(Spot spot, Learn learn);
   bool wait_is_next() const;  // and not another launch
-  bool follows_wait(uint32_t position) const;  // the launch there
 
-  std::vector<Place> places_;
-  std::vector<int64_t> work_after_;  // of the launches from here on to the end
-  std::vector<uint32_t> next_wait_;  // the first position from here on with a wait
-  std::vector<Launch> stretch_;      // launches since the last wait
+  Course all_;
+  std::vector<Course> courses_;  // by turn; none: no round
+  uint32_t turn_ = 0;            // of the iteration in progress
+  std::vector<Launch> stretch_;  // launches since the last wait
   Instant host_at_ = kNever;         // its last launch, or the own end of its last wait
   bool waiting_is_over_ = true;      // nothing launched since the last wait
   uint32_t next_ = 0;

@@ -78,7 +78,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (in_flight_.empty()) clean_ = !lower_in_flight && !behind_switch();
     if (!in_step_) end_service(/*whole=*/false);
     if (in_step_ && place.position != timeline_.service_start()) {
-      pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause(place.position));
+      pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause());
     }
   }
   const bool starts = in_step_ && place.position == timeline_.service_start();
@@ -93,7 +93,8 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline_.known();
-    if (timeline_.begin()) {
+    const size_t round = pattern_.round();
+    if (timeline_.begin(round, round == 0 ? 0 : pattern_.next() % round)) {
       forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
@@ -114,7 +115,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (seen.ns >= 0) {
       work = seen;
     } else {
-      timeline_.worked(place.position, launch.copy ? Duration{} : work, /*seen=*/false);
+      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work, /*seen=*/false);
     }
   }
   if (launch.copy) {  // beside the rest
@@ -133,7 +134,8 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     }
     computing_ += 1;
   }
-  in_flight_.push_back({launch.at, launch.stream, launch.copy, in_step_ ? place.position : kOutOfStep,
+  in_flight_.push_back({launch.at, launch.stream, launch.copy,
+                        timeline_.spot(in_step_ ? place.position : kOutOfStep),
                         launch.expected, std::max(Duration{}, seen), its.own_free});
 }
 
@@ -293,7 +295,7 @@ void TaskGuard::see_work(Duration took) {
   for (const InFlight& launch : done_) {
     const int64_t share = predicted == 0 ? took.ns / units
                                          : took.ns / 64 * launch.predicted.ns / predicted * 64;
-    timeline_.worked(launch.position, Duration{share}, /*seen=*/true);
+    timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
   }
 }
 
@@ -438,11 +440,11 @@ void TaskGuard::correct_by(int64_t more_ns) {
 
 bool TaskGuard::knows_slack() const {
   return timeline_.known() && in_step_ &&
-         (in_flight_.empty() || in_flight_.front().position != kOutOfStep);
+         (in_flight_.empty() || in_flight_.front().spot.position != kOutOfStep);
 }
 
 Duration TaskGuard::work_left() const {
-  return timeline_.work(in_flight_.empty() ? timeline_.next_position() : in_flight_.front().position);
+  return timeline_.work(in_flight_.empty() ? timeline_.next_spot() : in_flight_.front().spot);
 }
 
 int64_t TaskGuard::slack_ns(Instant now) const {

@@ -111,7 +111,7 @@ class TaskGuard {
     Instant at;
     StreamSlot stream;
     bool copy = false;
-    uint32_t position = 0;  // in its iteration, where that is known
+    OwnTimeline::Spot spot;  // in its iteration, where that is known
     Duration predicted;
     Duration seen;    // what it takes by itself, where that was seen; else 0
     Instant own_end;  // in the shadow
