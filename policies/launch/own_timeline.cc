@@ -71,9 +71,9 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
   in_iteration_ += 1;
 }
 
-Duration OwnTimeline::sure_pause() const {
+Duration OwnTimeline::sure_pause(Spot before) const {
   if (length() == 0) return {};
-  return {std::max<int64_t>(0, place(next_spot()).pause.low())};
+  return {std::max<int64_t>(0, place(before).pause.low())};
 }
 
 Instant OwnTimeline::next_launch() const {

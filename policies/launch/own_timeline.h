@@ -39,7 +39,9 @@ class OwnTimeline {
   Spot spot(uint32_t position) const { return {position, turn_}; }
   // The pause before the next launch that can be relied on: none where it varies as waiting for
   // requests does.
-  Duration sure_pause() const;
+  Duration sure_pause() const { return sure_pause(next_spot()); }
+  // ... whatever the turn: part of every iteration, by which they are compared.
+  Duration pause_of_all() const { return sure_pause({next_position(), kNoTurn}); }
   // When the next launch may come at the earliest.
   Instant next_launch() const;
   // The host is away, and most likely for longer than `length` from now: it waits for a request, or
@@ -122,6 +124,8 @@ class OwnTimeline {
     int64_t pause_ns = -1;  // < 0: not known
     int64_t backlog_ns = 0;
   };
+  static constexpr uint32_t kNoTurn = UINT32_MAX;
+  Duration sure_pause(Spot before) const;
   void derive();
   void take_turns(size_t round, size_t turn);
   uint32_t turn_after() const { return turn_ + 1 < courses_.size() ? turn_ + 1 : 0; }

@@ -78,7 +78,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (in_flight_.empty()) clean_ = !lower_in_flight && !behind_switch();
     if (!in_step_) end_service(/*whole=*/false);
     if (in_step_ && place.position != timeline_.service_start()) {
-      pause_ = std::min(launch.at - waited_until_, timeline_.sure_pause());
+      pause_ = std::min(launch.at - waited_until_, timeline_.pause_of_all());
     }
   }
   const bool starts = in_step_ && place.position == timeline_.service_start();
