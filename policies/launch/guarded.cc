@@ -201,7 +201,7 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.room(now) - lower_in_flight(high) + done - switch_cost(guard);
+    return guard.room(now, lower_units(high)) - lower_in_flight(high) + done - switch_cost(guard);
   }
 
   // That lower work has the device at all.
@@ -259,7 +259,7 @@ class Guarded final : public LaunchPolicy {
     // All of it in a service that is too slow anyway: what its host launches meanwhile has its
     // turns between the important client's launches, and a long unit behind them is reached.
     guards_above(member, [&](const TaskGuard& guard) {
-      if (guard.over_anyway(now)) most = std::max(most, usable);
+      if (guard.over_anyway(now)) most = std::max(most, member.in_flight.ns + usable);
     });
     // In steps, so that it is not published anew with every event.
     int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));

@@ -45,8 +45,8 @@ class TailAccount {
  private:
   // Per request. Ten in a thousand are over at most: what is left, and what they earn.
   static constexpr int64_t kFirst_x1000 = 1'000;
-  static constexpr int64_t kEarned_x1000 = 7;
-  static constexpr int64_t kByItself_x1000 = 3;
+  static constexpr int64_t kEarned_x1000 = 8;
+  static constexpr int64_t kByItself_x1000 = 2;
   static constexpr int64_t kRemembered = 512;  // services
   static constexpr int64_t kMost_x1000 = 2'000;
   static constexpr int64_t kOwed_x1000 = 8'000;

@@ -42,6 +42,9 @@ constexpr int64_t kPlenty = 8;
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
+// Or lower and own launches go by turns: so many own ones are done while a lower one comes.
+constexpr uint32_t kTurnsMissed = 16;
+constexpr uint32_t kRowForgotten = 64;  // services
 constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
 // Launches without a wait after which an idle device is taken for one.
 constexpr uint32_t kLaunchesAWait = 8'192;
@@ -195,6 +198,9 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   }
   kernel_costs_.own_done(seen, computing_ > 0, now);
   switch_.own_done(work, now);
+  if (lower_turn_ns_ > 0 || !lower_in_flight) in_a_row_ = 0;
+  if (lower_in_flight) in_a_row_ += static_cast<uint32_t>(done_.size());
+  longest_row_ = std::max(longest_row_, in_a_row_);
   if (lower_in_flight || lower_turn_ns_ > 0) {
     for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
   }
@@ -344,6 +350,7 @@ void TaskGuard::end_service(bool whole) {
     pattern_.restart();
   }
   if (served) requests_.served(pattern_.round());
+  longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
   refused_before_ns_ = std::exchange(refused_ns_, 0);
   service_began_ = kNever;
   service_whole_ = false;
@@ -538,11 +545,24 @@ Duration TaskGuard::done_in_time() const {
   return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
 }
 
-Duration TaskGuard::room(Instant now) const {
+// Own launches of this service that are not through, made or yet to come.
+uint32_t TaskGuard::own_left() const {
+  if (timeline_.service_launched()) return computing_;
+  const uint32_t length = timeline_.length();
+  return computing_ + (length + timeline_.service_start() - timeline_.next_position()) % length;
+}
+
+// One more unit has its turn before them, whatever its length.
+bool TaskGuard::has_turns_left(uint32_t lower_units) const {
+  return own_left() > lower_units + longest_row_ + kTurnsMissed;
+}
+
+Duration TaskGuard::room(Instant now, uint32_t lower_units) const {
   const Duration room{slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
   // What is there when such a service ends delays the next one, too.
   const bool fills = !idle() && knows_slack() && over_anyway(now);
-  return fills ? std::min(room, done_in_time()) : room;
+  if (!fills || has_turns_left(lower_units)) return room;
+  return std::min(room, lower_units < own_left() ? done_in_time() : Duration{});
 }
 
 // Every launch of the service has been made.
@@ -601,7 +621,8 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   if (within_tail) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
-  const bool uncounted = through(now) && delay_ns() > longest_delay_ns();
+  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
+  const bool uncounted = through(now) && delay_ns() + late > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 

@@ -87,8 +87,8 @@ class TaskGuard {
     return {switch_.cost().ns * changes};
   }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
-  // client's own work in flight counts as if none of it had run.
-  Duration room(Instant now) const;
+  // client's own work in flight counts as if none of it had run. `lower_units` are on the device.
+  Duration room(Instant now, uint32_t lower_units) const;
   // What one more unit of lower work costs beyond the allowance of the moment is spent from the
   // accounts, if they hold it: `excess` is by how much it exceeds the room, most likely at most, and
   // `spare` what it is expected to take less than that.
@@ -147,6 +147,8 @@ class TaskGuard {
   bool knows_slack() const;
   Duration work_left() const;
   Duration done_in_time() const;
+  uint32_t own_left() const;
+  bool has_turns_left(uint32_t lower_units) const;
   int64_t slack_ns(Instant now) const;
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
@@ -214,6 +216,8 @@ class TaskGuard {
   bool clean_ = true;          // no lower work on the device since then
   Instant busy_since_{0};      // it has had work in flight
   int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
+  uint32_t in_a_row_ = 0;      // own launches done while lower work waits for its turn
+  uint32_t longest_row_ = 0;   // ... at most, lately
   int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
   int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
   int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
