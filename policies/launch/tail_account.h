@@ -18,10 +18,12 @@ class TailAccount {
 
   // A service that nobody was in the way of; whether it took longer than p99 allows all the same.
   void alone(bool over) { by_itself_x1e6_ += ((over ? 1'000'000 : 0) - by_itself_x1e6_) / kRemembered; }
-  // A request has ended; whether it took longer than p99 allows, and nobody was in its way.
-  void ended(bool over, bool undisturbed) {
-    const int64_t earned = kEarned_x1000 + (undisturbed ? 0 : std::min(kByItself_x1000, by_itself_x1e6_ / 1'000)) -
-                           (over ? 1'000 : 0);
+  // A request has ended; whether it took longer than p99 allows, and nobody was in its way. `seen`:
+  // its whole time says so; its waits alone miss some that did.
+  void ended(bool over, bool undisturbed, bool seen) {
+    const int64_t kept_back = seen ? kByItself_x1000 : kByItself_x1000 + kMissed_x1000;
+    const int64_t by_itself = undisturbed ? 0 : std::min(kept_back, by_itself_x1e6_ / 1'000);
+    const int64_t earned = kMayBe_x1000 - kept_back + by_itself - (over ? 1'000 : 0);
     left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);
   }
   // ... and nothing was let go that should make it do so.
@@ -43,10 +45,11 @@ class TailAccount {
   int64_t aim_x1000() const { return aim_x1000_; }
 
  private:
-  // Per request. Ten in a thousand are over at most: what is left, and what they earn.
+  // Per request. Ten in a thousand are over at most: what is left, and what is kept back of those.
   static constexpr int64_t kFirst_x1000 = 1'000;
-  static constexpr int64_t kEarned_x1000 = 8;
+  static constexpr int64_t kMayBe_x1000 = 10;
   static constexpr int64_t kByItself_x1000 = 2;
+  static constexpr int64_t kMissed_x1000 = 1;
   static constexpr int64_t kRemembered = 512;  // services
   static constexpr int64_t kMost_x1000 = 2'000;
   static constexpr int64_t kOwed_x1000 = 8'000;

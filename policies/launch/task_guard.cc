@@ -365,7 +365,7 @@ void TaskGuard::end_request() {
   const bool told = !in_step_ || feedback_.varied();
   const int64_t excess = told ? excess_ns() : 0;
   const bool over = excess > 0;
-  if (told) tail_.ended(over, request_.undisturbed);
+  if (told) tail_.ended(over, request_.undisturbed, is_compared());
   if (compares() && (over ? !request_.excepted : !request_.spent)) {
     tail_.aim_after(over);
     correct_by(-2 * excess);
@@ -402,7 +402,7 @@ int64_t TaskGuard::aim_per_mille() const {
 int64_t TaskGuard::excess_ns() const {
   if (request_.undisturbed) return 0;
   const int64_t tail = tail_allowance_ns(request_.services);
-  if (!request_.whole || !feedback_.known()) {
+  if (!is_compared()) {
     const int64_t spread = spread_ns(request_.services, pattern_.next());
     return std::max<int64_t>(0, request_.delay_ns - tail * kUncomparedTailPerMille / 1000 - spread);
   }

@@ -138,6 +138,7 @@ class TaskGuard {
   void end_service(bool whole);
   void end_request();
   void compare_service();
+  bool is_compared() const { return request_.whole && feedback_.known(); }
   int64_t excess_ns() const;
   int64_t slow_ns(int64_t usual_ns, int64_t services) const;
   int64_t aim_per_mille() const;

@@ -25,9 +25,9 @@ constexpr int64_t kForEver = 1'000'000'000'000;
 void iterate(OwnTimeline& timeline, int64_t start_us, int64_t end_us, int64_t delay_us = 0) {
   timeline.begin();
   timeline.launched(0, us(start_us), Duration{});
-  timeline.worked(0, long_us(10), /*seen=*/true);
+  timeline.worked(timeline.spot(0), long_us(10), /*seen=*/true);
   timeline.launched(1, us(start_us + 20), Duration{});
-  timeline.worked(1, long_us(30), /*seen=*/true);
+  timeline.worked(timeline.spot(1), long_us(30), /*seen=*/true);
   timeline.waited(us(start_us + end_us), long_us(delay_us), /*plain=*/delay_us == 0);
 }
 
@@ -121,7 +121,7 @@ class World {
   int64_t done_at(size_t units_left) const {
     return units_.size() <= units_left ? 0 : units_[units_.size() - units_left - 1].end;
   }
-  Duration room() const { return guard.room(us(now)); }
+  Duration room(uint32_t lower_units = 0) const { return guard.room(us(now), lower_units); }
   bool affords(Duration excess, Duration spare = {}) const {
     return guard.affords(excess, spare, us(now));
   }
@@ -274,9 +274,9 @@ TEST_CASE("The next wait is due after the pauses until there, as seen before, in
 
 TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
   OwnTimeline timeline = steady();
-  CHECK(timeline.work(0).ns == 40'000);
-  CHECK(timeline.work(1).ns == 30'000);
-  CHECK(timeline.work(2).ns == 0);
+  CHECK(timeline.work(timeline.spot(0)).ns == 40'000);
+  CHECK(timeline.work(timeline.spot(1)).ns == 30'000);
+  CHECK(timeline.work(timeline.spot(2)).ns == 0);
   // Behind the wait 100 us until the next one ends, of which the device works 40.
   CHECK(timeline.best_slack().ns == 60'000);
   // From now on the host waits after the first launch as well, and then not any more.
@@ -289,13 +289,13 @@ TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
   };
   for (int n = 0; n < 100; ++n) with_wait(100 * n);
   timeline.begin();
-  CHECK(timeline.work(0).ns == 10'000);
-  CHECK(timeline.work(1).ns == 40'000);  // the second of the iteration before is still there
+  CHECK(timeline.work(timeline.spot(0)).ns == 10'000);
+  CHECK(timeline.work(timeline.spot(1)).ns == 40'000);  // the second of the iteration before is still there
   timeline.launched(0, us(10'000), Duration{});
   CHECK(timeline.due(us(10'005)).ns == Approx(us(10'010).ns).margin(1'000));
   for (int n = 0; n < 20; ++n) iterate(timeline, 20'000 + 100 * n, 60);
   timeline.begin();
-  CHECK(timeline.work(0).ns == 40'000);
+  CHECK(timeline.work(timeline.spot(0)).ns == 40'000);
 }
 
 TEST_CASE("An iteration that the host hardly ever waits in is none") {
@@ -322,17 +322,17 @@ TEST_CASE("Work that was seen counts for more than what was predicted") {
     timeline.launched(0, us(start_us), Duration{});
     timeline.waited(us(start_us + 50), Duration{}, /*plain=*/true);
   };
-  timeline.worked(0, long_us(10), /*seen=*/false);
+  timeline.worked(timeline.spot(0), long_us(10), /*seen=*/false);
   CHECK(timeline.seen_work(0).ns < 0);
   for (int n = 0; n < 3; ++n) once(100 * n);
-  CHECK(timeline.work(0).ns == 10'000);
-  timeline.worked(0, long_us(30), /*seen=*/true);
-  timeline.worked(0, long_us(12), /*seen=*/false);
+  CHECK(timeline.work(timeline.spot(0)).ns == 10'000);
+  timeline.worked(timeline.spot(0), long_us(30), /*seen=*/true);
+  timeline.worked(timeline.spot(0), long_us(12), /*seen=*/false);
   once(300);
   CHECK(timeline.seen_work(0).ns == 30'000);
-  CHECK(timeline.work(0).ns == 30'000);
+  CHECK(timeline.work(timeline.spot(0)).ns == 30'000);
   // It follows a change within a few.
-  for (int n = 0; n < 12; ++n) timeline.worked(0, long_us(90), /*seen=*/true);
+  for (int n = 0; n < 12; ++n) timeline.worked(timeline.spot(0), long_us(90), /*seen=*/true);
   CHECK(timeline.seen_work(0).ns > 85'000);
   CHECK(timeline.seen_work(1).ns < 0);
 }
@@ -355,7 +355,7 @@ TEST_CASE("Own work that the device has yet to do at a launch is no slack") {
   for (int n = 0; n < 20; ++n) {
     timeline.begin();
     timeline.launched(0, us(100 * n), long_us(15));
-    timeline.worked(0, long_us(10), /*seen=*/true);
+    timeline.worked(timeline.spot(0), long_us(10), /*seen=*/true);
     timeline.waited(us(100 * n + 60), Duration{}, /*plain=*/true);
   }
   timeline.begin();
