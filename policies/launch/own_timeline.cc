@@ -232,13 +232,13 @@ Duration OwnTimeline::seen_work(uint32_t position) const {
 
 Duration OwnTimeline::work(Spot from) const {
   if (from.position >= length()) return {};
-  const Spot next = next_spot();
+  const Spot next = wait_is_next() ? spot(next_) : next_spot();
   const Course& ends = course(next.turn);
   const uint32_t end = wait_is_next() ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
-  const std::vector<int64_t>& after = course(from.turn).work_after;
+  const int64_t after = course(from.turn).work_after[from.position];
   // What was launched in the iteration before comes first.
-  if (from.position >= end) return {after[from.position] + ends.work_after[0] - ends.work_after[end]};
-  return {after[from.position] - after[end]};
+  const bool before = from.turn != next.turn || from.position >= end;
+  return {after + (before ? ends.work_after[0] : 0) - ends.work_after[end]};
 }
 
 }  // namespace lull::policies

@@ -20,7 +20,7 @@ class TailAccount {
   void alone(bool over) { by_itself_x1e6_ += ((over ? 1'000'000 : 0) - by_itself_x1e6_) / kRemembered; }
   // A request has ended; whether it took longer than p99 allows, and nobody was in its way. `seen`:
   // its whole time says so; its waits alone miss some that did.
-  void ended(bool over, bool undisturbed, bool seen) {
+  void ended(bool over, bool undisturbed, bool seen = true) {
     const int64_t kept_back = seen ? kByItself_x1000 : kByItself_x1000 + kMissed_x1000;
     const int64_t by_itself = undisturbed ? 0 : std::min(kept_back, by_itself_x1e6_ / 1'000);
     const int64_t earned = kMayBe_x1000 - kept_back + by_itself - (over ? 1'000 : 0);

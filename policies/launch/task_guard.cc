@@ -492,14 +492,13 @@ int64_t TaskGuard::spendable_ns() const {
 
 bool TaskGuard::over_anyway(Instant now) const {
   if (through(now)) return false;
-  const auto late = [&] { return std::max<int64_t>(0, -slack_ns(now)); };
-  if (request_.excepted) return delay_ns() + late() > tail_limit_ns();
+  if (request_.excepted) return delay_ns() + late_ns(now) > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
   // more such services are owed than may be, that is not to be built on.
   if (tail_.owes() || !feedback_.varied()) return false;
   const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
   if (delay_ns() + blocked_ns_ <= surely) return false;  // as is so almost always
-  return delay_ns() + std::min(late(), blocked_ns_) > surely;
+  return delay_ns() + std::min(late_ns(now), blocked_ns_) > surely;
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {
@@ -621,8 +620,7 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   if (within_tail) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
-  const int64_t late = std::max<int64_t>(0, -slack_ns(now));
-  const bool uncounted = through(now) && delay_ns() + late > longest_delay_ns();
+  const bool uncounted = through(now) && delay_ns() + std::min(late_ns(now), blocked_ns_) > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 

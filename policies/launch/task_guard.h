@@ -151,6 +151,7 @@ class TaskGuard {
   uint32_t own_left() const;
   bool has_turns_left(uint32_t lower_units) const;
   int64_t slack_ns(Instant now) const;
+  int64_t late_ns(Instant now) const { return std::max<int64_t>(0, -slack_ns(now)); }
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;

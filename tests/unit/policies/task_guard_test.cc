@@ -298,6 +298,60 @@ TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
   CHECK(timeline.work(timeline.spot(0)).ns == 40'000);
 }
 
+// Of a round of so many: what each takes until its end, the device's work twice that of the first kind.
+OwnTimeline learnt_by_turns(const std::vector<int64_t>& ends_us, size_t round, int count = 60) {
+  OwnTimeline timeline;
+  timeline.restart(2);
+  for (int n = -count; n <= 0; ++n) {
+    const size_t turn = static_cast<size_t>(n + count) % ends_us.size();
+    timeline.begin(round, round == 0 ? 0 : turn);
+    if (n == 0) break;
+    timeline.launched(0, us(100 * n), Duration{});
+    timeline.worked(timeline.spot(0), long_us(10), /*seen=*/true);
+    timeline.launched(1, us(100 * n + 20), Duration{});
+    timeline.worked(timeline.spot(1), long_us(turn == 0 ? 30 : 60), /*seen=*/true);
+    timeline.waited(us(100 * n + ends_us[turn]), Duration{}, /*plain=*/true);
+  }
+  return timeline;
+}
+
+TEST_CASE("Where iterations go differently by turns each turn has its own course") {
+  const std::vector<int64_t> ends_us{50, 80, 95};
+  for (const int more : {0, 1, 2}) {  // which one is next
+    INFO("turn " << more);
+    OwnTimeline known = learnt_by_turns(ends_us, 3, 60 + more);
+    OwnTimeline mixed = learnt_by_turns(ends_us, 0, 60 + more);
+    known.launched(0, us(0), Duration{});
+    mixed.launched(0, us(0), Duration{});
+    CHECK(known.due(us(0)).ns == us(ends_us[static_cast<size_t>(more)]).ns);
+    CHECK(mixed.due(us(0)).ns < us(45).ns);  // as if the host's pace varied
+    CHECK(known.work(known.spot(0)).ns == (more == 0 ? 40'000 : 70'000));
+  }
+}
+
+TEST_CASE("What is in flight of the turn before is counted as that turn goes") {
+  OwnTimeline timeline = learnt_by_turns({50, 80}, 2);
+  timeline.launched(0, us(0), Duration{});
+  const OwnTimeline::Spot first = timeline.spot(1);
+  timeline.launched(1, us(20), Duration{});
+  timeline.begin(2, 1);
+  CHECK(timeline.work(first).ns == 30'000 + 70'000);
+  CHECK(timeline.next_spot().turn == 1);
+}
+
+TEST_CASE("A round that is not known any more is forgotten, what is known of all iterations is not") {
+  OwnTimeline timeline = learnt_by_turns({50, 80}, 2);
+  CHECK(timeline.due(us(0)).ns == us(50).ns);
+  timeline.begin();
+  CHECK(timeline.known());
+  CHECK(timeline.due(us(0)).ns > us(0).ns);
+  CHECK(timeline.due(us(0)).ns < us(50).ns);
+  // Another round starts from what is known of all.
+  timeline.begin(3, 0);
+  CHECK(timeline.due(us(0)).ns > us(0).ns);
+  CHECK(timeline.due(us(0)).ns < us(50).ns);
+}
+
 TEST_CASE("An iteration that the host hardly ever waits in is none") {
   for (const int launches_a_wait : {1, 2, 10}) {
     OwnTimeline timeline;
@@ -429,7 +483,7 @@ TEST_CASE("A host that waits for requests at random is away") {
     goes_away += host.timeline.goes_away(long_us(10'000)) ? 1 : 0;
     CHECK(host.is_away(500'000, 10'000));
     CHECK_FALSE(host.is_away(0, 1'000'000));
-    sure += host.timeline.sure_pause(0).ns > 0 ? 1 : 0;
+    sure += host.timeline.sure_pause().ns > 0 ? 1 : 0;
   }
   CHECK(away >= 90);
   CHECK(goes_away >= 90);
@@ -982,6 +1036,61 @@ TEST_CASE("A service that is excepted takes what the account has plenty of, one 
   }
 }
 
+// An iteration of 40 launches of 5 us, ahead of the device.
+TEST_CASE("A service that is excepted is filled as long as its launches outnumber lower units, however short they are") {
+  World world({}, /*length=*/40);
+  const auto serve_forty = [&](int launches) {
+    for (int n = 0; n < launches; ++n) {
+      world.launch(5);
+      world.pause(1);
+    }
+  };
+  for (int n = 0; n < 600; ++n) {
+    world.iteration();
+    world.pause(100);
+    serve_forty(40);
+    world.wait();
+  }
+  const int64_t saved = world.account_ns();
+  world.iteration();
+  world.pause(100);
+  world.guard.spend(long_us(200), us(world.now));
+  world.lower(400);
+  serve_forty(20);
+  REQUIRE(world.guard.over_anyway(us(world.now)));
+  CHECK(world.room(1).ns > saved / 2);  // 40 launches are left, 20 of them to come
+  CHECK(world.room(20).ns > saved / 2);
+  CHECK(world.room(40).ns <= 0);  // these would be there when it ends
+}
+
+TEST_CASE("The exception that the request at hand will have been is not there for the next one") {
+  for (const bool late : {false, true}) {
+    World world({}, /*length=*/2);
+    world.guard.refused(long_us(10'000));
+    for (int n = 0; n < 600; ++n) two_launches(world);
+    // All but one that was saved.
+    world.iteration();
+    world.pause(100);
+    world.lower(400);
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    world.wait();
+    two_launches(world);
+    const Duration excess = long_us(100);
+    REQUIRE(world.affords(excess));
+    world.iteration();
+    world.pause(100);
+    if (late) world.lower(400);
+    world.launch(20);
+    world.pause(80);
+    world.launch(20);
+    world.pause(late ? 345 : 10);
+    world.lower(0);  // it has one launch left, and has not waited yet
+    CHECK(world.affords(excess) != late);
+  }
+}
+
 TEST_CASE("What is let go between two services excepts the one that it delays") {
   for (const bool excepted : {true, false}) {
     World world({}, /*length=*/2);
@@ -1172,12 +1281,13 @@ TEST_CASE("Slack that is only guessed at is lent as far as the account holds it"
 
 TEST_CASE("A host of random pauses leaves no room") {
   World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
-  const int64_t pauses[] = {10, 150, 40, 90, 5, 120, 60};
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int64_t> pause(5, 150);
   for (int n = 0; n < 60; ++n) {
     world.iteration();
-    world.pause(pauses[(n * 3) % 7]);
+    world.pause(pause(random));
     world.launch(20);
-    world.pause(pauses[n % 7]);
+    world.pause(pause(random));
     world.launch(20);
     world.wait();
   }
