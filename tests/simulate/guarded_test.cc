@@ -43,6 +43,19 @@ play::Workload six_steps() {
   }
   return workload("high", std::move(ops), 100'000);
 }
+// Three steps of the same launches, in the last of which the host pauses for long: 5.6 ms, of which the
+// device works 2.4.
+play::Workload third_step_pauses() {
+  std::vector<play::Op> ops;
+  for (const uint64_t pause_ns : {200'000, 200'000, 3'000'000}) {
+    for (uint32_t n = 0; n < 10; ++n) ops.push_back(launch(10 + n, 40'000, 0, 2'000));
+    for (uint32_t n = 0; n < 10; ++n) {
+      ops.push_back(launch(20 + n, 40'000, n == 0 ? pause_ns : 0, 2'000));
+    }
+    ops.push_back(sync_stream());
+  }
+  return workload("high", std::move(ops), 20'000);
+}
 // Kernels of `kernel_ns`, one after the other.
 play::Workload filler(uint64_t kernel_ns, const std::string& name = "low") {
   return workload(name, std::vector<play::Op>(100, launch(2, kernel_ns, 0, 2'000)));
@@ -169,6 +182,16 @@ TEST_CASE("guarded fills pauses between random requests, however little it has s
     CHECK(result.low_work[0] > 0.4);
   }
 }
+// 1 ms and 2 ms fit into the pause of one step of three; the mean of all three would leave them none.
+TEST_CASE("guarded fills a pause that comes by turns") {
+  for (const uint64_t low_ns : {1'000'000, 2'000'000}) {
+    const PolicyResult result = under("guarded", beside(low_ns, 1000, third_step_pauses()));
+    CHECK(result.high.slowdown_mean < 1.03);
+    CHECK(result.high.slowdown_p99 < 1.05);
+    CHECK(result.low_work[0] > 0.25);
+  }
+}
+
 TEST_CASE("guarded earns nothing while it waits for a request") {
   const std::pair<double, uint64_t> cases[] = {{0.3, 20'000}, {0.7, 20'000}, {0.3, 6'000'000}};
   for (const auto& [load, low_ns] : cases) {

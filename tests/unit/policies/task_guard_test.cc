@@ -321,6 +321,9 @@ TEST_CASE("Where iterations go differently by turns each turn has its own course
     INFO("turn " << more);
     OwnTimeline known = learnt_by_turns(ends_us, 3, 60 + more);
     OwnTimeline mixed = learnt_by_turns(ends_us, 0, 60 + more);
+    const int64_t pause_us = 100 - ends_us[static_cast<size_t>(more + 2) % 3];
+    CHECK(known.sure_pause().ns == long_us(pause_us).ns);
+    CHECK(known.pause_of_all().ns == mixed.pause_of_all().ns);
     known.launched(0, us(0), Duration{});
     mixed.launched(0, us(0), Duration{});
     CHECK(known.due(us(0)).ns == us(ends_us[static_cast<size_t>(more)]).ns);
@@ -1048,6 +1051,7 @@ TEST_CASE("A service that is excepted is filled as long as its launches outnumbe
   for (int n = 0; n < 600; ++n) {
     world.iteration();
     world.pause(100);
+    if (n % 4 == 0) world.lower(2);  // so short that as much as is left of own work leaves it no time
     serve_forty(40);
     world.wait();
   }
