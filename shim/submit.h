@@ -26,7 +26,7 @@ struct Unit {
   uintptr_t stream;                        // normalised
   Counter counter = Counter::kLaunches;
   uint64_t bytes = 0;                      // copies
-  uint32_t default_ns = channel::kUnknownLength;    // when it was never measured
+  uint32_t default_ns = channel::kUnknownLength;  // when it was never measured
   bool gated = true;
   // Programmatic stream serialisation: nothing of ours goes before or behind it.
   bool undisturbed = false;

@@ -35,23 +35,23 @@ void OwnTimeline::restart(uint32_t length) {
 }
 
 // What is known of all is what is known of each turn, until it has been seen once.
-void OwnTimeline::take_turns(size_t round, size_t turn) {
+void OwnTimeline::take_turns(size_t round, uint64_t count) {
   if (round * all_.places.size() > kMostPlaces) round = 0;
   if (round != courses_.size()) {
     Course first = all_;
     for (Place& place : first.places) place.pause.count = place.until_end.count = place.work_seen = 0;
     courses_.assign(round, first);
     for (Launch& launch : stretch_) {
-      launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((turn + round - 1) % round);
+      launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((count + round - 1) % round);
     }
   }
-  turn_ = round == 0 ? 0 : static_cast<uint32_t>(turn);
+  turn_ = round == 0 ? 0 : static_cast<uint32_t>(count % round);
 }
 
-bool OwnTimeline::begin(size_t round, size_t turn) {
+bool OwnTimeline::begin(size_t round, uint64_t count) {
   const uint32_t start = service_start_;
   begun_ = std::min(begun_ + 1, kJudged);
-  take_turns(round, turn);
+  take_turns(round, count);
   if (in_iteration_ > length() / 2) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
@@ -72,7 +72,7 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
 }
 
 Duration OwnTimeline::sure_pause(Spot before) const {
-  if (length() == 0) return {};
+  if (all_.places.empty()) return {};
   return {std::max<int64_t>(0, place(before).pause.low())};
 }
 
@@ -81,7 +81,7 @@ Instant OwnTimeline::next_launch() const {
 }
 
 bool OwnTimeline::is_away(Instant now, Duration length) const {
-  if (host_at_ == kNever || next_position() >= all_.places.size()) return false;
+  if (host_at_ == kNever || all_.places.empty()) return false;
   const Place& next = place(next_spot());
   if (next.pause.count < kEnough) return false;
   const int64_t usual = next.usual_pause_ns;
@@ -89,7 +89,7 @@ bool OwnTimeline::is_away(Instant now, Duration length) const {
 }
 
 bool OwnTimeline::pauses_at_random() const {
-  return next_position() < length() && place(next_spot()).pause.low() <= 0;
+  return !all_.places.empty() && place(next_spot()).pause.low() <= 0;
 }
 
 Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {

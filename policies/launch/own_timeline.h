@@ -31,9 +31,9 @@ class OwnTimeline {
     uint32_t position = 0;
     uint32_t turn = 0;
   };
-  // The next launch is the first of an iteration, which comes at `turn` of a round of so many; of
-  // none: 0. Whether service_start() has become another.
-  bool begin(size_t round = 0, size_t turn = 0);
+  // The next launch is the first of an iteration, the `count`th; so many are a round, 0: there is
+  // none. Whether service_start() has become another.
+  bool begin(size_t round = 0, uint64_t count = 0);
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
   Spot spot(uint32_t position) const { return {position, turn_}; }
@@ -127,7 +127,7 @@ class OwnTimeline {
   static constexpr uint32_t kNoTurn = UINT32_MAX;
   Duration sure_pause(Spot before) const;
   void derive();
-  void take_turns(size_t round, size_t turn);
+  void take_turns(size_t round, uint64_t count);
   uint32_t turn_after() const { return turn_ + 1 < courses_.size() ? turn_ + 1 : 0; }
   const Course& course(uint32_t turn) const { return turn < courses_.size() ? courses_[turn] : all_; }
   const Place& place(Spot spot) const { return course(spot.turn).places[spot.position]; }

@@ -21,7 +21,7 @@ class TailAccount {
   // A request has ended; whether it took longer than p99 allows, and nobody was in its way. `seen`:
   // its whole time says so; its waits alone miss some that did.
   void ended(bool over, bool undisturbed, bool seen = true) {
-    const int64_t kept_back = seen ? kByItself_x1000 : kByItself_x1000 + kMissed_x1000;
+    const int64_t kept_back = kByItself_x1000 + (seen ? 0 : kMissed_x1000);
     const int64_t by_itself = undisturbed ? 0 : std::min(kept_back, by_itself_x1e6_ / 1'000);
     const int64_t earned = kMayBe_x1000 - kept_back + by_itself - (over ? 1'000 : 0);
     left_x1000_ = std::clamp(left_x1000_ + earned, -kOwed_x1000, kMost_x1000);

@@ -96,8 +96,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline_.known();
-    const size_t round = pattern_.round();
-    if (timeline_.begin(round, round == 0 ? 0 : pattern_.next() % round)) {
+    if (timeline_.begin(pattern_.round(), pattern_.next())) {
       forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
@@ -498,7 +497,7 @@ bool TaskGuard::over_anyway(Instant now) const {
   if (tail_.owes() || !feedback_.varied()) return false;
   const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
   if (delay_ns() + blocked_ns_ <= surely) return false;  // as is so almost always
-  return delay_ns() + std::min(late_ns(now), blocked_ns_) > surely;
+  return foreseen_delay_ns(now) > surely;
 }
 
 int64_t TaskGuard::allowed_ns(Instant now) const {
@@ -620,7 +619,7 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   if (within_tail) return true;
   const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
-  const bool uncounted = through(now) && delay_ns() + std::min(late_ns(now), blocked_ns_) > longest_delay_ns();
+  const bool uncounted = through(now) && foreseen_delay_ns(now) > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 

@@ -152,6 +152,10 @@ class TaskGuard {
   bool has_turns_left(uint32_t lower_units) const;
   int64_t slack_ns(Instant now) const;
   int64_t late_ns(Instant now) const { return std::max<int64_t>(0, -slack_ns(now)); }
+  // What the request has lost, and will have by the next wait to what really ran in its way.
+  int64_t foreseen_delay_ns(Instant now) const {
+    return delay_ns() + std::min(late_ns(now), blocked_ns_);
+  }
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;
