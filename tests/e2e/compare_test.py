@@ -11,6 +11,7 @@ import lab
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRACES = pathlib.Path(os.environ.get("LULL_SHARED_TRACES", ROOT.parent / "shared/traces"))
 WORKLOADS = ROOT / "examples/workloads"
+ATTEMPTS = 3  # each twice as slow as the one before: on a machine with other work, late wake-ups move what is measured
 FIELDS = {"policy", "task", "role", "completed", "jct_ms_mean", "p50_ms", "p99_ms", "slowdown_p50", "slowdown_p99",
           "throughput_ratio", "device_share", "gpu_busy", "valid"}
 
@@ -72,11 +73,13 @@ class Compare(unittest.TestCase):
         for n, (high, low) in enumerate(((bert, qwen), (vit, bert), (bert, timesformer))):
             for sharing in sharings if every else (sharings[n],):
                 with self.subTest(high=high.name, low=low.name, sharing=sharing), lab.Lab() as here:
-                    for again in (True, False):  # once more where the machine was not quiet
-                        result, text = compare(here, high, low, sharing, "--iterations", 20, *policies)
+                    slower = []  # as the table advises where the machine was not quiet
+                    for _ in range(ATTEMPTS):
+                        result, text = compare(here, high, low, sharing, "--iterations", 20, *policies, *slower)
                         print(text)
-                        if all(one["valid"] for one in result["rows"]) or not again:
+                        if all(one["valid"] for one in result["rows"]):
                             break
+                        slower = ["--slow-motion", 2 * result["slow_motion"]]
                     for one in result["rows"]:
                         self.assertTrue(one["valid"], one)
                     self.assertLessEqual(row(result, "guarded", "high")["slowdown_p50"], 1.10)
@@ -89,30 +92,38 @@ class Compare(unittest.TestCase):
 
 
 POLICIES = ("share", "priority", "fikit")  # those that the model knows
+MOST = 0.10  # of the device
 
 
 class SerialModel(unittest.TestCase):
     def test_device_shares_agree_with_an_independent_model_of_the_serial_device(self):
         sys.path.insert(0, str(ROOT / "tests/simulation"))
         import serial_model
-        # Beside long kernels an iteration takes long: fewer of them.
-        for high, low, iterations in (("chatty_inference", "dense_inference", 10), ("chatty_inference", "chatty_inference", 10),
-                                      ("chatty_inference", "training_step", 10), ("chatty_inference", "batch_long_kernels", 4),
-                                      ("dense_inference", "chatty_inference", 10)):
+        # Slower than usual: the model's programs and its coordinator react at once. Beside long kernels an iteration takes
+        # long, and reactions matter less.
+        for high, low, iterations, slow_motion in (("chatty_inference", "dense_inference", 10, 30),
+                                                   ("chatty_inference", "chatty_inference", 10, 30),
+                                                   ("chatty_inference", "training_step", 10, 30),
+                                                   ("chatty_inference", "batch_long_kernels", 4, 20),
+                                                   ("dense_inference", "chatty_inference", 10, 30)):
             files = [WORKLOADS / f"{name}.json" for name in (high, low)]
+            model = {policy: serial_model.compare(*map(serial_model.read_workload, files), policy) for policy in POLICIES}
             with self.subTest(high=high, low=low), lab.Lab() as here:
-                result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", iterations,
-                                       *(word for policy in POLICIES for word in ("--policy", policy)),
-                                       # Slower than usual: the model's programs and its coordinator react at once.
-                                       "--slow-motion", 50)
-                print(text)
-                for policy in POLICIES:
-                    model = serial_model.compare(*map(serial_model.read_workload, files), policy)
-                    for role in ("high", "low"):
-                        ours, theirs = row(result, policy, role)["device_share"], model[role]["device_share"]
+                for _ in range(ATTEMPTS):
+                    result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", iterations,
+                                           *(word for policy in POLICIES for word in ("--policy", policy)),
+                                           "--slow-motion", slow_motion)
+                    print(text)
+                    shares = {(policy, role): (row(result, policy, role)["device_share"], model[policy][role]["device_share"])
+                              for policy in POLICIES for role in ("high", "low")}
+                    for (policy, role), (ours, theirs) in shares.items():
                         print(f"{high} beside {low}, {policy}, {role}: {ours:.3f}, model {theirs:.3f}")
-                        with self.subTest(policy=policy, role=role):
-                            self.assertAlmostEqual(ours, theirs, delta=0.10)
+                    if all(abs(ours - theirs) <= MOST for ours, theirs in shares.values()):
+                        break
+                    slow_motion *= 2  # what is left of the machine's wake-ups is half as much
+                for (policy, role), (ours, theirs) in shares.items():
+                    with self.subTest(policy=policy, role=role):
+                        self.assertAlmostEqual(ours, theirs, delta=MOST)
 
 
 if __name__ == "__main__":
