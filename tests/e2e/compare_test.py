@@ -102,7 +102,7 @@ class SerialModel(unittest.TestCase):
         # Slower than usual: the model's programs and its coordinator react at once. Beside long kernels an iteration takes
         # long, and reactions matter less.
         for high, low, iterations, slow_motion in (("chatty_inference", "dense_inference", 10, 30),
-                                                   ("chatty_inference", "chatty_inference", 10, 30),
+                                                   ("chatty_inference", "chatty_inference", 10, 60),
                                                    ("chatty_inference", "training_step", 10, 30),
                                                    ("chatty_inference", "batch_long_kernels", 4, 20),
                                                    ("dense_inference", "chatty_inference", 10, 30)):
