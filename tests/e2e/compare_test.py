@@ -24,6 +24,21 @@ def compare(here, high, low, sharing, *options, timeout=300):
     return json.loads(out.read_text()), text
 
 
+def compare_until(holds, slow_motion, here, high, low, sharing, *options):
+    """The first of ATTEMPTS results that `holds`, else the last; each is twice as slow as the one before."""
+    for _ in range(ATTEMPTS):
+        result, text = compare(here, high, low, sharing, "--slow-motion", slow_motion, *options)
+        print(text)
+        if holds(result):
+            break
+        slow_motion *= 2
+    return result
+
+
+def all_valid(result):
+    return all(one["valid"] for one in result["rows"])
+
+
 def simulate(here, high, low, sharing, *options):
     out = here.folder / "simulate.json"
     code, _, err = here.lull("simulate", "--high", high, "--low", low, "--sharing", sharing, "--no-oracle", "--json", out, *options)
@@ -73,13 +88,7 @@ class Compare(unittest.TestCase):
         for n, (high, low) in enumerate(((bert, qwen), (vit, bert), (bert, timesformer))):
             for sharing in sharings if every else (sharings[n],):
                 with self.subTest(high=high.name, low=low.name, sharing=sharing), lab.Lab() as here:
-                    slower = []  # as the table advises where the machine was not quiet
-                    for _ in range(ATTEMPTS):
-                        result, text = compare(here, high, low, sharing, "--iterations", 20, *policies, *slower)
-                        print(text)
-                        if all(one["valid"] for one in result["rows"]):
-                            break
-                        slower = ["--slow-motion", 2 * result["slow_motion"]]
+                    result = compare_until(all_valid, 20, here, high, low, sharing, "--iterations", 20, *policies)
                     for one in result["rows"]:
                         self.assertTrue(one["valid"], one)
                     self.assertLessEqual(row(result, "guarded", "high")["slowdown_p50"], 1.10)
@@ -109,19 +118,17 @@ class SerialModel(unittest.TestCase):
             files = [WORKLOADS / f"{name}.json" for name in (high, low)]
             model = {policy: serial_model.compare(*map(serial_model.read_workload, files), policy) for policy in POLICIES}
             with self.subTest(high=high, low=low), lab.Lab() as here:
-                for _ in range(ATTEMPTS):
-                    result, text = compare(here, *files, "serial", "--low-greedy", "--max-hold", 0, "--iterations", iterations,
-                                           *(word for policy in POLICIES for word in ("--policy", policy)),
-                                           "--slow-motion", slow_motion)
-                    print(text)
-                    shares = {(policy, role): (row(result, policy, role)["device_share"], model[policy][role]["device_share"])
-                              for policy in POLICIES for role in ("high", "low")}
-                    for (policy, role), (ours, theirs) in shares.items():
-                        print(f"{high} beside {low}, {policy}, {role}: {ours:.3f}, model {theirs:.3f}")
-                    if all(abs(ours - theirs) <= MOST for ours, theirs in shares.values()):
-                        break
-                    slow_motion *= 2  # what is left of the machine's wake-ups is half as much
-                for (policy, role), (ours, theirs) in shares.items():
+                def shares(result):
+                    return {(policy, role): (row(result, policy, role)["device_share"], model[policy][role]["device_share"])
+                            for policy in POLICIES for role in ("high", "low")}
+
+                def agrees(result):
+                    return all(abs(ours - theirs) <= MOST for ours, theirs in shares(result).values())
+
+                result = compare_until(agrees, slow_motion, here, *files, "serial", "--low-greedy", "--max-hold", 0,
+                                       "--iterations", iterations, *(word for policy in POLICIES for word in ("--policy", policy)))
+                for (policy, role), (ours, theirs) in shares(result).items():
+                    print(f"{high} beside {low}, {policy}, {role}: {ours:.3f}, model {theirs:.3f}")
                     with self.subTest(policy=policy, role=role):
                         self.assertAlmostEqual(ours, theirs, delta=MOST)
 
