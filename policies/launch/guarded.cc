@@ -300,7 +300,16 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  // By how much this unit exceeds the room that `high` leaves.
+  // What this unit costs at most, and by how much less it is expected to.
+  struct Cost {
+    Duration most, spare;
+  };
+  static Cost cost_of(const TaskGuard& guard, const WaitingHead& head) {
+    const Duration most = guard.cost(head.kernel, head.predicted);
+    return {most, most - guard.cost(head.kernel, head.expected)};
+  }
+
+  // By how much it exceeds the room that `high` leaves.
   Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
     const TaskGuard& guard = *extra(high.client).guard;
     const Duration needed = guard.cost(head.kernel, head.predicted) +
@@ -316,10 +325,9 @@ class Guarded final : public LaunchPolicy {
       if (guard.wants_clean()) return false;
       const Duration over = excess(high, low, head, now);
       if (over.ns <= 0) continue;
-      const Duration most = guard.cost(head.kernel, head.predicted);
-      const Duration spare = most - guard.cost(head.kernel, head.expected);
+      const auto [most, spare] = cost_of(guard, head);
       if (!guard.affords(over, spare, now)) return false;
-      if (guard.has_better_moment(now, most)) return false;
+      if (guard.has_better_moment(now, most, spare)) return false;
     }
     return true;
   }
@@ -329,7 +337,9 @@ class Guarded final : public LaunchPolicy {
     for (const Member& high : table_.members()) {
       if (high.priority >= low.priority) continue;
       const Duration over = high.is_active(now) ? excess(high, low, head, now) : Duration{};
-      extra(high.client).guard->spend(std::max(Duration{}, over), now);
+      TaskGuard& guard = *extra(high.client).guard;
+      const auto [most, spare] = cost_of(guard, head);
+      guard.spend(std::max(Duration{}, over), most, spare, now);
     }
   }
 

@@ -20,11 +20,17 @@ constexpr int64_t kTailPause_x1000 = 950'000;
 constexpr Duration kCover{100'000};
 constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 100;
 constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
-// The mean account holds at most so many services' worth, rather more than between two that may
-// exceed the tail bound, and owes at most so many.
-constexpr int64_t kAccountServices = 140;
+// The mean account holds at most so many services' worth, what two exceptions may take that come as
+// often as the tail bound allows, and owes at most so many. An exception leaves it so many.
+constexpr int64_t kAccountServices = 280;
 constexpr int64_t kDebtServices = 64;
 constexpr int64_t kReserve = 8;
+constexpr int64_t kLeftByException = 35;
+// A request opens with an exception where the account holds the unit so many times, and the unit is
+// expected to be shorter than foretold by one part in so many at most.
+constexpr int64_t kOpeners = 2;
+constexpr int64_t kUnsurePart = 4;
+constexpr uint32_t kOpening = 2;  // so many launches at most have been made
 constexpr int64_t kOverdrawn = 4;  // nothing goes any more
 // Clean stretches before anything else, and again one in so many, to see whether all is as it was.
 constexpr uint32_t kCleanFirst = 2;
@@ -491,7 +497,7 @@ int64_t TaskGuard::spendable_ns() const {
 
 bool TaskGuard::over_anyway(Instant now) const {
   if (through(now)) return false;
-  if (request_.excepted) return delay_ns() + late_ns(now) > tail_limit_ns();
+  if (request_.excepted) return request_.opened || delay_ns() + late_ns(now) > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
   // more such services are owed than may be, that is not to be built on.
   if (tail_.owes() || !feedback_.varied()) return false;
@@ -504,7 +510,7 @@ int64_t TaskGuard::allowed_ns(Instant now) const {
   // p99 counts services, not by how much they exceed it: one that does may cost what the mean
   // allows while there is plenty. Where the mean is what is short, it buys more elsewhere.
   if (over_anyway(now)) {
-    const int64_t plenty = account_ns_ - mean_allowance_ns(kAccountServices / 4);
+    const int64_t plenty = account_ns_ - mean_allowance_ns(kLeftByException);
     return spends() ? std::max<int64_t>(0, plenty) : 0;
   }
   if (spent_ && delay_ns() > longest_delay_ns() && !closing()) return spendable_ns();
@@ -623,18 +629,39 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 
-void TaskGuard::spend(Duration excess, Instant now) {
+// Wherever in a request it goes, that will exceed the tail.
+bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
+  return spare.ns * kUnsurePart <= length.ns &&
+         (length - spare).ns > timeline_.best_slack().ns + tail_limit_ns();
+}
+
+// It goes as a request begins, whose slack is then there for what follows, up to the next such unit.
+bool TaskGuard::opens_request(Duration length, Duration spare, Instant now) const {
+  return surely_exceeds(length, spare) && tail_.affords() && account_ns_ >= kOpeners * length.ns &&
+         !timeline_.goes_away(length) && !over_anyway(now);
+}
+
+bool TaskGuard::request_begins(Instant now) const {
+  return through(now) || before_request(now) ||
+         (request_.services == 0 && service_took_ns_ == 0 && launches_ <= kOpening);
+}
+
+void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant now) {
   Request& delayed = through(now) ? next_ : request_;
   delayed.excepted = delayed.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
+  delayed.opened = delayed.opened || (delayed.excepted && surely_exceeds(length, spare));
   spent_ = delayed.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
 
-bool TaskGuard::has_better_moment(Instant now, Duration length) const {
+bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) const {
   if (!timeline_.known() || !in_step_) return false;
   // Where requests come at random, between two of them most likely costs nothing.
   if (idle() && timeline_.is_away(now, length)) return false;
-  if (spent_) return false;
+  if (opens_request(length, spare, now)) return !request_begins(now);
+  // What was let go took less than foretold, and the request is none of the exceptions yet.
+  const bool in_vain = request_.excepted && tail_.affords() && !over_anyway(now);
+  if (spent_ && !in_vain) return false;
   if (!idle()) return true;
   const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);
   if (violates && timeline_.goes_away(length)) return true;

@@ -93,15 +93,15 @@ class TaskGuard {
   // accounts, if they hold it: `excess` is by how much it exceeds the room, most likely at most, and
   // `spare` what it is expected to take less than that.
   bool affords(Duration excess, Duration spare, Instant now) const;
-  // Such a unit is let go.
-  void spend(Duration excess, Instant now);
+  // Such a unit is let go, `length` long most likely at most.
+  void spend(Duration excess, Duration length, Duration spare, Instant now);
   // This service exceeds the tail bound, because of a unit that was let go for that or took far
   // longer than foretold.
   bool over_anyway(Instant now) const;
   // By so much a service may be delayed now.
   Duration bears() const { return {std::max<int64_t>(0, std::min(spendable_ns(), tail_limit_ns()))}; }
   // Whether there is a better moment than now for a unit that exceeds the room of now.
-  bool has_better_moment(Instant now, Duration length) const;
+  bool has_better_moment(Instant now, Duration length, Duration spare) const;
 
   Duration mean_account() const { return {account_ns_}; }
   bool in_step() const { return in_step_; }
@@ -159,6 +159,9 @@ class TaskGuard {
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;
+  bool surely_exceeds(Duration length, Duration spare) const;
+  bool opens_request(Duration length, Duration spare, Instant now) const;
+  bool request_begins(Instant now) const;
   bool waits_for_pause() const;
   int64_t scale_x1024(Instant now) const;
   int64_t unit_scale_x1024() const;
@@ -257,6 +260,7 @@ class TaskGuard {
     bool undisturbed = true;
     bool spent = false;     // something that exceeded the room has been let go, now or in one of them
     bool excepted = false;  // ... and it makes the request exceed the tail bound
+    bool opened = false;    // ... as surely as can be told
   };
   Request request_;
   Request next_;                // ... of the next one, what has been let go before it
