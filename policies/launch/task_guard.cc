@@ -21,8 +21,9 @@ constexpr Duration kCover{100'000};
 constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 100;
 constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
 // The mean account holds at most so many services' worth, what two exceptions may take that come as
-// often as the tail bound allows, and owes at most so many. An exception leaves it so many.
-constexpr int64_t kAccountServices = 280;
+// often as the tail bound allows (one, where only waits say what was lost), and owes at most so
+// many. An exception leaves it so many.
+constexpr int64_t kAccountServices = 280, kUncomparedServices = 140;
 constexpr int64_t kDebtServices = 64;
 constexpr int64_t kReserve = 8;
 constexpr int64_t kLeftByException = 35;
@@ -274,9 +275,9 @@ void TaskGuard::settle(bool lower_in_flight) {
   const int64_t earned = served * limits_.mean_per_mille / 1000 * aim_per_mille() / 1000;
   service_took_ns_ += took;
   const int64_t usual = mean_allowance_ns();
+  const int64_t held = feedback_.known() ? kAccountServices : kUncomparedServices;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
-                           std::max(kAccountServices * std::max(usual, earned),
-                                    longest_refused_ns_ * 5 / 4));
+                           std::max(held * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
   waited_until_ = at;
   began_ = kNever;
   pause_ = {};
@@ -631,7 +632,7 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
 
 // Wherever in a request it goes, that will exceed the tail.
 bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
-  return spare.ns * kUnsurePart <= length.ns &&
+  return in_step_ && timeline_.known() && spare.ns * kUnsurePart <= length.ns &&
          (length - spare).ns > timeline_.best_slack().ns + tail_limit_ns();
 }
 

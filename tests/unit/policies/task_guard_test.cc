@@ -125,6 +125,13 @@ class World {
   bool affords(Duration excess, Duration spare = {}) const {
     return guard.affords(excess, spare, us(now));
   }
+  // Without a length it is not known how long the unit is.
+  void spend(Duration excess, Duration length = {}, Duration spare = {}) {
+    guard.spend(excess, length, spare, us(now));
+  }
+  bool has_better_moment(Duration length, Duration spare = {}) const {
+    return guard.has_better_moment(us(now), length, spare);
+  }
   int64_t account_ns() const { return guard.mean_account().ns; }
 
   TaskGuard guard;
@@ -1027,7 +1034,7 @@ TEST_CASE("A service that is excepted takes what the account has plenty of, one 
     CHECK_FALSE(world.guard.over_anyway(us(world.now)));
     const Duration excess = excepted ? long_us(200) : Duration{};
     CHECK(world.affords(excess));
-    world.guard.spend(excess, us(world.now));
+    world.spend(excess);
     world.lower(400);
     world.pause(200);  // its host should have been back
     CHECK(world.guard.over_anyway(us(world.now)) == excepted);
@@ -1058,7 +1065,7 @@ TEST_CASE("A service that is excepted is filled as long as its launches outnumbe
   const int64_t saved = world.account_ns();
   world.iteration();
   world.pause(100);
-  world.guard.spend(long_us(200), us(world.now));
+  world.spend(long_us(200));
   world.lower(400);
   serve_forty(20);
   REQUIRE(world.guard.over_anyway(us(world.now)));
@@ -1100,7 +1107,7 @@ TEST_CASE("What is let go between two services excepts the one that it delays") 
     World world({}, /*length=*/2);
     for (int n = 0; n < 600; ++n) two_launches(world);
     const Duration excess = excepted ? long_us(200) : Duration{};
-    world.guard.spend(excess, us(world.now));
+    world.spend(excess);
     CHECK_FALSE(world.guard.over_anyway(us(world.now)));
     world.lower(400);
     world.iteration();
@@ -1251,7 +1258,7 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   CHECK(world.guard.in_step());
   // 100 us until the first launch, and 60 between the two.
   CHECK(world.room().ns == Approx(160'000).margin(200));
-  CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
+  CHECK_FALSE(world.has_better_moment(long_us(50)));
   world.pause(100);
   CHECK(world.room().ns == Approx(60'000).margin(200));
   world.iteration();
@@ -1263,10 +1270,34 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.pause(70);
   world.launch(20);
   CHECK(world.room().ns == Approx(0).margin(200));
-  CHECK(world.guard.has_better_moment(us(world.now), long_us(50)));
-  world.guard.spend(long_us(600), us(world.now));
-  CHECK_FALSE(world.guard.has_better_moment(us(world.now), long_us(50)));
+  CHECK(world.has_better_moment(long_us(50)));
+  world.spend(long_us(600));
+  CHECK_FALSE(world.has_better_moment(long_us(50)));
   world.wait();
+}
+
+TEST_CASE("A unit that exceeds p99 wherever it goes opens a request, if its length is sure") {
+  World world({}, /*length=*/2);
+  for (int n = 0; n < 600; ++n) two_launches(world);
+  REQUIRE(world.account_ns() > 600'000);
+  REQUIRE(world.account_ns() < 1'400'000);
+  world.pause(60);  // of the best slack, 160 us, 100 are left
+  CHECK_FALSE(world.has_better_moment(long_us(300)));
+  CHECK(world.has_better_moment(long_us(300), /*spare=*/long_us(100)));
+  CHECK(world.has_better_moment(long_us(150)));  // it fits where the slack is best
+  CHECK(world.has_better_moment(long_us(700)));  // nothing would be left for a second one
+  for (const bool sure : {true, false}) {
+    World one({}, /*length=*/2);
+    for (int n = 0; n < 600; ++n) two_launches(one);
+    one.iteration();
+    one.pause(100);
+    one.launch(20);
+    one.spend(long_us(200), long_us(300), sure ? Duration{} : long_us(100));
+    CHECK(one.guard.over_anyway(us(one.now)) == sure);
+    CHECK((one.room().ns > one.account_ns() / 2) == sure);
+    // What was let go in vain, as far as is known, buys nothing for others.
+    CHECK(one.has_better_moment(long_us(50)) == !sure);
+  }
 }
 
 TEST_CASE("Slack that is only guessed at is lent as far as the account holds it") {
@@ -1277,7 +1308,7 @@ TEST_CASE("Slack that is only guessed at is lent as far as the account holds it"
   }
   const int64_t allowed = 100'000 * 5 / 100 * 85 / 100;
   CHECK(world.room().ns > allowed + 20'000);  // plenty was saved, and yet units were turned away
-  world.guard.spend(long_us(600), us(world.now));
+  world.spend(long_us(600));
   serve(world, 20'000);
   CHECK(world.account_ns() < 0);
   CHECK(world.room().ns == 0);
