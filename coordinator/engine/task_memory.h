@@ -80,7 +80,7 @@ class TaskProfile {
 
   // What to expect of a kernel that was never measured, and what to reckon with. Others of its kind
   // say it: a program whose shapes change from step to step has new kernels all the time. Without
-  // them the mean over the known kernels, and what nine in ten were no longer than when first measured.
+  // them the mean over the known kernels, and what 19 in 20 were no longer than when first measured.
   Duration unknown_kernel(KernelId id) const;
   Duration unknown_at_most(KernelId id) const;
   size_t size() const { return kernels_.size(); }

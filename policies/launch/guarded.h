@@ -14,8 +14,9 @@
 // length where that is not known. Where no iteration is known the slack counts as none, less what
 // has run in the way, and the same rule holds. Lower clients get credit within the room, and a unit longer than the credit is let go
 // by name where it fits. A unit longer than any room is spent from the accounts: it waits until they
-// hold its cost and a service over p99 is due, and goes at the iteration's best moment. While the
-// important client has nothing on the device, short units go on a small credit. An account that is
+// hold its cost and a service over p99 is due, and goes at the iteration's best moment; where it
+// surely exceeds p99 even there, as a request begins, whose slack is then left for what follows. While
+// the important client has nothing on the device, short units go on a small credit. An account that is
 // overdrawn keeps everybody off until it has recovered. A floor, where the operator sets one, is met
 // whatever the accounts say.
 #pragma once

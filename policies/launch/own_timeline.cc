@@ -211,15 +211,16 @@ bool OwnTimeline::wait_is_next() const {
   return next_ >= length() || (next_ > 0 && course(turn_).next_wait[next_ - 1] == next_ - 1);
 }
 
-Instant OwnTimeline::due(Instant now) const {
+Instant OwnTimeline::due(Instant now, bool idle) const {
   const Place& next = place(next_spot());
-  if (waiting_is_over_) {
-    // The next stretch may begin as soon as its first launch may come.
-    const Instant begins = host_at_ == kNever ? now : host_at_ + sure_pause();
-    return std::max(now, begins) + Duration{next.until_end.low()};
-  }
+  if (host_at_ == kNever) return now + Duration{next.until_end.low()};
   const Place& last = stretch_.empty() ? next : place(stretch_.back().spot);
   const Instant from_last = host_at_ + Duration{last.until_end.low()};
+  if (waiting_is_over_ || (idle && wait_is_next())) {
+    // The next stretch may begin as soon as its first launch may come.
+    const Instant begins = (waiting_is_over_ ? host_at_ : from_last) + sure_pause();
+    return std::max(now, begins) + Duration{next.until_end.low()};
+  }
   // The launches that have not come yet cannot come before now.
   if (wait_is_next()) return from_last;
   return std::max(from_last, now + Duration{next.until_end.low()});
@@ -230,11 +231,12 @@ Duration OwnTimeline::seen_work(uint32_t position) const {
   return {place(spot(position)).work_ns};
 }
 
-Duration OwnTimeline::work(Spot from) const {
+Duration OwnTimeline::work(Spot from, bool idle) const {
   if (from.position >= length()) return {};
-  const Spot next = wait_is_next() ? spot(next_) : next_spot();
+  const bool waits = !idle && wait_is_next();
+  const Spot next = waits ? spot(next_) : next_spot();
   const Course& ends = course(next.turn);
-  const uint32_t end = wait_is_next() ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
+  const uint32_t end = waits ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
   const int64_t after = course(from.turn).work_after[from.position];
   // What was launched in the iteration before comes first.
   const bool before = from.turn != next.turn || from.position >= end;

@@ -69,12 +69,13 @@ class OwnTimeline {
   // The host waits in most iterations. Else what was detected is only part of what it waits for, one
   // of ten equal launches say, and says nothing of slack.
   bool has_waits() const { return has_waits_; }
-  // When the next wait ends by itself, as far as can be said at `now`.
-  Instant due(Instant now) const;
+  // When the next wait ends by itself, as far as can be said at `now`; with nothing on the device
+  // (`idle`), the next that anything could delay: the host is about to return from the one at hand.
+  Instant due(Instant now, bool idle = false) const;
   // What the launch at `position` takes, where that was seen; < 0 else.
   Duration seen_work(uint32_t position) const;
   // Own work of the launches from the one at `from`, made already or the next, to the next wait.
-  Duration work(Spot from) const;
+  Duration work(Spot from, bool idle = false) const;
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
   Spot next_spot() const {

@@ -15,10 +15,10 @@ constexpr int64_t kUncomparedTailPerMille = 970;  // of what p99 allows, where o
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
 // In a pause at random.
-constexpr int64_t kTailPause_x1000 = 950'000;
+constexpr int64_t kTailPause_x1000 = 940'000;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
-constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 100;
+constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 50;
 constexpr int64_t kSurelyOver_x2 = 3;  // times the tail bound, times 2
 // The mean account holds at most so many services' worth, what two exceptions may take that come as
 // often as the tail bound allows (one, where only waits say what was lost), and owes at most so
@@ -457,7 +457,7 @@ bool TaskGuard::knows_slack() const {
 }
 
 Duration TaskGuard::work_left() const {
-  return timeline_.work(in_flight_.empty() ? timeline_.next_spot() : in_flight_.front().spot);
+  return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
 }
 
 int64_t TaskGuard::slack_ns(Instant now) const {
@@ -465,7 +465,7 @@ int64_t TaskGuard::slack_ns(Instant now) const {
   const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
   // As if whatever comes in its way cost it, and whatever has since the last wait.
   if (!knows_slack()) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
-  const int64_t slack = (timeline_.due(now) - now - work_left() - host_late_).ns + correction;
+  const int64_t slack = (timeline_.due(now, idle()) - now - work_left() - host_late_).ns + correction;
   // While it has nothing on the device, until it is back with more.
   return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
 }
@@ -605,8 +605,8 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
   return excess.ns * unit_scale_x1024() / 1024 + given_ns(now);
 }
 
-// How likely such a unit makes the request exceed the tail: lengths are told as their mean and p90,
-// between which half to a tenth are longer; one that exceeds it at its mean surely does.
+// How likely such a unit makes the request exceed the tail: lengths are told as their mean and p95,
+// between which half to a twentieth are longer; one that exceeds it at its mean surely does.
 int64_t TaskGuard::chance_x1000(Duration excess, Duration spare, Instant now) const {
   const int64_t most = (tail_left_ns(excess, now) - given_ns(now)) * 1024 / unit_scale_x1024();
   const int64_t beyond = most - (excess - spare).ns;  // its mean
@@ -650,7 +650,7 @@ bool TaskGuard::request_begins(Instant now) const {
 void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant now) {
   Request& delayed = through(now) ? next_ : request_;
   delayed.excepted = delayed.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
-  delayed.opened = delayed.opened || (delayed.excepted && surely_exceeds(length, spare));
+  delayed.opened = delayed.opened || opens_request(length, spare, now);
   spent_ = delayed.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }

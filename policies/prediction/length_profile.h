@@ -51,7 +51,7 @@ class LengthProfile {
   static constexpr uint32_t kSilent = 8;
   static constexpr int64_t kNoise = 1000;  // ns
   // What is cautious for a length that others have to fit in, or that has to fit elsewhere.
-  static constexpr uint32_t kLongPerMille = 900;
+  static constexpr uint32_t kLongPerMille = 950;
   static constexpr uint32_t kShortPerMille = 100;
 
   enum class Company : int8_t { kShortens = -1, kLengthens = 1 };
@@ -66,7 +66,7 @@ class LengthProfile {
   Duration last() const { return last_; }
   // Upper edge of the bucket below which `per_mille` thousandths of the samples lie; 0 without any.
   Duration quantile(uint32_t per_mille) const { return sketch_.quantile(per_mille); }
-  // p90, never too short, and p10, never too long; kept at hand.
+  // p95, never too short, and p10, never too long; kept at hand.
   Duration at_most() const { return {at_most_ns_}; }
   Duration at_least() const { return {at_least_ns_}; }
 

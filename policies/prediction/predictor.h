@@ -2,7 +2,7 @@
 // kernel: five ways to say it, and the score that tells which of them says it best.
 //
 //   mean      the kernel's mean, as the published rule (fikit.h) has it
-//   quantile  the kernel's p90, and p10 of its pause
+//   quantile  the kernel's p95, and p10 of its pause
 //   pair      the same of the kernel after the launch before it
 //   position  the same of the kernel where it stands in the detected iteration
 //   best      for each kernel the one that has scored best
@@ -17,7 +17,7 @@
 // mean of whatever the length was taken from, and may be added up along an iteration, as quantiles
 // may not. The mean is all three to itself.
 //
-// The score is the pinball loss at the quantile that is wanted, 9 : 1 against what is too short for
+// The score is the pinball loss at the quantile that is wanted, 19 : 1 against what is too short for
 // a length and 9 : 1 against what is too long for a pause: its minimum is the true quantile, so a
 // way that is nearer to it scores better, and one that is only higher does not. (The absolute error
 // would reward the median.) It is smoothed over the last kScoreWindow measurements of the kernel,

@@ -181,7 +181,7 @@ TEST_CASE("What is told done is what was told launched, under every predictor") 
   CHECK(sums[1] > sums[0]);  // they are not all the same
 }
 
-TEST_CASE("A kernel that was never measured is told as long as nine in ten of the others") {
+TEST_CASE("A kernel that was never measured is told as long as 19 in 20 of the others") {
   Bench bench(pol::Predictor::kQuantile);
   bench.launch(99);
   CHECK(told.submitted.back().predicted.ns == 50'000);
@@ -190,8 +190,8 @@ TEST_CASE("A kernel that was never measured is told as long as nine in ten of th
     bench.measure(k, static_cast<int64_t>(k) * 10'000, -1);
   }
   bench.launch(98);
-  CHECK(told.submitted.back().predicted.ns == Approx(90'000).epsilon(0.07));
-  CHECK(told.submitted.back().predicted.ns >= 90'000);
+  CHECK(told.submitted.back().predicted.ns == Approx(100'000).epsilon(0.07));
+  CHECK(told.submitted.back().predicted.ns >= 100'000);
   CHECK(told.submitted.back().expected.ns == 55'000);
   CHECK(told.submitted.back().gap.ns == -1);
 }
@@ -245,7 +245,7 @@ TEST_CASE("How long a long kernel took is seen from its completions, too") {
     complete(12'000'000);
     bench.tell(ClientAttached{ClientId{2}, JobId{2}, Priority{2}, "important"});
     bench.tell(DeviceUsed{ClientId{2}, DeviceId{0}});
-    for (int n = 0; n < 20; ++n) two(20'000'000);
+    for (int n = 0; n < 24; ++n) two(20'000'000);
     CHECK(launch(2) == Approx(20e6).epsilon(0.07));
   }
   SECTION("nor beside others that had work done meanwhile") {

@@ -82,14 +82,14 @@ TEST_CASE("A noisy kernel is told by its quantile, whatever its place") {
   Learner learner;
   int over = 0;
   for (int i = 0; i < 2'000; ++i) {
-    const auto noise = static_cast<int64_t>(random() % 4'000);
+    const auto noise = static_cast<int64_t>(random() % 8'000);
     if (i >= 1'000) {
       over += predicted_length(Predictor::kQuantile, learner.known(0, 0)).ns < 8'000 + noise ? 1 : 0;
     }
     learner.measure(random() % 4, random() % 8, 8'000 + noise, 30'000 - noise);
   }
-  CHECK(over < 130);  // one in ten is wanted
-  CHECK(over > 40);
+  CHECK(over < 70);  // one in twenty is wanted, or what a bucket's upper edge leaves of it
+  CHECK(over > 5);
   CHECK(learner.choice.length() == Predictor::kQuantile);
   CHECK(learner.choice.gap() == Predictor::kQuantile);
 }
