@@ -31,13 +31,14 @@ constexpr int64_t kLeftByException = 35;
 // expected to be shorter than foretold by one part in so many at most.
 constexpr int64_t kOpeners = 2;
 constexpr int64_t kUnsurePart = 4;
-constexpr uint32_t kOpening = 2;  // so many launches at most have been made
 constexpr int64_t kOverdrawn = 4;  // nothing goes any more
 // Clean stretches before anything else, and again one in so many, to see whether all is as it was.
 constexpr uint32_t kCleanFirst = 2;
 constexpr uint32_t kCleanEvery = 512;
 // The host was not waiting for the device if it returned so much later than that was through.
 constexpr Duration kHostCame{100'000};
+// By so much the end of a unit is seen late at most, as often as the coordinator looks.
+constexpr Duration kSeenLate{5'000};
 // A look at how long the client's own work really takes, and how long looks are remembered.
 constexpr Duration kCalibrates{500'000};
 constexpr Duration kRemembered{100'000'000};
@@ -303,6 +304,8 @@ void TaskGuard::shift_shadow(Duration by) {
 void TaskGuard::see_work(Duration took) {
   int64_t predicted = 0;
   for (const InFlight& launch : done_) predicted += launch.predicted.ns;
+  // Of what began with its launch only the end was seen late; between two ends that evens out.
+  if (moved_at_ == busy_since_) took = std::max(took - kSeenLate, std::min(took, Duration{predicted}));
   const auto units = static_cast<int64_t>(done_.size());
   for (const InFlight& launch : done_) {
     const int64_t share = predicted == 0 ? took.ns / units
@@ -374,7 +377,8 @@ void TaskGuard::end_request() {
   if (told) tail_.ended(over, request_.undisturbed, is_compared());
   if (compares() && (over ? !request_.excepted : !request_.spent)) {
     tail_.aim_after(over);
-    correct_by(-2 * excess);
+    // Slack that was only guessed at is most likely what was missing.
+    correct_by(-std::max(2 * excess, over ? correction_ns_ / 2 : 0));
   }
   request_ = std::exchange(next_, Request{});
 }
@@ -643,8 +647,7 @@ bool TaskGuard::opens_request(Duration length, Duration spare, Instant now) cons
 }
 
 bool TaskGuard::request_begins(Instant now) const {
-  return through(now) || before_request(now) ||
-         (request_.services == 0 && service_took_ns_ == 0 && launches_ <= kOpening);
+  return through(now) || before_request(now);
 }
 
 void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant now) {

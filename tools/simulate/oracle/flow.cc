@@ -181,6 +181,22 @@ High high_of(const Script& script, bool greedy) {
 
 // ---- the low task: one chain on the compute engine ----------------------------------------------
 
+namespace {
+
+std::vector<Item> order_of_launches(const Flow& flow) {
+  std::vector<Item> order;
+  order.reserve(flow.order.size());
+  uint32_t wait = 0;
+  for (uint32_t work = 0; work < flow.works.size(); ++work) {
+    while (wait < flow.works[work].stretch) order.push_back({.wait = true, .index = wait++});
+    order.push_back({.wait = false, .index = work});
+  }
+  while (wait < flow.waits.size()) order.push_back({.wait = true, .index = wait++});
+  return order;
+}
+
+}  // namespace
+
 Chain chain_of(const Script& script, bool greedy) {
   const Flow flow = flow_of(script, greedy);
   Chain chain;
@@ -197,7 +213,7 @@ Chain chain_of(const Script& script, bool greedy) {
   std::vector<Stretch> stretch(flow.waits.size() + 1);
   stretch[0].shift = pause;
   std::vector<int64_t> group_of_link, group_from{-1};  // the link whose end begins the group
-  for (const Item& item : flow.order) {
+  for (const Item& item : order_of_launches(flow)) {
     Behind now;
     const auto gather = [&](const std::vector<uint32_t>& works, uint32_t of) {
       for (const uint32_t before : works) {

@@ -66,8 +66,7 @@ struct High {
 
 High high_of(const Script& script, bool greedy);
 
-// The low task: its works on the compute engine in the order in which they run alone, round and
-// round.
+// The low task: its works on the compute engine in the order of their launches, round and round.
 struct Link {
   int64_t length = 0;
   bool kernel = false;

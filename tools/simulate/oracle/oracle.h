@@ -47,8 +47,9 @@
 //   have been seen to do 0.04 of an iteration's work more in a whole run, and no more in a longer);
 //   - beside low kernels longer than the tail, a segment shorter than a 32nd of the iteration gets no
 //   delay of its own.
-// Else (several streams, waits for some) the order on the device is taken to be that of the task
-// alone, and it is an estimate. What runs at the start is not held against it. It knows nothing of
+// Else (several streams, waits for some) it is an estimate: the low task's order on the device is
+// taken to be that of its launches, which gates can always bring about, the high one's to be that of
+// the task alone. What runs at the start is not held against it. It knows nothing of
 // jitter, several lows, arrivals, or other sharing models.
 #pragma once
 
