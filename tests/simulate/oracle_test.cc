@@ -278,6 +278,26 @@ TEST_CASE("the oracle does what the best of all gates does beside a low task who
   CHECK(same >= 149);  // what is held may be given too much: two of 11,100
 }
 
+// Alone the device would take what is launched to another stream before what is queued in this one.
+TEST_CASE("the oracle plays a low task of two streams in the order of its launches") {
+  for (uint64_t seed = tests::test_seed(); seed < tests::test_seed() + 100; ++seed) {
+    Random random(seed ^ 0xabba);
+    const Task high = task_of(random, 1 + random.up_to(3), 25, 45, /*waits=*/true);
+    const Task low = ready_task(random, 2 + random.up_to(5), 20 + random.up_to(80));
+    std::vector<play::Op> ops = low.made.ops;
+    for (play::Op& op : ops) op.stream = static_cast<uint32_t>(random.up_to(1));
+    const auto most = [&](const play::Workload& made) {
+      Oracle oracle(make_script(high.made, kProfile), false, make_script(made, kProfile), false,
+                    kNoRounding);
+      const OracleRate rate = oracle.rate({}, false, 3, {0.2, 0.5, 0.34});
+      REQUIRE(rate.reached == rate.most);
+      return rate.most;
+    };
+    INFO("seed " << seed);
+    REQUIRE(most(workload("streams", ops)) == most(low.made));
+  }
+}
+
 TEST_CASE("a gate that lets low launches go at any ns does no more than the oracle") {
   const uint64_t first = tests::test_seed();
   for (uint64_t seed = first; seed < first + 60; ++seed) {

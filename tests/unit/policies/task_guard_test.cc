@@ -1276,6 +1276,32 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.wait();
 }
 
+TEST_CASE("The end of a unit that began with its launch may have been seen late") {
+  // 20 us to look at; what was foretold is believed, as far as a look may be late.
+  for (const auto& [foretold_us, takes_us] : {std::pair{20, 20}, {17, 17}, {5, 15}, {30, 20}}) {
+    World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
+    for (int n = 0; n < 20; ++n) {
+      world.iteration();
+      for (const int64_t pause_us : {100, 80}) {
+        world.pause(pause_us);
+        world.launch(20, 0, foretold_us);
+      }
+      world.wait();
+    }
+    CHECK(world.room().ns == Approx(200'000 - 2 * takes_us * 1'000).margin(200));
+  }
+  // Behind another it is the time between two ends, each as late as the other.
+  World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
+  for (int n = 0; n < 20; ++n) {
+    world.iteration();
+    world.pause(100);
+    world.launch(20, 0, 17);
+    world.launch(20, 0, 17);
+    world.wait();
+  }
+  CHECK(world.room().ns == Approx(140'000 - (17 + 20) * 1'000).margin(200));
+}
+
 TEST_CASE("A unit that exceeds p99 wherever it goes opens a request, if its length is sure") {
   World world({}, /*length=*/2);
   for (int n = 0; n < 600; ++n) two_launches(world);
@@ -1298,6 +1324,24 @@ TEST_CASE("A unit that exceeds p99 wherever it goes opens a request, if its leng
     // What was let go in vain, as far as is known, buys nothing for others.
     CHECK(one.has_better_moment(long_us(50)) == !sure);
   }
+}
+
+TEST_CASE("Half of the slack that is guessed at goes with a request that exceeds p99 for it") {
+  World world({}, /*length=*/2);
+  for (int n = 0; n < 600; ++n) two_launches(world);
+  const int64_t known = world.room().ns;
+  for (int n = 0; n < 100; ++n) {
+    world.guard.refused(long_us(1'000));
+    two_launches(world);
+  }
+  const int64_t guessed = world.room().ns - known;
+  REQUIRE(guessed == 50'000);  // half of a service
+  world.lower(174);  // 160 us fit
+  two_launches(world);
+  two_launches(world);
+  const int64_t left = world.room().ns - known;
+  CHECK(left < guessed / 2);
+  CHECK(left > guessed / 3);
 }
 
 TEST_CASE("Slack that is only guessed at is lent as far as the account holds it") {
