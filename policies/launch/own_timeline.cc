@@ -124,7 +124,7 @@ Duration OwnTimeline::lateness(Instant at, Duration precision) const {
   return {std::max<int64_t>(0, (at - stretch_.back().at).ns - usual.low())};
 }
 
-void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
+void OwnTimeline::waited(Instant at, Duration delay, bool plain, Duration left) {
   host_at_ = at;
   waiting_is_over_ = true;
   if (stretch_.empty()) return;
@@ -133,7 +133,7 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
     const bool last = &launch == &stretch_.back();
     learn(launch.spot, [&](Place& place) {
       if (plain && !place.plain) {
-        place.pause = place.until_end = {};
+        place.pause = place.until_end = place.left = {};
         place.backlog_ns = 0;
         place.plain = true;
       }
@@ -146,6 +146,7 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain) {
       }
       if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
       if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
+      if (last && plain && left.ns >= 0) place.left.add(left.ns);
       place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
       if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
     });
@@ -195,8 +196,9 @@ int64_t OwnTimeline::Course::best_slack_ns() const {
   int64_t best = 0;
   for (uint32_t p = 0; p < places.size(); ++p) {
     const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places[p].pause.low()) : 0;
+    const uint32_t wait = next_wait[p];
     best = std::max(best, before + places[p].until_end.low() - places[p].backlog_ns -
-                              (work_after[p] - work_after[next_wait[p] + 1]));
+                              (work_after[p] - work_after[wait + 1] - places[wait].surely_left_ns()));
   }
   return best;
 }
@@ -240,7 +242,9 @@ Duration OwnTimeline::work(Spot from, bool idle) const {
   const int64_t after = course(from.turn).work_after[from.position];
   // What was launched in the iteration before comes first.
   const bool before = from.turn != next.turn || from.position >= end;
-  return {after + (before ? ends.work_after[0] : 0) - ends.work_after[end]};
+  const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
+  const int64_t left = end == 0 ? 0 : ends.places[end - 1].surely_left_ns();
+  return {std::max<int64_t>(0, all - left)};
 }
 
 }  // namespace lull::policies

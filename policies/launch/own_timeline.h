@@ -14,6 +14,7 @@
 // in the mean of all of them, what is sure of each would look like a varying pace.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -60,8 +61,9 @@ class OwnTimeline {
   // bound where that varies by more than `precision`.
   Duration lateness(Instant at, Duration precision) const;
   // ... `delay` of it for others; `plain`: nobody was in its way. What was known before the first
-  // such time is a guess, and is forgotten.
-  void waited(Instant at, Duration delay, bool plain);
+  // such time is a guess, and is forgotten. `left`: own work of other streams that is not done yet,
+  // and need not be; < 0: not known.
+  void waited(Instant at, Duration delay, bool plain, Duration left = {});
 
   // ---- what is known ----
   uint32_t length() const { return static_cast<uint32_t>(all_.places.size()); }
@@ -74,7 +76,8 @@ class OwnTimeline {
   Instant due(Instant now, bool idle = false) const;
   // What the launch at `position` takes, where that was seen; < 0 else.
   Duration seen_work(uint32_t position) const;
-  // Own work of the launches from the one at `from`, made already or the next, to the next wait.
+  // Own work of the launches from the one at `from`, made already or the next, to the next wait, less
+  // what that surely leaves to do.
   Duration work(Spot from, bool idle = false) const;
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
@@ -108,7 +111,9 @@ class OwnTimeline {
     uint32_t work_seen = 0;
     int64_t backlog_ns = 0;
     uint32_t waits_per_1024 = 0;
+    Estimate left;       // to do for other streams when the wait behind this launch ends
     bool plain = false;  // seen with nobody in its way
+    int64_t surely_left_ns() const { return std::max<int64_t>(0, left.low()); }
   };
   // How iterations go: all of them, or those of one turn.
   struct Course {

@@ -236,6 +236,17 @@ void TaskGuard::synced(const Synced& wait) {
   wait_.at = std::max(wait_.at, wait.at);
   wait_.end = std::max(wait_.end, its.end);
   wait_.own_end = std::max(wait_.own_end, its.own_end);
+  wait_.left = left_to_do(wait);
+}
+
+// Own work of other streams than the one that has been waited for.
+Duration TaskGuard::left_to_do(const Synced& wait) const {
+  Duration left;
+  for (const InFlight& launch : in_flight_) {
+    if (launch.copy || launch.stream == wait.stream) continue;
+    left += launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+  }
+  return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));  // less what has run of the first
 }
 
 void TaskGuard::settle(bool lower_in_flight) {
@@ -263,7 +274,8 @@ void TaskGuard::settle(bool lower_in_flight) {
   // From here on the shadow goes on beside the real device.
   const Duration shift = in_flight_.empty() ? std::min(at, own_free_) - own_free_ : through - wait.own_end;
   if (waited || in_flight_.empty()) shift_shadow(shift);
-  timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0);
+  timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0,
+                   blocked_ns_ == 0 ? wait.left : Duration{-1});
   const int64_t cost = delay * feedback_.scale_x1024() / 1024;
   waits_delay_ns_ += delay;
   service_delay_ns_ += cost;

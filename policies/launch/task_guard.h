@@ -125,9 +125,11 @@ class TaskGuard {
     Instant at = kNever;       // until then the host waited
     Instant end{0};            // the last of what it waited for was seen complete
     Instant own_end{0};        // ... in the shadow
+    Duration left;             // own work that it was not for, to be done yet
   };
   Wait wait_;
   Stream& stream(StreamSlot slot);
+  Duration left_to_do(const Synced& wait) const;
   void see_work(Duration took);
   void calibrate(Instant now);
   void shift_shadow(Duration by);
