@@ -241,7 +241,7 @@ Duration OwnTimeline::work(Spot from, bool idle) const {
   const uint32_t end = waits ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
   const int64_t after = course(from.turn).work_after[from.position];
   // What was launched in the iteration before comes first.
-  const bool before = from.turn != next.turn || from.position >= end;
+  const bool before = from.turn != next.turn || from.position > next.position || from.position >= end;
   const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
   const int64_t left = end == 0 ? 0 : ends.places[end - 1].surely_left_ns();
   return {std::max<int64_t>(0, all - left)};

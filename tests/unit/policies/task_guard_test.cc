@@ -282,7 +282,7 @@ TEST_CASE("The next wait is due after the pauses until there, as seen before, in
 TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
   OwnTimeline timeline = steady();
   CHECK(timeline.work(timeline.spot(0)).ns == 40'000);
-  CHECK(timeline.work(timeline.spot(1)).ns == 30'000);
+  CHECK(timeline.work(timeline.spot(1)).ns == 70'000);  // that of the iteration before, and the next one
   CHECK(timeline.work(timeline.spot(2)).ns == 0);
   // Behind the wait 100 us until the next one ends, of which the device works 40.
   CHECK(timeline.best_slack().ns == 60'000);
@@ -1274,6 +1274,29 @@ TEST_CASE("A known iteration has room for the pauses of its host") {
   world.spend(long_us(600));
   CHECK_FALSE(world.has_better_moment(long_us(50)));
   world.wait();
+}
+
+TEST_CASE("What a wait leaves to do for another stream is no work before it") {
+  World world({.mean_per_mille = 0, .tail_per_mille = 0}, /*length=*/2);
+  for (int n = 0; n < 20; ++n) {
+    world.iteration();
+    world.pause(100);
+    world.launch(20, /*stream=*/0);
+    world.launch(60, /*stream=*/1);
+    world.wait({0});
+  }
+  // The 60 us are done 40 us before the next launch.
+  CHECK(world.room().ns == Approx(40'000).margin(200));
+  // Where lower work has been in the way, more is left than there would be without it.
+  for (int n = 0; n < 5; ++n) {
+    world.iteration();
+    world.pause(100);
+    world.lower(30);
+    world.launch(20, /*stream=*/0);
+    world.launch(60, /*stream=*/1);
+    world.wait({0});
+  }
+  CHECK(world.room().ns <= 40'200);
 }
 
 TEST_CASE("The end of a unit that began with its launch may have been seen late") {
