@@ -675,7 +675,7 @@ bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) 
   // Where requests come at random, between two of them most likely costs nothing.
   if (idle() && timeline_.is_away(now, length)) return false;
   if (opens_request(length, spare, now)) return !request_begins(now);
-  // What was let go took less than foretold, and the request is none of the exceptions yet.
+  // What was let go has not made the request an exception yet, and may have taken less than foretold.
   const bool in_vain = request_.excepted && tail_.affords() && !over_anyway(now);
   if (spent_ && !in_vain) return false;
   if (!idle()) return true;

@@ -104,7 +104,7 @@ TEST_CASE("Each predictor tells what it is for, at launches and at held heads") 
     pol::Predictor how;
     int64_t first_us, second_us, third_us, gap_us;  // of kernel 7; the gap behind the second
   };
-  // p90 of 10, 50, 90; of 10, 90 behind kernel 1; of each alone.
+  // p95 of 10, 50, 90; of 10, 90 behind kernel 1; of each alone.
   for (const Case& c : {Case{pol::Predictor::kMean, 50, 50, 50, 146},
                         Case{pol::Predictor::kQuantile, 90, 90, 90, 20},
                         Case{pol::Predictor::kPair, 90, 50, 90, 400},
