@@ -243,8 +243,7 @@ Duration OwnTimeline::work(Spot from, bool idle) const {
   // What was launched in the iteration before comes first.
   const bool before = from.turn != next.turn || from.position > next.position || from.position >= end;
   const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
-  const int64_t left = end == 0 ? 0 : ends.places[end - 1].surely_left_ns();
-  return {std::max<int64_t>(0, all - left)};
+  return {std::max<int64_t>(0, all - ends.places[end - 1].surely_left_ns())};
 }
 
 }  // namespace lull::policies

@@ -201,7 +201,7 @@ void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in
   Duration seen, work;
   for (const InFlight& launch : done_) {
     seen += launch.seen;
-    work += launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+    work += likely_work(launch);
   }
   kernel_costs_.own_done(seen, computing_ > 0, now);
   switch_.own_done(work, now);
@@ -244,7 +244,7 @@ Duration TaskGuard::left_to_do(const Synced& wait) const {
   Duration left;
   for (const InFlight& launch : in_flight_) {
     if (launch.copy || launch.stream == wait.stream) continue;
-    left += launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+    left += likely_work(launch);
   }
   return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));  // less what has run of the first
 }

@@ -146,6 +146,9 @@ class TaskGuard {
   int64_t aim_per_mille() const;
   void correct();
   void correct_by(int64_t more_ns);
+  Duration likely_work(const InFlight& launch) const {
+    return launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+  }
   Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   bool knows_slack() const;
   Duration work_left() const;
