@@ -39,7 +39,7 @@ void OwnTimeline::take_turns(size_t round, uint64_t count) {
   if (round * all_.places.size() > kMostPlaces) round = 0;
   if (round != courses_.size()) {
     Course first = all_;
-    for (Place& place : first.places) place.pause.count = place.until_end.count = place.work_seen = 0;
+    for (Place& place : first.places) place.pause.count = place.until_end.count = place.left.count = place.work_seen = 0;
     courses_.assign(round, first);
     for (Launch& launch : stretch_) {
       launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((count + round - 1) % round);
@@ -56,6 +56,7 @@ bool OwnTimeline::begin(size_t round, uint64_t count) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
   }
+  iteration_ += 1;
   in_iteration_ = 0;
   next_ = 0;
   return service_start_ != start;
@@ -162,6 +163,7 @@ void OwnTimeline::Course::derive() {
     work_after[p] = work_after[p + 1] + places[p].work_ns;
     next_wait[p] = p + 1 == length || places[p].waits_per_1024 > 512 ? p : next_wait[p + 1];
   }
+  best_slack_ns = find_best_slack_ns();
 }
 
 void OwnTimeline::derive() {
@@ -189,10 +191,11 @@ void OwnTimeline::derive() {
     longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
   }
   if (begun_ >= kJudged) has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
-  best_slack_ns_ = course(turn_).best_slack_ns();
+  best_slack_ns_ = courses_.empty() ? all_.best_slack_ns : 0;
+  for (const Course& turn : courses_) best_slack_ns_ = std::max(best_slack_ns_, turn.best_slack_ns);
 }
 
-int64_t OwnTimeline::Course::best_slack_ns() const {
+int64_t OwnTimeline::Course::find_best_slack_ns() const {
   int64_t best = 0;
   for (uint32_t p = 0; p < places.size(); ++p) {
     const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places[p].pause.low()) : 0;
@@ -241,7 +244,7 @@ Duration OwnTimeline::work(Spot from, bool idle) const {
   const uint32_t end = waits ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
   const int64_t after = course(from.turn).work_after[from.position];
   // What was launched in the iteration before comes first.
-  const bool before = from.turn != next.turn || from.position > next.position || from.position >= end;
+  const bool before = from.iteration != next.iteration;
   const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
   return {std::max<int64_t>(0, all - ends.places[end - 1].surely_left_ns())};
 }

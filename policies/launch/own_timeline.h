@@ -27,17 +27,18 @@ class OwnTimeline {
   void restart(uint32_t length);  // a new template: forget everything
 
   // ---- the iteration in progress ----
-  // A launch, and in which turn of the round it comes.
+  // A launch, in which turn of the round it comes, and in which iteration of all.
   struct Spot {
     uint32_t position = 0;
     uint32_t turn = 0;
+    uint32_t iteration = 0;
   };
   // The next launch is the first of an iteration, the `count`th; so many are a round, 0: there is
   // none. Whether service_start() has become another.
   bool begin(size_t round = 0, uint64_t count = 0);
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
-  Spot spot(uint32_t position) const { return {position, turn_}; }
+  Spot spot(uint32_t position) const { return {position, turn_, iteration_}; }
   // The pause before the next launch that can be relied on: none where it varies as waiting for
   // requests does.
   Duration sure_pause() const { return sure_pause(next_spot()); }
@@ -82,14 +83,14 @@ class OwnTimeline {
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
   Spot next_spot() const {
-    return next_ < length() || courses_.empty() ? spot(next_position()) : Spot{0, turn_after()};
+    return next_ < length() ? spot(next_) : Spot{0, turn_after(), iteration_ + 1};
   }
   // Whom an iteration serves waits for most of it: one ends with the wait after the longest stretch,
   // and the next begins with the launch behind that.
   uint32_t service_start() const { return service_start_; }
   // Every launch of such a one has been made.
   bool service_launched() const { return next_position() == service_start_; }
-  // The most slack that any moment of an iteration has, at its launches or before its first.
+  // The most slack that any moment of an iteration has, in any turn, at its launches or before its first.
   Duration best_slack() const { return {best_slack_ns_}; }
 
   static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
@@ -120,9 +121,10 @@ class OwnTimeline {
     std::vector<Place> places;
     std::vector<int64_t> work_after;  // of the launches from here on to the end
     std::vector<uint32_t> next_wait;  // the first position from here on with a wait
+    int64_t best_slack_ns = 0;        // of any moment
     void derive();
     bool follows_wait(uint32_t position) const;  // the launch there
-    int64_t best_slack_ns() const;
+    int64_t find_best_slack_ns() const;
   };
   struct Launch {
     Spot spot;
@@ -144,6 +146,7 @@ class OwnTimeline {
   Course all_;
   std::vector<Course> courses_;  // by turn; none: no round
   uint32_t turn_ = 0;            // of the iteration in progress
+  uint32_t iteration_ = 0;
   std::vector<Launch> stretch_;  // launches since the last wait
   Instant host_at_ = kNever;         // its last launch, or the own end of its last wait
   bool waiting_is_over_ = true;      // nothing launched since the last wait

@@ -315,13 +315,13 @@ void TaskGuard::shift_shadow(Duration by) {
 // What is done took the device so long together, with nobody else there.
 void TaskGuard::see_work(Duration took) {
   int64_t predicted = 0;
-  for (const InFlight& launch : done_) predicted += launch.predicted.ns;
+  for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
   // Of what began with its launch only the end was seen late; between two ends that evens out.
   if (moved_at_ == busy_since_) took = std::max(took - kSeenLate, std::min(took, Duration{predicted}));
   const auto units = static_cast<int64_t>(done_.size());
   for (const InFlight& launch : done_) {
     const int64_t share = predicted == 0 ? took.ns / units
-                                         : took.ns / 64 * launch.predicted.ns / predicted * 64;
+                                         : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
     timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
   }
 }
@@ -476,9 +476,11 @@ Duration TaskGuard::work_left() const {
   return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
 }
 
+// More slack than is known of is a guess, whose cost the account has to bear.
+int64_t TaskGuard::lent_ns() const { return std::min(correction_ns_, std::max<int64_t>(0, account_ns_)); }
+
 int64_t TaskGuard::slack_ns(Instant now) const {
-  // More slack than is known of is a guess, whose cost the account has to bear.
-  const int64_t correction = std::min(correction_ns_, std::max<int64_t>(0, account_ns_));
+  const int64_t correction = lent_ns();
   // As if whatever comes in its way cost it, and whatever has since the last wait.
   if (!knows_slack()) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
   const int64_t slack = (timeline_.due(now, idle()) - now - work_left() - host_late_).ns + correction;
@@ -603,7 +605,9 @@ bool TaskGuard::before_request(Instant now) const {
 
 // What comes now delays the next request, not this one.
 bool TaskGuard::through(Instant now) const {
-  return in_step_ && timeline_.known() ? closing_request(now) && in_flight_.size() <= 1 : idle();
+  if (!in_step_ || !timeline_.known()) return idle();
+  // Nothing of it is left to do, but for what its wait was not for.
+  return closing_request(now) && (in_flight_.size() <= 1 || began_ == kNever);
 }
 
 // Long enough for a pause between requests.
@@ -649,7 +653,7 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
 // Wherever in a request it goes, that will exceed the tail.
 bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
   return in_step_ && timeline_.known() && spare.ns * kUnsurePart <= length.ns &&
-         (length - spare).ns > timeline_.best_slack().ns + tail_limit_ns();
+         (length - spare).ns > timeline_.best_slack().ns + lent_ns() + tail_limit_ns();
 }
 
 // It goes as a request begins, whose slack is then there for what follows, up to the next such unit.
@@ -663,9 +667,11 @@ bool TaskGuard::request_begins(Instant now) const {
 }
 
 void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant now) {
-  Request& delayed = through(now) ? next_ : request_;
-  delayed.excepted = delayed.excepted || cost_ns(excess, now) > tail_left_ns(excess, now);
-  delayed.opened = delayed.opened || opens_request(length, spare, now);
+  Request& delayed = through(now) || (request_.services > 0 && host_away(now)) ? next_ : request_;
+  const bool exceeds = cost_ns(excess, now) > tail_left_ns(excess, now);
+  const bool away = idle() && timeline_.is_away(now, length);  // it most likely costs nothing
+  delayed.opened = delayed.opened || (exceeds && !away && request_begins(now) && opens_request(length, spare, now));
+  delayed.excepted = delayed.excepted || exceeds;
   spent_ = delayed.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
 }
@@ -676,7 +682,7 @@ bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) 
   if (idle() && timeline_.is_away(now, length)) return false;
   if (opens_request(length, spare, now)) return !request_begins(now);
   // What was let go has not made the request an exception yet, and may have taken less than foretold.
-  const bool in_vain = request_.excepted && tail_.affords() && !over_anyway(now);
+  const bool in_vain = request_.excepted && !through(now) && tail_.affords() && !over_anyway(now);
   if (spent_ && !in_vain) return false;
   if (!idle()) return true;
   const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);

@@ -161,6 +161,7 @@ class TaskGuard {
   int64_t foreseen_delay_ns(Instant now) const {
     return delay_ns() + std::min(late_ns(now), blocked_ns_);
   }
+  int64_t lent_ns() const;
   int64_t spendable_ns() const;
   int64_t allowed_ns(Instant now) const;
   int64_t given_ns(Instant now) const;
