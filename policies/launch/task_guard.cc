@@ -1,7 +1,6 @@
 #include "policies/launch/task_guard.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace lull::policies {
@@ -35,30 +34,12 @@ constexpr int64_t kOverdrawn = 4;  // nothing goes any more
 // Clean stretches before anything else, and again one in so many, to see whether all is as it was.
 constexpr uint32_t kCleanFirst = 2;
 constexpr uint32_t kCleanEvery = 512;
-// The host was not waiting for the device if it returned so much later than that was through.
-constexpr Duration kHostCame{100'000};
-// By so much the end of a unit is seen late at most, as often as the coordinator looks.
-constexpr Duration kSeenLate{5'000};
-// A look at how long the client's own work really takes, and how long looks are remembered.
-constexpr Duration kCalibrates{500'000};
-constexpr Duration kRemembered{100'000'000};
-constexpr int64_t kNoiseForgotten = 64;  // stretches
 // The correction of the slack: grows by one part in so many of a service, while the account holds
 // so many services' allowance.
 constexpr int64_t kCorrection = 128;
 constexpr int64_t kPlenty = 8;
-// However the device is shared, who has work that can run gets a turn after so long, or after the
-// unit that is running.
-constexpr Duration kLongestTurn{2'500'000};
-// Or lower and own launches go by turns: so many own ones are done while a lower one comes.
+// Where lower and own launches go by turns, so many own ones are done while a lower one comes.
 constexpr uint32_t kTurnsMissed = 16;
-constexpr uint32_t kRowForgotten = 64;  // services
-constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
-// Launches without a wait after which an idle device is taken for one.
-constexpr uint32_t kLaunchesAWait = 8'192;
-// Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
-constexpr size_t kDeepQueue = 256;
-constexpr uint32_t kOutOfStep = UINT32_MAX;
 constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
 
 }  // namespace
@@ -67,32 +48,26 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   settle(lower_in_flight);
   const IterationPlace& place = launch.place;
   if (place.length != 0 &&
-      (generation_ != place.generation || timeline_.length() != place.length)) {
+      (generation_ != place.generation || timeline().length() != place.length)) {
     generation_ = place.generation;
-    timeline_.restart(place.length);
+    timeline().restart(place.length);
     forget_services();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
     tail_ = {};
   }
   const bool was_in_step = in_step_;
-  in_step_ = place.in_step && timeline_.has_waits();
-  launches_ += 1;
-  if (launches_ > kLaunchesAWait && in_flight_.empty() && began_ != kNever) {
-    // A program whose waits nobody sees: that the device is through with it counts as one.
-    wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
-    settle(lower_in_flight);
-  }
+  in_step_ = place.in_step && timeline().has_waits();
+  shadow_.look_for_wait();
+  settle(lower_in_flight);
   const bool away = host_away(launch.at);
-  if (began_ == kNever) {
-    began_ = launch.at;
-    if (in_flight_.empty()) clean_ = !lower_in_flight && !behind_switch();
+  if (shadow_.begins_stretch(launch.at, lower_in_flight)) {
     if (!in_step_) end_service(/*whole=*/false);
-    if (in_step_ && place.position != timeline_.service_start()) {
-      pause_ = std::min(launch.at - waited_until_, timeline_.pause_of_all());
+    if (in_step_ && place.position != timeline().service_start()) {
+      pause_ = std::min(launch.at - shadow_.waited_until(), timeline().pause_of_all());
     }
   }
-  const bool starts = in_step_ && place.position == timeline_.service_start();
+  const bool starts = in_step_ && place.position == timeline().service_start();
   if (starts || was_in_step != in_step_) {
     end_service(service_whole_ && starts && was_in_step);
     service_whole_ = starts;
@@ -103,50 +78,16 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     requests_.paused();
   }
   if (place.started) {
-    const bool known = timeline_.known();
-    if (timeline_.begin(pattern_.round(), pattern_.next())) {
+    const bool known = timeline().known();
+    if (timeline().begin(pattern_.round(), pattern_.next())) {
       forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
-    if (timeline_.known() && !known) noise_ns_ = 0;  // the shadow knows better from here on
+    if (timeline().known() && !known) shadow_.knows_better();
   }
   if (service_began_ == kNever) service_began_ = launch.at;
 
-  Duration work = scaled(launch.expected), seen{-1};
-  Stream& its = stream(launch.stream);
-  // A full queue makes the host wait; by itself it would have come earlier.
-  if (in_step_ && in_flight_.size() >= kDeepQueue) {
-    host_late_ += timeline_.longer_pause(place.position, launch.at);
-  }
-  const Instant free = std::max(own_free_, launch.at - host_late_);
-  if (place.in_step) {
-    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
-    if (in_step_) seen = timeline_.seen_work(place.position);
-    if (seen.ns >= 0) {
-      work = seen;
-    } else {
-      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work, /*seen=*/false);
-    }
-  }
-  if (launch.copy) {  // beside the rest
-    its.own_free = std::max(its.own_free, launch.at) + launch.expected;
-  } else {
-    own_free_ = free + work;
-    its.own_free = std::max(free, its.own_free) + work;
-    if (computing_ == 0) {
-      moved_at_ = busy_since_ = launch.at;
-      kernel_costs_.own_begins(launch.at);
-      switch_.own_begins(launch.at);
-      blocked_ns_ = switch_.behind() ? longest_switch().ns : 0;  // else the device had caught up
-      blocked_before_ns_ = 0;
-      lower_turn_ns_ = 0;
-      run_ = lower_in_flight || behind_switch() ? Run{} : Run{.from = launch.at};
-    }
-    computing_ += 1;
-  }
-  in_flight_.push_back({launch.at, launch.stream, launch.copy,
-                        timeline_.spot(in_step_ ? place.position : kOutOfStep),
-                        launch.expected, std::max(Duration{}, seen), its.own_free});
+  shadow_.submitted(launch, in_step_, lower_in_flight);
 }
 
 void TaskGuard::forget_services() {
@@ -155,135 +96,18 @@ void TaskGuard::forget_services() {
   requests_.restart();
 }
 
-// What own work waits at most for the device to change hands: how much it did, the waits say.
-Duration TaskGuard::longest_switch() const {
-  return {switch_.cost().ns * 33 / 32};
-}
-
-TaskGuard::Stream& TaskGuard::stream(StreamSlot slot) {
-  if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
-  return streams_[slot.value];
-}
-
-void TaskGuard::disturbed(bool copy) {
-  clean_ = false;
-  if (!copy) switch_.others_came();
-  run_ = {};
-}
-
-void TaskGuard::lower_ran(Instant from, Instant until) {
-  if (computing_ == 0) return;
-  // Work that could have run would have had its turn by now.
-  if (lower_turn_ns_ >= kLongestTurn.ns) return;
-  const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
-  lower_turn_ns_ += ran;
-  blocked_ns_ += ran;
-  lower_beside_ns_ += ran;
-}
-
-void TaskGuard::completed(const Completed& completed, Instant now, bool lower_in_flight) {
-  uint32_t left = completed.units;
-  done_.clear();
-  Stream& its = stream(completed.stream);
-  its.end = now;
-  for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
-    if (launch->stream != completed.stream) {
-      ++launch;
-      continue;
-    }
-    its.own_end = launch->own_end;
-    if (!launch->copy) done_.push_back(*launch);
-    launch = in_flight_.erase(launch);
-    left -= 1;
-  }
-  if (done_.empty()) return;
-  computing_ -= static_cast<uint32_t>(done_.size());
-  Duration seen, work;
-  for (const InFlight& launch : done_) {
-    seen += launch.seen;
-    work += likely_work(launch);
-  }
-  kernel_costs_.own_done(seen, computing_ > 0, now);
-  switch_.own_done(work, now);
-  if (lower_turn_ns_ > 0 || !lower_in_flight) in_a_row_ = 0;
-  if (lower_in_flight) in_a_row_ += static_cast<uint32_t>(done_.size());
-  longest_row_ = std::max(longest_row_, in_a_row_);
-  if (lower_in_flight || lower_turn_ns_ > 0) {
-    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
-  }
-  lower_turn_ns_ = 0;
-  // What is complete so soon after its launch cannot be later than that.
-  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
-  if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
-    own_beside_ns_ /= 2;
-    lower_beside_ns_ /= 2;
-  }
-  if (run_.from != kNever) see_work(now - moved_at_);
-  for (const InFlight& launch : done_) run_.predicted += launch.predicted;
-  moved_at_ = now;
-  if (lower_in_flight) {
-    run_ = {};
-  } else if (run_.from == kNever) {
-    run_ = {.from = now};
-  } else if (now - run_.from >= kCalibrates) {
-    calibrate(now);
-  }
-}
-
-void TaskGuard::synced(const Synced& wait) {
-  const Stream& its = stream(wait.stream);
-  if (wait_.at == kNever) wait_ = {.at = wait.at};
-  wait_.at = std::max(wait_.at, wait.at);
-  wait_.end = std::max(wait_.end, its.end);
-  wait_.own_end = std::max(wait_.own_end, its.own_end);
-  wait_.left = left_to_do(wait);
-}
-
-// Own work of other streams than the one that has been waited for.
-Duration TaskGuard::left_to_do(const Synced& wait) const {
-  Duration left;
-  for (const InFlight& launch : in_flight_) {
-    if (launch.copy || launch.stream == wait.stream) continue;
-    left += likely_work(launch);
-  }
-  return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));  // less what has run of the first
-}
-
 void TaskGuard::settle(bool lower_in_flight) {
-  const Wait wait = std::exchange(wait_, Wait{});
-  if (wait.at == kNever || (began_ == kNever && blocked_ns_ == 0)) return;
-  launches_ = 0;
-  const Instant at = wait.at;
-  const Instant through = std::min(wait.end, at);
-  const bool waited = at - through <= kHostCame;
-  int64_t delay = 0;
-  clean_stretches_ += clean_ ? 1 : 0;
-  since_clean_ = clean_ ? 0 : since_clean_ + 1;
-  if (blocked_ns_ == 0) {
-    const int64_t off = waited ? std::abs((through - wait.own_end).ns) : 0;
-    noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
-  } else {
-    // Others cost no more than they stood in its way. Where it is known well how long its own work
-    // takes, less: what a later pause of the host made up for.
-    const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
-    const int64_t most = std::min(blocked_ns_, late.ns);
-    if (waited) {
-      delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
-    }
-  }
-  // From here on the shadow goes on beside the real device.
-  const Duration shift = in_flight_.empty() ? std::min(at, own_free_) - own_free_ : through - wait.own_end;
-  if (waited || in_flight_.empty()) shift_shadow(shift);
-  timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0,
-                   blocked_ns_ == 0 ? wait.left : Duration{-1});
-  const int64_t cost = delay * feedback_.scale_x1024() / 1024;
-  waits_delay_ns_ += delay;
+  const std::optional<OwnShadow::Waited> wait = shadow_.settle(lower_in_flight);
+  if (!wait) return;
+  clean_stretches_ += wait->clean ? 1 : 0;
+  since_clean_ = wait->clean ? 0 : since_clean_ + 1;
+  if (!wait->clean) service_undisturbed_ = false;
+  const int64_t cost = wait->delay.ns * feedback_.scale_x1024() / 1024;
+  waits_delay_ns_ += wait->delay.ns;
   service_delay_ns_ += cost;
-  if (!clean_) service_undisturbed_ = false;
   account_ns_ -= cost;
   // What it was served in: the stretch, and the pause before it that is part of the iteration.
-  const Instant from = began_ == kNever ? waited_until_ : began_;
-  const int64_t took = (at - from).ns + pause_.ns;
+  const int64_t took = (wait->at - wait->from).ns + std::exchange(pause_, Duration{}).ns;
   const int64_t served = std::max<int64_t>(0, took - cost);
   const int64_t earned = served * limits_.mean_per_mille / 1000 * aim_per_mille() / 1000;
   service_took_ns_ += took;
@@ -291,58 +115,12 @@ void TaskGuard::settle(bool lower_in_flight) {
   const int64_t held = feedback_.known() ? kAccountServices : kUncomparedServices;
   account_ns_ = std::clamp(account_ns_ + earned, -kDebtServices * std::max(usual, earned),
                            std::max(held * std::max(usual, earned), longest_refused_ns_ * 5 / 4));
-  waited_until_ = at;
-  began_ = kNever;
-  pause_ = {};
-  // Work that was not waited for may be late yet.
-  host_late_ = {};
-  blocked_ns_ = in_flight_.empty() ? 0 : blocked_ns_ - delay;
-  blocked_before_ns_ = blocked_ns_;
-  clean_ = !lower_in_flight && blocked_ns_ == 0;
   clean_wanted_ = clean_stretches_ < kCleanFirst || since_clean_ >= kCleanEvery ||
                   (spends() && account_ns_ < -kOverdrawn * usual);
 }
 
-void TaskGuard::shift_shadow(Duration by) {
-  own_free_ = own_free_ + by;
-  for (Stream& its : streams_) {
-    its.own_end = its.own_end + by;
-    its.own_free = its.own_free + by;
-  }
-  for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
-}
-
-// What is done took the device so long together, with nobody else there.
-void TaskGuard::see_work(Duration took) {
-  int64_t predicted = 0;
-  for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
-  // Of what began with its launch only the end was seen late; between two ends that evens out.
-  if (moved_at_ == busy_since_) took = std::max(took - kSeenLate, std::min(took, Duration{predicted}));
-  const auto units = static_cast<int64_t>(done_.size());
-  for (const InFlight& launch : done_) {
-    const int64_t share = predicted == 0 ? took.ns / units
-                                         : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
-    timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
-  }
-}
-
-// The device has done nothing but own work for a while: how long that really took.
-void TaskGuard::calibrate(Instant now) {
-  real_ns_ += (now - run_.from).ns;
-  predicted_ns_ += run_.predicted.ns;
-  run_ = {.from = now};
-  if (predicted_ns_ > 0) {
-    scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
-  }
-  // What is long ago counts less and less: half after the longer of a service and kRemembered.
-  if (real_ns_ > 2 * std::max(own_service_ns_, kRemembered.ns)) {
-    real_ns_ /= 2;
-    predicted_ns_ /= 2;
-  }
-}
-
 void TaskGuard::end_service(bool whole) {
-  const bool served = service_began_ != kNever && waited_until_ > service_began_;
+  const bool served = service_began_ != kNever && shadow_.waited_until() > service_began_;
   const bool compared = served && whole && compares();
   const int64_t foretold_ns = service_delay_ns_;
   if (served) {
@@ -371,11 +149,11 @@ void TaskGuard::end_service(bool whole) {
     pattern_.restart();
   }
   if (served) requests_.served(pattern_.round());
-  longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
+  shadow_.service_ended(Duration{own_service_ns_});
   refused_before_ns_ = std::exchange(refused_ns_, 0);
   service_began_ = kNever;
   service_whole_ = false;
-  service_undisturbed_ = clean_;
+  service_undisturbed_ = shadow_.clean();
   service_took_ns_ = 0;
   waits_delay_ns_ = 0;
   service_delay_ns_ = 0;
@@ -468,12 +246,7 @@ void TaskGuard::correct_by(int64_t more_ns) {
 }
 
 bool TaskGuard::knows_slack() const {
-  return timeline_.known() && in_step_ &&
-         (in_flight_.empty() || in_flight_.front().spot.position != kOutOfStep);
-}
-
-Duration TaskGuard::work_left() const {
-  return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
+  return timeline().known() && in_step_ && shadow_.knows_place();
 }
 
 // More slack than is known of is a guess, whose cost the account has to bear.
@@ -482,10 +255,11 @@ int64_t TaskGuard::lent_ns() const { return std::min(correction_ns_, std::max<in
 int64_t TaskGuard::slack_ns(Instant now) const {
   const int64_t correction = lent_ns();
   // As if whatever comes in its way cost it, and whatever has since the last wait.
-  if (!knows_slack()) return correction - std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_);
-  const int64_t slack = (timeline_.due(now, idle()) - now - work_left() - host_late_).ns + correction;
+  if (!knows_slack()) return correction - shadow_.blocked_since_wait().ns;
+  const Duration own = shadow_.work_left() + shadow_.host_late();
+  const int64_t slack = (timeline().due(now, idle()) - now - own).ns + correction;
   // While it has nothing on the device, until it is back with more.
-  return idle() ? std::max<int64_t>({0, slack, (timeline_.next_launch() - now).ns}) : slack;
+  return idle() ? std::max<int64_t>({0, slack, (timeline().next_launch() - now).ns}) : slack;
 }
 
 int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
@@ -502,7 +276,7 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   // None of the next one is lost yet, but for what the service at hand has, if that is its first.
   const int64_t lost = closing() ? 0 : service_delay_ns_;
   // What comes in a pause at random costs no more than its length, whatever is known of the slack.
-  const bool away = in_step_ && timeline_.pauses_at_random() && timeline_.is_away(now, excess);
+  const bool away = in_step_ && timeline().pauses_at_random() && timeline().is_away(now, excess);
   return (away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns()) - lost;
 }
 
@@ -521,7 +295,7 @@ bool TaskGuard::over_anyway(Instant now) const {
   // more such services are owed than may be, that is not to be built on.
   if (tail_.owes() || !feedback_.varied()) return false;
   const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
-  if (delay_ns() + blocked_ns_ <= surely) return false;  // as is so almost always
+  if (delay_ns() + shadow_.blocked().ns <= surely) return false;  // as is so almost always
   return foreseen_delay_ns(now) > surely;
 }
 
@@ -547,8 +321,8 @@ int64_t TaskGuard::scale_x1024(Instant now) const {
 // nothing for others, one of which might make a service exceed the tail.
 bool TaskGuard::waits_for_pause() const {
   const Duration longest{std::max(refused_ns_, refused_before_ns_)};
-  return !idle() && in_step_ && timeline_.known() && longest.ns > tail_limit_ns() &&
-         timeline_.goes_away(longest);
+  return !idle() && in_step_ && timeline().known() && longest.ns > tail_limit_ns() &&
+         timeline().goes_away(longest);
 }
 
 // What of the accounts is within `room`. While it has nothing there and may be back at once, no more
@@ -556,28 +330,20 @@ bool TaskGuard::waits_for_pause() const {
 int64_t TaskGuard::given_ns(Instant now) const {
   if (waits_for_pause() && !over_anyway(now)) return 0;
   const int64_t allowed = allowed_ns(now);
-  const bool back_soon = idle() && !timeline_.is_away(now, kCover);
+  const bool back_soon = idle() && !timeline().is_away(now, kCover);
   return back_soon ? std::min(allowed, kCover.ns * scale_x1024(now) / 1024) : allowed;
-}
-
-// Lower work that is done before what is left of own work is, as the device has shared its time
-// between them lately; a turn less.
-Duration TaskGuard::done_in_time() const {
-  const int64_t pace_x1024 = std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_),
-                                      kMostPace_x1024);
-  return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
 }
 
 // Own launches of this service that are not through, made or yet to come.
 uint32_t TaskGuard::own_left() const {
-  if (timeline_.service_launched()) return computing_;
-  const uint32_t length = timeline_.length();
-  return computing_ + (length + timeline_.service_start() - timeline_.next_position()) % length;
+  if (timeline().service_launched()) return shadow_.computing();
+  const uint32_t length = timeline().length();
+  return shadow_.computing() + (length + timeline().service_start() - timeline().next_position()) % length;
 }
 
 // One more unit has its turn before them, whatever its length.
 bool TaskGuard::has_turns_left(uint32_t lower_units) const {
-  return own_left() > lower_units + longest_row_ + kTurnsMissed;
+  return own_left() > lower_units + shadow_.longest_row() + kTurnsMissed;
 }
 
 Duration TaskGuard::room(Instant now, uint32_t lower_units) const {
@@ -585,12 +351,12 @@ Duration TaskGuard::room(Instant now, uint32_t lower_units) const {
   // What is there when such a service ends delays the next one, too.
   const bool fills = !idle() && knows_slack() && over_anyway(now);
   if (!fills || has_turns_left(lower_units)) return room;
-  return std::min(room, lower_units < own_left() ? done_in_time() : Duration{});
+  return std::min(room, lower_units < own_left() ? shadow_.lower_done_in_time() : Duration{});
 }
 
 // Every launch of the service has been made.
 bool TaskGuard::closing() const {
-  return in_step_ && timeline_.known() && timeline_.service_launched();
+  return in_step_ && timeline().known() && timeline().service_launched();
 }
 
 // Every launch of the request has been made.
@@ -605,14 +371,15 @@ bool TaskGuard::before_request(Instant now) const {
 
 // What comes now delays the next request, not this one.
 bool TaskGuard::through(Instant now) const {
-  if (!in_step_ || !timeline_.known()) return idle();
+  if (!in_step_ || !timeline().known()) return idle();
   // Nothing of it is left to do, but for what its wait was not for.
-  return closing_request(now) && (in_flight_.size() <= 1 || began_ == kNever);
+  return closing_request(now) && (shadow_.in_flight() <= 1 || shadow_.between_stretches());
 }
 
 // Long enough for a pause between requests.
 bool TaskGuard::host_away(Instant now) const {
-  return began_ == kNever && idle() && now - waited_until_ > RequestLength::pause(Duration{own_service_ns_});
+  const Duration paused = now - shadow_.waited_until();
+  return shadow_.between_stretches() && idle() && paused > RequestLength::pause(Duration{own_service_ns_});
 }
 
 // No unit costs more than it is long, whatever waits have missed of others.
@@ -640,11 +407,11 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   const bool within_tail = cost <= tail_left_ns(excess, now);
   // In a pause at random it most likely costs nothing; what it does cost then is owed.
   const bool by_chance = spends() && in_step_ && account_ns_ > 0 && before_request(now) &&
-                         timeline_.pauses_at_random() && timeline_.is_away(now, excess);
+                         timeline().pauses_at_random() && timeline().is_away(now, excess);
   const bool in_mean = cost <= std::max(spendable_ns(), given_ns(now));
   if (!in_mean && !(by_chance && within_tail)) return false;
   if (within_tail) return true;
-  const bool again = spent_ && closing() && !timeline_.is_away(now, excess);
+  const bool again = spent_ && closing() && !timeline().is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
   const bool uncounted = through(now) && foreseen_delay_ns(now) > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
@@ -652,14 +419,14 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
 
 // Wherever in a request it goes, that will exceed the tail.
 bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
-  return in_step_ && timeline_.known() && spare.ns * kUnsurePart <= length.ns &&
-         (length - spare).ns > timeline_.best_slack().ns + lent_ns() + tail_limit_ns();
+  return in_step_ && timeline().known() && spare.ns * kUnsurePart <= length.ns &&
+         (length - spare).ns > timeline().best_slack().ns + lent_ns() + tail_limit_ns();
 }
 
 // It goes as a request begins, whose slack is then there for what follows, up to the next such unit.
 bool TaskGuard::opens_request(Duration length, Duration spare, Instant now) const {
   return surely_exceeds(length, spare) && tail_.affords() && account_ns_ >= kOpeners * length.ns &&
-         !timeline_.goes_away(length) && !over_anyway(now);
+         !timeline().goes_away(length) && !over_anyway(now);
 }
 
 bool TaskGuard::request_begins(Instant now) const {
@@ -669,7 +436,7 @@ bool TaskGuard::request_begins(Instant now) const {
 void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant now) {
   Request& delayed = through(now) || (request_.services > 0 && host_away(now)) ? next_ : request_;
   const bool exceeds = cost_ns(excess, now) > tail_left_ns(excess, now);
-  const bool away = idle() && timeline_.is_away(now, length);  // it most likely costs nothing
+  const bool away = idle() && timeline().is_away(now, length);  // it most likely costs nothing
   delayed.opened = delayed.opened || (exceeds && !away && request_begins(now) && opens_request(length, spare, now));
   delayed.excepted = delayed.excepted || exceeds;
   spent_ = delayed.spent = true;
@@ -677,17 +444,17 @@ void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant 
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) const {
-  if (!timeline_.known() || !in_step_) return false;
+  if (!timeline().known() || !in_step_) return false;
   // Where requests come at random, between two of them most likely costs nothing.
-  if (idle() && timeline_.is_away(now, length)) return false;
+  if (idle() && timeline().is_away(now, length)) return false;
   if (opens_request(length, spare, now)) return !request_begins(now);
   // What was let go has not made the request an exception yet, and may have taken less than foretold.
   const bool in_vain = request_.excepted && !through(now) && tail_.affords() && !over_anyway(now);
   if (spent_ && !in_vain) return false;
   if (!idle()) return true;
   const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);
-  if (violates && timeline_.goes_away(length)) return true;
-  const int64_t best = timeline_.best_slack().ns;
+  if (violates && timeline().goes_away(length)) return true;
+  const int64_t best = timeline().best_slack().ns;
   return slack_ns(now) < best - best / 8;
 }
 

@@ -1,36 +1,23 @@
 // The guard of one important client: what others have cost it so far, and how much lower work may
 // be on the device now. guarded.h says how it decides; Guarded feeds it. Pure.
 //
-// Beside the real device it keeps a shadow of the client's own: when each of its launches would have
-// been complete with nobody else there (launched when it was, after what it launched before, for
-// as long as predicted). Where the host waits for the device, the difference is what others cost:
-//
-//   delay of a wait = its end - the shadow's end of what was waited for; 0 where the device was
-//                     through long before the host asked
-//
-// Stretches in which no lower work ran cost nobody anything; runs of own work alone calibrate the
-// shadow. No more is charged than lower work ran while the client had work waiting for the device.
-// A service is an iteration where one with waits is detected, else a stretch (the launches up to a
-// wait). The whole time of an iteration then corrects what its waits say (service_feedback.h), those
-// that take different times by turns compared with their like (service_pattern.h); for that a few
-// iterations are kept undisturbed, drawn by lot. Costs go to accounts: `mean` earns the allowed share
-// of all service time and may never be overdrawn by what can be foreseen; `tail` says how many
-// requests, of one service or several (request_length.h), may yet exceed the p99 bound, which is held
-// against the slowest undisturbed ones.
+// What others cost at each wait of its host, its shadow says (own_shadow.h). A service is an iteration
+// where one with waits is detected, else a stretch (the launches up to a wait). The whole time of an
+// iteration then corrects what its waits say (service_feedback.h), those that take different times by
+// turns compared with their like (service_pattern.h); for that a few iterations are kept undisturbed,
+// drawn by lot. Costs go to accounts: `mean` earns the allowed share of all service time and may never
+// be overdrawn by what can be foreseen; `tail` says how many requests, of one service or several
+// (request_length.h), may yet exceed the p99 bound, which is held against the slowest undisturbed ones.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
-#include <vector>
 
-#include "policies/launch/kernel_costs.h"
 #include "policies/launch/launch_policy.h"
-#include "policies/launch/own_timeline.h"
+#include "policies/launch/own_shadow.h"
 #include "policies/launch/request_length.h"
 #include "policies/launch/service_feedback.h"
 #include "policies/launch/service_pattern.h"
-#include "policies/launch/switch_cost.h"
 #include "policies/launch/tail_account.h"
 
 namespace lull::policies {
@@ -51,19 +38,19 @@ class TaskGuard {
 
   // ---- the protected client's life ----
   void submitted(const Submitted& launch, bool lower_in_flight);
-  void completed(const Completed& done, Instant now, bool lower_in_flight);
+  void completed(const Completed& done, Instant now, bool lower_in_flight) {
+    shadow_.completed(done, now, lower_in_flight);
+  }
   // Of one or several streams; `settle` when all that happened at that time has been told.
-  void synced(const Synced& wait);
+  void synced(const Synced& wait) { shadow_.synced(wait); }
   void settle(bool lower_in_flight);
   // A lower unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy = false);
-  void lower_ran(Instant from, Instant until);
-  KernelCosts& lower_kernels() { return kernel_costs_; }
+  void disturbed(bool copy = false) { shadow_.disturbed(copy); }
+  void lower_ran(Instant from, Instant until) { shadow_.lower_ran(from, until); }
+  KernelCosts& lower_kernels() { return shadow_.kernel_costs(); }
   // So many kernels of lower work are through or, with their client, gone; so many are left.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
-    switch_.others_ended(kernels, left, now);
-    // Own work that waits has the device back.
-    if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
+    shadow_.lower_ended(kernels, left, now);
   }
   // A unit of lower work of this length is turned away for this client's sake.
   void refused(Duration length);
@@ -73,19 +60,16 @@ class TaskGuard {
   // known how long the client's work takes.
   bool wants_clean() const { return clean_wanted_ || kept_ || (keeps_next_ && closing()); }
   // Its iteration has waits, as far as is known. Where it has none, no slack is ever known.
-  bool has_waits() const { return timeline_.has_waits(); }
+  bool has_waits() const { return timeline().has_waits(); }
   // It has nothing on the device.
-  bool idle() const { return in_flight_.empty(); }
+  bool idle() const { return shadow_.idle(); }
   // What a lower unit costs it if it is in the way for as long as that takes.
   Duration cost(KernelId kernel, Duration predicted) const {
-    return kernel_costs_.cost(kernel, predicted);
+    return shadow_.kernel_costs().cost(kernel, predicted);
   }
   // What it costs that others have the device at all, beside what their work takes: it changes hands
   // to them, unless they have it, and back; and before that to own work that is waiting.
-  Duration switch_cost() const {
-    const int changes = !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3;
-    return {switch_.cost().ns * changes};
-  }
+  Duration switch_cost() const { return shadow_.switch_cost(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run. `lower_units` are on the device.
   Duration room(Instant now, uint32_t lower_units) const;
@@ -107,36 +91,9 @@ class TaskGuard {
   bool in_step() const { return in_step_; }
 
  private:
-  struct InFlight {
-    Instant at;
-    StreamSlot stream;
-    bool copy = false;
-    OwnTimeline::Spot spot;  // in its iteration, where that is known
-    Duration predicted;
-    Duration seen;    // what it takes by itself, where that was seen; else 0
-    Instant own_end;  // in the shadow
-  };
-  struct Stream {
-    Instant own_free{0};       // in the shadow: through with everything launched
-    Instant own_end{0};        // ... with what is known complete
-    Instant end{0};            // when that was seen
-  };
-  struct Wait {
-    Instant at = kNever;       // until then the host waited
-    Instant end{0};            // the last of what it waited for was seen complete
-    Instant own_end{0};        // ... in the shadow
-    Duration left;             // own work that it was not for, to be done yet
-  };
-  Wait wait_;
-  Stream& stream(StreamSlot slot);
-  Duration left_to_do(const Synced& wait) const;
-  void see_work(Duration took);
-  void calibrate(Instant now);
-  void shift_shadow(Duration by);
+  OwnTimeline& timeline() { return shadow_.timeline(); }
+  const OwnTimeline& timeline() const { return shadow_.timeline(); }
   void forget_services();
-  Duration longest_switch() const;
-  // Own work that begins now waits for a switch, as far as is known.
-  bool behind_switch() const { return switch_.behind() && (!switch_.known() || switch_.cost().ns > 0); }
   void end_service(bool whole);
   void end_request();
   void compare_service();
@@ -146,20 +103,14 @@ class TaskGuard {
   int64_t aim_per_mille() const;
   void correct();
   void correct_by(int64_t more_ns);
-  Duration likely_work(const InFlight& launch) const {
-    return launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
-  }
-  Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
   bool knows_slack() const;
-  Duration work_left() const;
-  Duration done_in_time() const;
   uint32_t own_left() const;
   bool has_turns_left(uint32_t lower_units) const;
   int64_t slack_ns(Instant now) const;
   int64_t late_ns(Instant now) const { return std::max<int64_t>(0, -slack_ns(now)); }
   // What the request has lost, and will have by the next wait to what really ran in its way.
   int64_t foreseen_delay_ns(Instant now) const {
-    return delay_ns() + std::min(late_ns(now), blocked_ns_);
+    return delay_ns() + std::min(late_ns(now), shadow_.blocked().ns);
   }
   int64_t lent_ns() const;
   int64_t spendable_ns() const;
@@ -203,47 +154,13 @@ class TaskGuard {
   static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
-  OwnTimeline timeline_;
+  OwnShadow shadow_;
   uint64_t generation_ = 0;
   bool in_step_ = false;
-  std::deque<InFlight> in_flight_;
-  uint32_t computing_ = 0;       // of them not copies
-  std::vector<InFlight> done_;  // scratch
-  Instant moved_at_{0};  // the device's last known progress of this client
-
-  // ---- the shadow ----
-  Instant own_free_{0};        // when it is through with everything launched
-  std::vector<Stream> streams_;
-  struct Run {                 // of own work on the device, with nobody else there
-    Instant from = kNever;     // a completion, or a launch to an idle device
-    Duration predicted;        // of what has completed since
-  };
-  Run run_;
-  int64_t real_ns_ = 0;        // of such runs lately
-  int64_t predicted_ns_ = 0;
-  int64_t scale_x1024_ = 1024; // the one over the other
-
-  // ---- the stretch ----
-  Instant began_ = kNever;     // its first launch
-  Duration pause_;             // of the host before it, as far as it is part of the iteration
-  Duration host_late_;         // since then, by waiting for a place in the queue
-  uint32_t launches_ = 0;      // since the last wait
-  bool clean_ = true;          // no lower work on the device since then
-  Instant busy_since_{0};      // it has had work in flight
-  int64_t lower_turn_ns_ = 0;  // lower work has run since it last made progress
-  uint32_t in_a_row_ = 0;      // own launches done while lower work waits for its turn
-  uint32_t longest_row_ = 0;   // ... at most, lately
-  int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
-  int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
-  int64_t blocked_ns_ = 0;     // for so long, since then, lower work ran
-  int64_t blocked_before_ns_ = 0;  // ... until the last wait
-  Instant waited_until_{0};
+  Duration pause_;  // of the host before the stretch, as far as it is part of the iteration
   uint32_t clean_stretches_ = 0;
   uint32_t since_clean_ = 0;
   bool clean_wanted_ = true;
-
-  KernelCosts kernel_costs_;
-  SwitchCost switch_;
 
   // ---- the service ----
   Instant service_began_ = kNever;
@@ -278,7 +195,6 @@ class TaskGuard {
   int64_t refused_before_ns_ = 0;  // ... in the one before
   int64_t longest_refused_ns_ = 0;  // ... since something was spent on one
   bool spent_ = false;     // something that exceeded the room has been let go in this service
-  int64_t noise_ns_ = 0;        // the shadow's largest error lately, with nobody in the way
   int64_t correction_ns_ = 0;   // of the slack
 
   // ---- accounts ----

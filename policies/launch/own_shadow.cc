@@ -1,0 +1,270 @@
+#include "policies/launch/own_shadow.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace lull::policies {
+namespace {
+
+// The host was not waiting for the device if it returned so much later than that was through.
+constexpr Duration kHostCame{100'000};
+// By so much the end of a unit is seen late at most, as often as the coordinator looks.
+constexpr Duration kSeenLate{5'000};
+// A look at how long the client's own work really takes, and how long looks are remembered.
+constexpr Duration kCalibrates{500'000};
+constexpr Duration kRemembered{100'000'000};
+constexpr int64_t kNoiseForgotten = 64;  // stretches
+// However the device is shared, who has work that can run gets a turn after so long, or after the
+// unit that is running.
+constexpr Duration kLongestTurn{2'500'000};
+constexpr uint32_t kRowForgotten = 64;  // services
+constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
+// Launches without a wait after which an idle device is taken for one.
+constexpr uint32_t kLaunchesAWait = 8'192;
+// Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
+constexpr size_t kDeepQueue = 256;
+
+}  // namespace
+
+void OwnShadow::look_for_wait() {
+  launches_ += 1;
+  if (launches_ > kLaunchesAWait && idle() && began_ != kNever) {
+    wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
+  }
+}
+
+bool OwnShadow::begins_stretch(Instant at, bool lower_in_flight) {
+  if (began_ != kNever) return false;
+  began_ = at;
+  if (idle()) clean_ = !lower_in_flight && !behind_switch();
+  return true;
+}
+
+void OwnShadow::submitted(const Submitted& launch, bool in_step, bool lower_in_flight) {
+  const IterationPlace& place = launch.place;
+  Duration work = scaled(launch.expected), seen{-1};
+  Stream& its = stream(launch.stream);
+  // A full queue makes the host wait; by itself it would have come earlier.
+  if (in_step && in_flight_.size() >= kDeepQueue) {
+    host_late_ += timeline_.longer_pause(place.position, launch.at);
+  }
+  const Instant free = std::max(own_free_, launch.at - host_late_);
+  if (place.in_step) {
+    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
+    if (in_step) seen = timeline_.seen_work(place.position);
+    if (seen.ns >= 0) {
+      work = seen;
+    } else {
+      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work, /*seen=*/false);
+    }
+  }
+  if (launch.copy) {  // beside the rest
+    its.own_free = std::max(its.own_free, launch.at) + launch.expected;
+  } else {
+    own_free_ = free + work;
+    its.own_free = std::max(free, its.own_free) + work;
+    if (computing_ == 0) {
+      moved_at_ = busy_since_ = launch.at;
+      kernel_costs_.own_begins(launch.at);
+      switch_.own_begins(launch.at);
+      blocked_ns_ = switch_.behind() ? longest_switch().ns : 0;  // else the device had caught up
+      blocked_before_ns_ = 0;
+      lower_turn_ns_ = 0;
+      run_ = lower_in_flight || behind_switch() ? Run{} : Run{.from = launch.at};
+    }
+    computing_ += 1;
+  }
+  in_flight_.push_back({launch.at, launch.stream, launch.copy,
+                        timeline_.spot(in_step ? place.position : kOutOfStep),
+                        launch.expected, std::max(Duration{}, seen), its.own_free});
+}
+
+void OwnShadow::completed(const Completed& completed, Instant now, bool lower_in_flight) {
+  uint32_t left = completed.units;
+  done_.clear();
+  Stream& its = stream(completed.stream);
+  its.end = now;
+  for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
+    if (launch->stream != completed.stream) {
+      ++launch;
+      continue;
+    }
+    its.own_end = launch->own_end;
+    if (!launch->copy) done_.push_back(*launch);
+    launch = in_flight_.erase(launch);
+    left -= 1;
+  }
+  if (done_.empty()) return;
+  computing_ -= static_cast<uint32_t>(done_.size());
+  Duration seen, work;
+  for (const InFlight& launch : done_) {
+    seen += launch.seen;
+    work += likely_work(launch);
+  }
+  kernel_costs_.own_done(seen, computing_ > 0, now);
+  switch_.own_done(work, now);
+  if (lower_turn_ns_ > 0 || !lower_in_flight) in_a_row_ = 0;
+  if (lower_in_flight) in_a_row_ += static_cast<uint32_t>(done_.size());
+  longest_row_ = std::max(longest_row_, in_a_row_);
+  if (lower_in_flight || lower_turn_ns_ > 0) {
+    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
+  }
+  lower_turn_ns_ = 0;
+  // What is complete so soon after its launch cannot be later than that.
+  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
+  if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
+    own_beside_ns_ /= 2;
+    lower_beside_ns_ /= 2;
+  }
+  if (run_.from != kNever) see_work(now - moved_at_);
+  for (const InFlight& launch : done_) run_.predicted += launch.predicted;
+  moved_at_ = now;
+  if (lower_in_flight) {
+    run_ = {};
+  } else if (run_.from == kNever) {
+    run_ = {.from = now};
+  } else if (now - run_.from >= kCalibrates) {
+    calibrate(now);
+  }
+}
+
+void OwnShadow::synced(const Synced& wait) {
+  const Stream& its = stream(wait.stream);
+  if (wait_.at == kNever) wait_ = {.at = wait.at};
+  wait_.at = std::max(wait_.at, wait.at);
+  wait_.end = std::max(wait_.end, its.end);
+  wait_.own_end = std::max(wait_.own_end, its.own_end);
+  wait_.left = left_to_do(wait);
+}
+
+// Own work of other streams than the one that has been waited for.
+Duration OwnShadow::left_to_do(const Synced& wait) const {
+  Duration left;
+  for (const InFlight& launch : in_flight_) {
+    if (launch.copy || launch.stream == wait.stream) continue;
+    left += likely_work(launch);
+  }
+  return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));  // less what has run of the first
+}
+
+std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {
+  const Wait wait = std::exchange(wait_, Wait{});
+  if (wait.at == kNever || (began_ == kNever && blocked_ns_ == 0)) return {};
+  launches_ = 0;
+  const Instant at = wait.at;
+  const Instant through = std::min(wait.end, at);
+  const bool waited = at - through <= kHostCame;
+  int64_t delay = 0;
+  if (blocked_ns_ == 0) {
+    const int64_t off = waited ? std::abs((through - wait.own_end).ns) : 0;
+    noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
+  } else {
+    // Others cost no more than they stood in its way. Where it is known well how long its own work
+    // takes, less: what a later pause of the host made up for.
+    const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
+    const int64_t most = std::min(blocked_ns_, late.ns);
+    if (waited) {
+      delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
+    }
+  }
+  // From here on the shadow goes on beside the real device.
+  if (idle()) {
+    shift(std::min(at, own_free_) - own_free_);
+  } else if (waited) {
+    shift(through - wait.own_end);
+  }
+  timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0,
+                   blocked_ns_ == 0 ? wait.left : Duration{-1});
+  const Waited result{began_ == kNever ? waited_until_ : began_, at, Duration{delay}, clean_};
+  waited_until_ = at;
+  began_ = kNever;
+  // Work that was not waited for may be late yet.
+  host_late_ = {};
+  blocked_ns_ = idle() ? 0 : blocked_ns_ - delay;
+  blocked_before_ns_ = blocked_ns_;
+  clean_ = !lower_in_flight && blocked_ns_ == 0;
+  return result;
+}
+
+void OwnShadow::service_ended(Duration usual) {
+  service_ = usual;
+  longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
+}
+
+void OwnShadow::disturbed(bool copy) {
+  clean_ = false;
+  if (!copy) switch_.others_came();
+  run_ = {};
+}
+
+void OwnShadow::lower_ran(Instant from, Instant until) {
+  if (computing_ == 0) return;
+  // Work that could have run would have had its turn by now.
+  if (lower_turn_ns_ >= kLongestTurn.ns) return;
+  const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
+  lower_turn_ns_ += ran;
+  blocked_ns_ += ran;
+  lower_beside_ns_ += ran;
+}
+
+void OwnShadow::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
+  switch_.others_ended(kernels, left, now);
+  // Own work that waits has the device back.
+  if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
+}
+
+Duration OwnShadow::lower_done_in_time() const {
+  const int64_t pace_x1024 =
+      std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_), kMostPace_x1024);
+  return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
+}
+
+OwnShadow::Stream& OwnShadow::stream(StreamSlot slot) {
+  if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
+  return streams_[slot.value];
+}
+
+// What own work waits at most for the device to change hands: how much it did, the waits say.
+Duration OwnShadow::longest_switch() const {
+  return {switch_.cost().ns * 33 / 32};
+}
+
+void OwnShadow::shift(Duration by) {
+  own_free_ = own_free_ + by;
+  for (Stream& its : streams_) {
+    its.own_end = its.own_end + by;
+    its.own_free = its.own_free + by;
+  }
+  for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
+}
+
+// What is done took the device so long together, with nobody else there.
+void OwnShadow::see_work(Duration took) {
+  int64_t predicted = 0;
+  for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
+  // Of what began with its launch only the end was seen late; between two ends that evens out.
+  if (moved_at_ == busy_since_) took = std::max(took - kSeenLate, std::min(took, Duration{predicted}));
+  const auto units = static_cast<int64_t>(done_.size());
+  for (const InFlight& launch : done_) {
+    const int64_t share = predicted == 0 ? took.ns / units
+                                         : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
+    timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
+  }
+}
+
+// The device has done nothing but own work for a while: how long that really took.
+void OwnShadow::calibrate(Instant now) {
+  real_ns_ += (now - run_.from).ns;
+  predicted_ns_ += run_.predicted.ns;
+  run_ = {.from = now};
+  if (predicted_ns_ > 0) {
+    scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
+  }
+  // What is long ago counts less and less: half after the longer of a service and kRemembered.
+  if (real_ns_ > 2 * std::max(service_.ns, kRemembered.ns)) {
+    real_ns_ /= 2;
+    predicted_ns_ /= 2;
+  }
+}
+
+}  // namespace lull::policies

@@ -1,0 +1,178 @@
+// What others cost one important client at each wait of its host. Kept and fed by its TaskGuard. Pure.
+//
+// Beside the real device it keeps a shadow of the client's own: when each of its launches would have
+// been complete with nobody else there (launched when it was, after what it launched before, for
+// as long as predicted). Where the host waits for the device, the difference is what others cost:
+//
+//   delay of a wait = its end - the shadow's end of what was waited for; 0 where the device was
+//                     through long before the host asked
+//
+// Stretches (the launches up to a wait) in which no lower work ran cost nobody anything; runs of own
+// work alone calibrate the shadow. No more is charged than lower work ran while the client had work
+// waiting for the device.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "policies/launch/kernel_costs.h"
+#include "policies/launch/launch_policy.h"
+#include "policies/launch/own_timeline.h"
+#include "policies/launch/switch_cost.h"
+
+namespace lull::policies {
+
+class OwnShadow {
+ public:
+  // ---- the client's life ----
+  // A launch comes: whether it is the first of a stretch; then, with all that follows from that, it
+  // is `submitted`. `in_step`: in an iteration that has waits.
+  bool begins_stretch(Instant at, bool lower_in_flight);
+  void submitted(const Submitted& launch, bool in_step, bool lower_in_flight);
+  void completed(const Completed& done, Instant now, bool lower_in_flight);
+  // Of one or several streams; `settle` when all that happened at that time has been told.
+  void synced(const Synced& wait);
+  // A program whose waits nobody sees: after many launches without one, that the device is through
+  // with it is taken for one. Asked before each launch.
+  void look_for_wait();
+  struct Waited {
+    Instant from, at;      // the stretch, from its first launch, or the wait before, to the wait's end
+    Duration delay;        // of the wait, by others
+    bool clean;            // no lower work was on the device since the wait before
+  };
+  std::optional<Waited> settle(bool lower_in_flight);
+  void service_ended(Duration usual);  // services take so long by themselves
+
+  // ---- lower work ----
+  // A unit, or copy, has come to the device; one has run on it.
+  void disturbed(bool copy);
+  void lower_ran(Instant from, Instant until);
+  // So many kernels are through or, with their client, gone; so many are left.
+  void lower_ended(uint32_t kernels, uint32_t left, Instant now);
+
+  // ---- answers ----
+  OwnTimeline& timeline() { return timeline_; }
+  const OwnTimeline& timeline() const { return timeline_; }
+  KernelCosts& kernel_costs() { return kernel_costs_; }
+  const KernelCosts& kernel_costs() const { return kernel_costs_; }
+  bool idle() const { return in_flight_.empty(); }
+  size_t in_flight() const { return in_flight_.size(); }
+  uint32_t computing() const { return computing_; }  // of them not copies
+  // The host has launched nothing since its last wait, which ended then.
+  bool between_stretches() const { return began_ == kNever; }
+  Instant waited_until() const { return waited_until_; }
+  bool clean() const { return clean_; }
+  // By waiting for a place in the driver's queue, since the last wait.
+  Duration host_late() const { return host_late_; }
+  // So long lower work has run while own work was on the device, since that was last known to be
+  // through; of that since the last wait.
+  Duration blocked() const { return {blocked_ns_}; }
+  Duration blocked_since_wait() const {
+    return {std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_)};
+  }
+  // The place of what the device is about to do is known.
+  bool knows_place() const {
+    return in_flight_.empty() || in_flight_.front().spot.position != kOutOfStep;
+  }
+  // Own work up to the next wait.
+  Duration work_left() const {
+    return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
+  }
+  // Lower work that is done before what is left of own work is, as the device has shared its time
+  // between them lately; a turn less.
+  Duration lower_done_in_time() const;
+  // So many own launches are done at most while lower work waits for its turn.
+  uint32_t longest_row() const { return longest_row_; }
+  // What it costs that others have the device at all: it changes hands to them, unless they have it,
+  // and back; and before that to own work that is waiting.
+  Duration switch_cost() const {
+    const int changes = !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3;
+    return {switch_.cost().ns * changes};
+  }
+  // It knows better from here on: what its errors were until now is no measure.
+  void knows_better() { noise_ns_ = 0; }
+
+ private:
+  struct InFlight {
+    Instant at;
+    StreamSlot stream;
+    bool copy = false;
+    OwnTimeline::Spot spot;  // in its iteration, where that is known
+    Duration predicted;
+    Duration seen;    // what it takes by itself, where that was seen; else 0
+    Instant own_end;  // in the shadow
+  };
+  struct Stream {
+    Instant own_free{0};       // in the shadow: through with everything launched
+    Instant own_end{0};        // ... with what is known complete
+    Instant end{0};            // when that was seen
+  };
+  struct Wait {
+    Instant at = kNever;       // until then the host waited
+    Instant end{0};            // the last of what it waited for was seen complete
+    Instant own_end{0};        // ... in the shadow
+    Duration left;             // own work that it was not for, to be done yet
+  };
+  Stream& stream(StreamSlot slot);
+  Duration left_to_do(const Synced& wait) const;
+  void see_work(Duration took);
+  void calibrate(Instant now);
+  void shift(Duration by);
+  Duration longest_switch() const;
+  // Own work that begins now waits for a switch, as far as is known.
+  bool behind_switch() const { return switch_.behind() && (!switch_.known() || switch_.cost().ns > 0); }
+  Duration likely_work(const InFlight& launch) const {
+    return launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
+  }
+  Duration scaled(Duration predicted) const { return {predicted.ns * scale_x1024_ / 1024}; }
+
+  static constexpr uint32_t kOutOfStep = UINT32_MAX;
+
+  OwnTimeline timeline_;
+  KernelCosts kernel_costs_;
+  SwitchCost switch_;
+
+  // ---- on the device ----
+  std::deque<InFlight> in_flight_;
+  uint32_t computing_ = 0;      // of them not copies
+  std::vector<InFlight> done_;  // scratch
+  Instant moved_at_{0};         // the device's last known progress of this client
+  Instant busy_since_{0};       // it has had work in flight
+
+  // ---- in the shadow ----
+  Instant own_free_{0};        // when it is through with everything launched
+  std::vector<Stream> streams_;
+  struct Run {                 // of own work on the device, with nobody else there
+    Instant from = kNever;     // a completion, or a launch to an idle device
+    Duration predicted;        // of what has completed since
+  };
+  Run run_;
+  int64_t real_ns_ = 0;        // of such runs lately
+  int64_t predicted_ns_ = 0;
+  int64_t scale_x1024_ = 1024; // the one over the other
+  Duration service_;           // how long one takes
+  int64_t noise_ns_ = 0;       // the largest error lately, with nobody in the way
+
+  // ---- the stretch ----
+  Wait wait_;
+  Instant began_ = kNever;     // its first launch
+  Instant waited_until_{0};
+  Duration host_late_;
+  uint32_t launches_ = 0;      // since the last wait
+  bool clean_ = true;          // no lower work on the device since then
+  int64_t blocked_ns_ = 0;
+  int64_t blocked_before_ns_ = 0;  // ... until the last wait
+
+  // ---- turns ----
+  int64_t lower_turn_ns_ = 0;  // lower work has run since the client last made progress
+  uint32_t in_a_row_ = 0;      // own launches done while lower work waits for its turn
+  uint32_t longest_row_ = 0;   // ... at most, lately
+  int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
+  int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
+};
+
+}  // namespace lull::policies
