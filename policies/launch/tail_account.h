@@ -4,9 +4,9 @@
 //
 // Little more than one is ever saved, so that hardly more are over in any thousand than ten, wherever
 // it is begun to count. Requests that exceed the bound and are no exceptions tell how well others are
-// foretold: for a thousand requests one more is kept back for the next of them; and each takes a part
-// of how much of the bound to aim at away, which others give back, slowly while far more are owed
-// than a thousand requests bear.
+// foretold: for each, up to two, one more is kept back for a thousand requests; and each takes a part
+// of how much of the bound to aim at away, which others give back while such are no more than a
+// thousand requests bear.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class TailAccount {
   // A request has ended; whether it took longer than p99 allows, and nobody was in its way. `seen`:
   // its whole time says so; its waits alone miss some that did.
   void ended(bool over, bool undisturbed, bool seen = true) {
-    const int64_t kept_back = kByItself_x1000 + (unmeant_for_ > 0 ? kUnmeant_x1000 : 0) +
+    const int64_t kept_back = kByItself_x1000 + (unmeant_for_ + kUnmeantFor - 1) / kUnmeantFor +
                               (seen ? 0 : kMissed_x1000);
     unmeant_for_ -= unmeant_for_ > 0 ? 1 : 0;
     const int64_t by_itself = undisturbed ? 0 : std::min(kept_back, by_itself_x1e6_ / 1'000);
@@ -33,8 +33,8 @@ class TailAccount {
   }
   // ... and nothing was let go that should make it do so.
   void aim_after(bool over) {
-    if (over) unmeant_for_ = kUnmeantFor;
-    const int64_t more = broken() ? kAimMore_x1000 / 4 : kAimMore_x1000;
+    if (over) unmeant_for_ = std::min(unmeant_for_ + kUnmeantFor, kUnmeantMost * kUnmeantFor);
+    const int64_t more = broken() ? 0 : kAimMore_x1000;
     aim_x1000_ = std::clamp<int64_t>(aim_x1000_ + (over ? -aim_x1000_ / kAimLess : more), 0, kAim_x1000);
   }
 
@@ -55,10 +55,9 @@ class TailAccount {
   static constexpr int64_t kFirst_x1000 = 1'000;
   static constexpr int64_t kMayBe_x1000 = 10;
   static constexpr int64_t kByItself_x1000 = 1;
-  static constexpr int64_t kUnmeant_x1000 = 1;
   static constexpr int64_t kMissed_x1000 = 1;
   static constexpr int64_t kRemembered = 512;  // services
-  static constexpr uint32_t kUnmeantFor = 1'000;  // requests
+  static constexpr int64_t kUnmeantMost = 2, kUnmeantFor = 1'000;  // requests
   static constexpr int64_t kMost_x1000 = 1'100;
   static constexpr int64_t kOwed_x1000 = 8'000;
   static constexpr int64_t kBroken_x1000 = -1'500;
@@ -69,7 +68,7 @@ class TailAccount {
 
   int64_t left_x1000_ = kFirst_x1000;
   uint32_t full_for_ = 0;     // so many requests ended with all saved that may be
-  uint32_t unmeant_for_ = 0;  // for so many yet one that was over and no exception is remembered
+  int64_t unmeant_for_ = 0;   // for so many yet one that was over and no exception is remembered
   int64_t by_itself_x1e6_ = 0;  // services that take longer by themselves, of a million
   int64_t aim_x1000_ = kAim_x1000;
 };
