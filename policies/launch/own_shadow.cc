@@ -144,7 +144,8 @@ Duration OwnShadow::left_to_do(const Synced& wait) const {
     if (launch.copy || launch.stream == wait.stream) continue;
     left += likely_work(launch);
   }
-  return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));  // less what has run of the first
+  // Less what has run of the first.
+  return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));
 }
 
 std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {

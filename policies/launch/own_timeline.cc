@@ -39,7 +39,9 @@ void OwnTimeline::take_turns(size_t round, uint64_t count) {
   if (round * all_.places.size() > kMostPlaces) round = 0;
   if (round != courses_.size()) {
     Course first = all_;
-    for (Place& place : first.places) place.pause.count = place.until_end.count = place.left.count = place.work_seen = 0;
+    for (Place& place : first.places) {
+      place.pause.count = place.until_end.count = place.left.count = place.work_seen = 0;
+    }
     courses_.assign(round, first);
     for (Launch& launch : stretch_) {
       launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((count + round - 1) % round);

@@ -2,7 +2,7 @@
 // what it is for the device, where the host waits; and so how much the device may be kept from it
 // before the host notices: its slack.
 //
-// Kept by TaskGuard for each task that it protects, and fed with every stretch (the launches up to
+// Kept by OwnShadow for each task that it protects, and fed with every stretch (the launches up to
 // a wait of the host). It learns from those that others did not delay, and so goes on learning while
 // they run. A position is a launch's place in the detected iteration. Pure.
 //

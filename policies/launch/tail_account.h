@@ -3,10 +3,11 @@
 // taken for that as of the rest, up to what is kept back else. Pure.
 //
 // Little more than one is ever saved, so that hardly more are over in any thousand than ten, wherever
-// it is begun to count. Requests that exceed the bound and are no exceptions tell how well others are
-// foretold: for each, up to two, one more is kept back for a thousand requests; and each takes a part
-// of how much of the bound to aim at away, which others give back while such are no more than a
-// thousand requests bear.
+// it is begun to count, as long as the iteration stays the same. Requests that exceed the bound and are
+// no exceptions tell how well others are foretold: as long as one is remembered, one more is kept back,
+// for a thousand requests, and two where two are, for a thousand before that. Each takes a part of how
+// much of the bound to aim at away, which others give back while such are no more than a thousand
+// requests bear.
 #pragma once
 
 #include <algorithm>

@@ -266,7 +266,8 @@ int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
   // What the longest service of a round takes longer than the one that it is about is sure.
   const uint64_t service = pattern_.next() + (closing() ? 1 : 0);
   const int64_t spread = spread_ns(services(), service);
-  const int64_t sure = services() > 1 ? 0 : pattern_.longest_offset().ns - pattern_.offset_of(service).ns;
+  const int64_t sure =
+      services() > 1 ? 0 : pattern_.longest_offset().ns - pattern_.offset_of(service).ns;
   return (tail_allowance_ns() + spread - sure) / 1000 * aim_x1000 / 1000 + sure;
 }
 
@@ -437,7 +438,8 @@ void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant 
   Request& delayed = through(now) || (request_.services > 0 && host_away(now)) ? next_ : request_;
   const bool exceeds = cost_ns(excess, now) > tail_left_ns(excess, now);
   const bool away = idle() && timeline().is_away(now, length);  // it most likely costs nothing
-  delayed.opened = delayed.opened || (exceeds && !away && request_begins(now) && opens_request(length, spare, now));
+  delayed.opened = delayed.opened || (exceeds && !away && request_begins(now) &&
+                                      opens_request(length, spare, now));
   delayed.excepted = delayed.excepted || exceeds;
   spent_ = delayed.spent = true;
   refused_ns_ = refused_before_ns_ = longest_refused_ns_ = 0;
