@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-
+#include "coordinator/command_line/command_line.h"
 #include "policies/launch/registry.h"
 
 namespace lull::daemon {
@@ -19,54 +18,54 @@ std::string default_sim_device() {
 
 std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv) {
   Options options;
-  CLI::App app{
+  CommandLine line{
       "lulld: the coordinator of lull. One runs on each node; programs started with "
       "`lull run` attach to it.\nSIGHUP reads the configuration again, SIGTERM opens every "
       "gate and ends.",
       "lulld"};
   bool foreground = false;
-  app.add_option("--socket", options.socket,
-                 "Socket to listen on (default: $LULL_SOCKET, /run/lull/lulld.sock for root, "
-                 "$XDG_RUNTIME_DIR/lull/lulld.sock, /tmp/lull-<uid>/lulld.sock)")
-      ->type_name("PATH");
-  app.add_option("--config", options.config, "Configuration, JSON (see lulld.json as shipped)")
-      ->type_name("FILE");
-  app.add_option("--policy", options.policy,
-                 fmt::format("Launch policy with its options, e.g. \"priority in_flight_us=50\" "
-                             "(default: the configuration's, else {})",
-                             policies::kDefaultPolicy))
-      ->type_name("TEXT");
-  app.add_option("--timing", options.timing,
-                 "What is timed of clients that do not ask for more or less: off, sampled, full "
-                 "(default: the configuration's, else sampled)")
-      ->type_name("WORD")
-      ->check(CLI::IsMember({"off", "sampled", "full"}));
-  CLI::Option* sim =
-      app.add_option("--sim", options.sim_device,
-                     "Coordinate simulated GPUs: times come from this simulated device (default: "
-                     "$SIMGPU_DEVICE, else /dev/shm/simgpu-<uid>)")
-          ->type_name("[DEVICE_FILE]")
-          ->expected(0, 1);
-  app.add_option("--pid-file", options.pid_file, "Write the process id here while running")
-      ->type_name("FILE");
-  app.add_option("--trace", options.trace,
-                 "Record every launch of every client into this file (lull trace show reads it)")
-      ->type_name("FILE");
-  app.add_option("--decision-log", options.decision_log,
-                 "Record every input of the engine and what it decided, for replay")
-      ->type_name("FILE");
-  app.add_flag("--foreground", foreground, "Stay in the foreground: the default, and all it does");
-  app.add_flag("--verbose", options.verbose, "Log clients and decisions about them too");
-  app.set_version_flag("--version", "lulld " LULL_VERSION);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& done) {
-    return ExitCode{app.exit(done)};
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "lulld: cannot start: {}: see lulld --help\n", error.what());
+  line.option("--socket", options.socket,
+              "Socket to listen on (default: $LULL_SOCKET, /run/lull/lulld.sock for root, "
+              "$XDG_RUNTIME_DIR/lull/lulld.sock, /tmp/lull-<uid>/lulld.sock)")
+      .value_name("PATH");
+  line.option("--config", options.config, "Configuration, JSON (see lulld.json as shipped)")
+      .value_name("FILE");
+  line.option("--policy", options.policy,
+              fmt::format("Launch policy with its options, e.g. \"priority in_flight_us=50\" "
+                          "(default: the configuration's, else {})",
+                          policies::kDefaultPolicy))
+      .value_name("TEXT");
+  line.option("--timing", options.timing,
+              "What is timed of clients that do not ask for more or less: off, sampled, full "
+              "(default: the configuration's, else sampled)")
+      .value_name("WORD")
+      .one_of({"off", "sampled", "full"});
+  const Option sim =
+      line.option("--sim", options.sim_device,
+                  "Coordinate simulated GPUs: times come from this simulated device (default: "
+                  "$SIMGPU_DEVICE, else /dev/shm/simgpu-<uid>)")
+          .value_name("[DEVICE_FILE]")
+          .optional_value();
+  line.option("--pid-file", options.pid_file, "Write the process id here while running")
+      .value_name("FILE");
+  line.option("--trace", options.trace,
+              "Record every launch of every client into this file (lull trace show reads it)")
+      .value_name("FILE");
+  line.option("--decision-log", options.decision_log,
+              "Record every input of the engine and what it decided, for replay")
+      .value_name("FILE");
+  line.flag("--foreground", foreground, "Stay in the foreground: the default, and all it does");
+  line.flag("--verbose", options.verbose, "Log clients and decisions about them too");
+  line.version("lulld " LULL_VERSION);
+  if (const auto stop = line.parse({argv + 1, argv + argc})) {
+    if (!stop->wrong) {
+      fmt::print("{}", stop->text);
+      return ExitCode{0};
+    }
+    fmt::print(stderr, "lulld: cannot start: {}: see lulld --help\n", stop->text);
     return ExitCode{2};
   }
-  options.simulated = sim->count() > 0;
+  options.simulated = static_cast<bool>(sim);
   if (options.simulated && (options.sim_device.empty() || options.sim_device == "true")) {
     options.sim_device = default_sim_device();
   }

@@ -109,6 +109,7 @@ class Layering(unittest.TestCase):
     ALLOWED = {
         "policies": {"policies"},
         "coordinator/channel": {"coordinator/channel"},
+        "coordinator/command_line": {"coordinator/command_line"},
         "coordinator/engine": {"coordinator/engine", "policies"},
         "coordinator/trace": {"coordinator/trace", "coordinator/engine", "policies"},
         "coordinator/daemon": {"coordinator", "policies"},
@@ -129,6 +130,11 @@ class Layering(unittest.TestCase):
                     if not any(target.startswith(root + "/") for root in allowed):
                         wrong.append(f"{path.relative_to(ROOT)}:{number}: {part} may not include {target}")
         self.assertFalse(wrong, "\n".join(wrong))
+
+    def test_cli11_is_compiled_once(self):
+        including = [str(path.relative_to(ROOT)) for path in sources(".h", ".cc")
+                     if re.search(r"#\s*include\s+<CLI/", path.read_text())]
+        self.assertEqual(including, ["coordinator/command_line/command_line.cc"])
 
     def test_nothing_but_the_shim_and_its_tests_includes_the_shim(self):
         for path in sources(".h", ".cc"):

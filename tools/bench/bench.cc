@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,6 +18,7 @@
 
 #include <fmt/core.h>
 
+#include "coordinator/command_line/command_line.h"
 #include "tools/bench/launcher.h"
 #include "tools/bench/stand_in_coordinator.h"
 
@@ -106,7 +106,7 @@ std::optional<Row> measure(const Setup& setup, const std::string& name, int thre
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"lull-bench: what lull costs a launch, beside the bare driver call"};
+  lull::CommandLine line("What lull costs a launch, beside the bare driver call.", "lull-bench");
   Setup setup{};
   bool json = false;
   int launcher = 0;
@@ -114,15 +114,17 @@ int main(int argc, char** argv) {
   // ring that overflows because the coordinator got no processor.
   setup.batches = 1001;
   setup.calls = 200;
-  app.add_flag("--json", json, "Print {\"rows\": [{name, ns, ratio_to_bare, ...}]}");
-  app.add_option("--batches", setup.batches, "Batches a figure is the median of")->check(CLI::Range(3, 10000));
-  app.add_option("--calls", setup.calls, "Launches in a batch")->check(CLI::Range(100, 10000000));
-  app.add_option("--launcher", launcher)->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
+  line.flag("--json", json, "Print {\"rows\": [{name, ns, ratio_to_bare, ...}]}");
+  line.option("--batches", setup.batches, "Batches a figure is the median of").range(3, 10000);
+  line.option("--calls", setup.calls, "Launches in a batch").range(100, 10000000);
+  line.option("--launcher", launcher).hidden();
+  if (const auto stop = line.parse({argv + 1, argv + argc})) {
+    if (!stop->wrong) {
+      fmt::print("{}", stop->text);
+      return 0;
+    }
+    fmt::print(stderr, "lull-bench: {}: see lull-bench --help\n", stop->text);
+    return 2;
   }
   if (launcher > 0) return lull::bench::run_launcher(launcher, setup.batches, setup.calls);
 

@@ -9,19 +9,16 @@ void complain(std::string_view text) {
   fmt::print(stderr, "{}\n", line);
 }
 
-std::optional<int> parse_words(CLI::App& app, const Words& words, int usage_code) {
-  const std::string name = app.get_name().substr(std::string_view("lull ").size());
-  try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());
-    app.parse(reversed);
-    return std::nullopt;
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+std::optional<int> parse_words(CommandLine& line, const Words& words, int usage_code) {
+  const auto stop = line.parse(words);
+  if (!stop) return std::nullopt;
+  if (!stop->wrong) {
+    fmt::print("{}", stop->text);
     return kDone;
-  } catch (const CLI::ParseError& error) {
-    complain(fmt::format("{}: {}: see `lull {} --help`", name, error.what(), name));
-    return usage_code;
   }
+  const std::string name = line.short_name();
+  complain(fmt::format("{}: {}: see `lull {} --help`", name, stop->text, name));
+  return usage_code;
 }
 
 void print_commands(std::FILE* to, std::span<const Command> commands) {

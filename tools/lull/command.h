@@ -6,13 +6,14 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "coordinator/command_line/command_line.h"
 
 namespace lull::command {
 
@@ -51,8 +52,8 @@ bool asks_for_help(std::string_view word);
 // One line on stderr: "lull: " + text.
 void complain(std::string_view text);
 
-// Parses `words`; the app's name is "lull NAME". Empty: go on. Otherwise the exit code: help was
-// printed (0), or one line said what is wrong with the words (`usage_code`).
-std::optional<int> parse_words(CLI::App& app, const Words& words, int usage_code = kUsage);
+// Parses `words`; the command line's name is "lull NAME". Empty: go on. Otherwise the exit code:
+// help was printed (0), or one line said what is wrong with the words (`usage_code`).
+std::optional<int> parse_words(CommandLine& line, const Words& words, int usage_code = kUsage);
 
 }  // namespace lull::command

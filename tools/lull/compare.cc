@@ -208,39 +208,39 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   std::string sim, slowdown;
   double slow_motion = kDefaultSlowMotion, seconds = 0, max_hold_ms = 0;
   uint64_t iterations = 0, warmup = 0, seed = 1;
-  CLI::App app(
+  CommandLine line(
       "Runs two programs alone and then together under each policy, as real processes under "
       "lull, and prints one table.\nA program W is a workload file (examples/workloads), a "
       "PyTorch profiler trace, or cmd:COMMAND.",
       "lull compare");
-  app.add_option("--high", wishes.high.workload, "the latency-critical program W")->required();
-  app.add_option("--low", wishes.low.workload, "the other program W")->required();
-  app.add_option("--max-slowdown", slowdown,
-                 "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
-  app.add_option("--policy", policies,
-                 fmt::format("a policy with its options; may be repeated (default: {})",
-                             fmt::join(kComparedPolicies, ", ")))
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  auto* seconds_option = app.add_option("--seconds", seconds, "measure for S seconds, unstretched");
-  auto* iterations_option =
-      app.add_option("--iterations", iterations, "measure N iterations of the high program");
-  seconds_option->excludes(iterations_option);
-  auto* warmup_option = app.add_option("--warmup", warmup,
-                                       "iterations of the high program before them (default: 3; "
-                                       "of a command 1)")
-                            ->check(CLI::Range(0, 1'000'000));
-  app.add_flag("--low-greedy", wishes.low.greedy, "play the low program without its host pauses");
-  app.add_flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial");
-  auto* slow = app.add_option("--slow-motion", slow_motion,
-                              "with --sim: stretch time by this factor (default 20)");
-  app.add_option("--seed", seed, "seed of what is random in the players");
-  app.add_option("--json", wishes.json_file, "write the table to FILE as JSON");
-  auto* hold = app.add_option("--max-hold", max_hold_ms,
-                              "watchdog of the policies that hold by prediction, in ms; 0: off "
-                              "(default: the policy's own)");
-  if (const auto code = parse_words(app, words)) return code;
+  line.option("--high", wishes.high.workload, "the latency-critical program W").required();
+  line.option("--low", wishes.low.workload, "the other program W").required();
+  line.option("--max-slowdown", slowdown,
+              "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
+  line.option("--policy", policies,
+              fmt::format("a policy with its options; may be repeated (default: {})",
+                          fmt::join(kComparedPolicies, ", ")))
+      .repeated();
+  const Option seconds_option =
+      line.option("--seconds", seconds, "measure for S seconds, unstretched");
+  const Option iterations_option =
+      line.option("--iterations", iterations, "measure N iterations of the high program");
+  seconds_option.excludes(iterations_option);
+  const Option warmup_option =
+      line.option("--warmup", warmup,
+                  "iterations of the high program before them (default: 3; "
+                  "of a command 1)")
+          .range(0, 1'000'000);
+  line.flag("--low-greedy", wishes.low.greedy, "play the low program without its host pauses");
+  line.flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial");
+  const Option slow = line.option("--slow-motion", slow_motion,
+                                  "with --sim: stretch time by this factor (default 20)");
+  line.option("--seed", seed, "seed of what is random in the players");
+  line.option("--json", wishes.json_file, "write the table to FILE as JSON");
+  const Option hold = line.option("--max-hold", max_hold_ms,
+                                  "watchdog of the policies that hold by prediction, in ms; 0: off "
+                                  "(default: the policy's own)");
+  if (const auto code = parse_words(line, words)) return code;
 
   const auto wrong = [](const std::string& text) {
     complain("compare: " + text);
@@ -258,18 +258,18 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   if (wishes.low.greedy && wishes.low.is_command()) {
     return wrong("--low-greedy: a command's pauses are its own: use it with a workload file");
   }
-  if (*seconds_option && !(seconds > 0 && seconds <= 3600)) {
+  if (seconds_option && !(seconds > 0 && seconds <= 3600)) {
     return wrong(
         fmt::format("--seconds: {} is out of range: use more than 0, at most 3600", seconds));
   }
-  if (*iterations_option && (iterations < 1 || iterations > 1'000'000)) {
+  if (iterations_option && (iterations < 1 || iterations > 1'000'000)) {
     return wrong(fmt::format("--iterations: {} is out of range: use 1 to 1000000", iterations));
   }
-  if (*seconds_option) wishes.goal.seconds = seconds;
-  if (*iterations_option) wishes.goal.iterations = iterations;
-  if (*warmup_option) wishes.warmup = warmup;
+  if (seconds_option) wishes.goal.seconds = seconds;
+  if (iterations_option) wishes.goal.iterations = iterations;
+  if (warmup_option) wishes.warmup = warmup;
   wishes.simulate = !sim.empty();
-  if (*slow && !wishes.simulate)
+  if (slow && !wishes.simulate)
     return wrong("--slow-motion: a real GPU has none: use it with --sim");
   if (!(slow_motion >= 1 && slow_motion <= 1e6)) {
     return wrong(fmt::format("--slow-motion: {} is out of range: use 1 or more", slow_motion));
@@ -290,7 +290,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
     const auto choice = policies::parse_policy(policy);
     if (!choice) return wrong("--policy: " + choice.error());
     std::string text = policy;
-    if (*hold && choice->row->holding == policies::Holding::kByPrediction &&
+    if (hold && choice->row->holding == policies::Holding::kByPrediction &&
         policy.find(policies::kMaxHoldKey) == std::string::npos) {
       text += fmt::format(" {}={}", policies::kMaxHoldKey, static_cast<int64_t>(max_hold_ms));
       if (const auto both = policies::parse_policy(text); !both)

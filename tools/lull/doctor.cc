@@ -51,19 +51,17 @@ int doctor_main(const Words& words) {
   bool as_json = false, simulate = false;
   std::string socket, program;
   std::vector<std::string> plugins;
-  CLI::App app(
+  CommandLine line(
       "Says what on this machine, or in PROGRAM, would stop lull from working, and how to "
       "mend it. Exit code 1 when anything fails.",
       "lull doctor");
-  app.add_option("program", program, "a program to examine (it is not run)");
-  app.add_option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--sim", simulate, "for the simulated GPU: a missing driver is no failure");
-  app.add_flag("--json", as_json, "print the findings as JSON");
-  app.add_option("--socket", socket, "socket of lulld");
-  if (const auto code = parse_words(app, words)) return *code;
+  line.option("program", program, "a program to examine (it is not run)");
+  line.option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
+      .repeated();
+  line.flag("--sim", simulate, "for the simulated GPU: a missing driver is no failure");
+  line.flag("--json", as_json, "print the findings as JSON");
+  line.option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(line, words)) return *code;
 
   Findings findings = check_machine(socket.empty() ? default_socket() : socket, simulate);
   if (!program.empty()) {

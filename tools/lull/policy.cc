@@ -11,15 +11,15 @@ namespace lull::command {
 int policy_main(const Words& words) {
   std::vector<std::string> parts;
   std::string socket;
-  CLI::App app(
+  CommandLine line(
       "Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
       "priority, fikit or guarded, with options as key=value.",
       "lull policy");
-  app.add_option("policy", parts, "name and options, for example: priority in_flight_us=50");
-  app.add_option("--socket", socket, "socket of lulld");
+  line.option("policy", parts, "name and options, for example: priority in_flight_us=50");
+  line.option("--socket", socket, "socket of lulld");
   bool list = false;
-  app.add_flag("--list", list, "print the names of all policies, one a line; needs no daemon");
-  if (const auto code = parse_words(app, words)) return *code;
+  line.flag("--list", list, "print the names of all policies, one a line; needs no daemon");
+  if (const auto code = parse_words(line, words)) return *code;
   if (list) {
     for (const policies::PolicyRow& row : policies::policy_rows()) fmt::print("{}\n", row.name);
     return kDone;

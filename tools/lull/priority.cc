@@ -10,12 +10,12 @@ namespace lull::command {
 
 int priority_main(const Words& words) {
   std::string task, level_text, socket;
-  CLI::App app("Changes the priority of a running task.", "lull priority");
-  app.add_option("task", task, "task name, pid or client id")->required();
-  app.add_option("level", level_text, "0 (highest) to 9, or realtime, high, normal, low, idle")
-      ->required();
-  app.add_option("--socket", socket, "socket of lulld");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Changes the priority of a running task.", "lull priority");
+  line.option("task", task, "task name, pid or client id").required();
+  line.option("level", level_text, "0 (highest) to 9, or realtime, high, normal, low, idle")
+      .required();
+  line.option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(line, words)) return *code;
   const auto level = parse_priority(level_text);
   if (!level) {
     complain("priority: " + level.error());

@@ -93,8 +93,8 @@ void print_record(const json& record) {
     const auto name = kernel->at("name").get<std::string>();
     fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:.90}\n",
                kernel->at("count").get<uint64_t>(), time(*kernel, "mean_ns"),
-               time(*kernel, "p50_ns"), time(*kernel, "p99_ns"),
-               known ? time(*gap, "p50_ns") : "-", known ? time(*gap, "p99_ns") : "-",
+               time(*kernel, "p50_ns"), time(*kernel, "p99_ns"), known ? time(*gap, "p50_ns") : "-",
+               known ? time(*gap, "p99_ns") : "-",
                name.empty() ? kernel->at("id").get<std::string>() : name);
   }
 }
@@ -106,24 +106,25 @@ int profile_main(const Words& words) {
   std::string socket;
   std::string directory;
   std::string task;
-  CLI::App app("Shows what was learnt of tasks in earlier runs, or forgets it.", "lull profile");
-  CLI::App* list = app.add_subcommand("list", "every task and model of GPU");
-  CLI::App* show = app.add_subcommand("show", "the kernels of a task");
-  CLI::App* forget = app.add_subcommand("forget", "remove what is kept of a task");
-  for (CLI::App* one : {list, show, forget}) {
-    one->add_option("--socket", socket, "socket of lulld");
-    one->add_option("--directory", directory, "look into this directory, without the daemon");
-    if (one != forget) one->add_flag("--json", as_json, "print JSON");
+  CommandLine line("Shows what was learnt of tasks in earlier runs, or forgets it.",
+                   "lull profile");
+  CommandLine* list = &line.command("list", "every task and model of GPU");
+  CommandLine* show = &line.command("show", "the kernels of a task");
+  CommandLine* forget = &line.command("forget", "remove what is kept of a task");
+  for (CommandLine* one : {list, show, forget}) {
+    one->option("--socket", socket, "socket of lulld");
+    one->option("--directory", directory, "look into this directory, without the daemon");
+    if (one != forget) one->flag("--json", as_json, "print JSON");
     if (one != list) {
-      one->add_option("task", task, "its name, or UID/name as `list` shows it")->required();
+      one->option("task", task, "its name, or UID/name as `list` shows it").required();
     }
   }
-  app.require_subcommand(1);
-  if (const auto code = parse_words(app, words)) return *code;
+  line.require_command();
+  if (const auto code = parse_words(line, words)) return *code;
 
   json question = {{"op", "profile"}};
-  if (show->parsed()) question["show"] = task;
-  if (forget->parsed()) question["forget"] = task;
+  if (show->given()) question["show"] = task;
+  if (forget->given()) question["forget"] = task;
   std::expected<json, std::string> reply = std::unexpected(std::string());
   bool asked = false;
   if (directory.empty()) {
@@ -148,7 +149,7 @@ int profile_main(const Words& words) {
     return kFailed;
   }
   try {
-    if (forget->parsed()) {
+    if (forget->given()) {
       const auto gone = reply->at("forgotten").get<uint64_t>();
       const auto running = reply->at("running").get<uint64_t>();
       if (gone == 0 && running == 0) {
@@ -159,14 +160,14 @@ int profile_main(const Words& words) {
                  running > 0 ? "; the task is running and is kept again when it leaves" : "");
       return kDone;
     }
-    if (show->parsed() && reply->at("records").empty()) {
+    if (show->given() && reply->at("records").empty()) {
       complain(fmt::format("profile: nothing is kept of '{}': see `lull profile list`", task));
       return kFailed;
     }
     if (as_json) {
-      const json& what = show->parsed() ? reply->at("records") : *reply;
+      const json& what = show->given() ? reply->at("records") : *reply;
       fmt::print("{}\n", what.dump(2, ' ', false, json::error_handler_t::replace));
-    } else if (show->parsed()) {
+    } else if (show->given()) {
       for (const json& record : reply->at("records")) print_record(record);
     } else {
       print_list(*reply);

@@ -24,7 +24,7 @@ Environment current_environment() {
 
 }  // namespace
 
-size_t own_words(const CLI::App& app, const Words& words, bool& marker) {
+size_t own_words(const CommandLine& line, const Words& words, bool& marker) {
   marker = false;
   for (size_t n = 0; n < words.size(); ++n) {
     const std::string& word = words[n];
@@ -34,8 +34,7 @@ size_t own_words(const CLI::App& app, const Words& words, bool& marker) {
     }
     if (word.size() < 2 || word[0] != '-') return n;
     if (word.find('=') != std::string::npos) continue;
-    const CLI::Option* option = app.get_option_no_throw(word);
-    if (option != nullptr && option->get_items_expected_max() > 0) ++n;
+    if (line.takes_value(word)) ++n;
   }
   return words.size();
 }
@@ -50,11 +49,11 @@ std::expected<ProgramStart, StartError> prepare_program(const Words& words, Laun
   const auto file = find_program(words[0], path == before.end() ? "/usr/bin:/bin" : path->second);
   if (!file) {
     const bool missing = file.error() == ENOENT;
-    return fail(fmt::format("'{}': {}", words[0],
-                            missing
-                                ? "no such program: check the name and PATH"
-                                : "cannot be executed: check that it is a file with x permission"),
-                missing ? kNotFound : kCannotInvoke);
+    return fail(
+        fmt::format("'{}': {}", words[0],
+                    missing ? "no such program: check the name and PATH"
+                            : "cannot be executed: check that it is a file with x permission"),
+        missing ? kNotFound : kCannotInvoke);
   }
   if (access(parts.shim.c_str(), R_OK) != 0) {
     return fail(

@@ -14,8 +14,8 @@
 namespace lull::command {
 
 // How many of `words` are lull's own: up to the program's name. Options that take a value are
-// known from `app`, so that `--name x prog --name y` is cut before `prog`. A `--` is dropped.
-size_t own_words(const CLI::App& app, const Words& words, bool& marker);
+// known from `line`, so that `--name x prog --name y` is cut before `prog`. A `--` is dropped.
+size_t own_words(const CommandLine& line, const Words& words, bool& marker);
 
 struct ProgramStart {
   std::string file;

@@ -33,9 +33,10 @@ void note_policy_without_bounds(const std::string& socket) {
   const auto answer = ask_daemon(socket, {{"op", "policy"}});
   const std::string policy = answer ? answer->value("policy", "guarded") : "guarded";
   if (policy.starts_with("guarded")) return;
-  complain(fmt::format("run: --max-slowdown: lulld's policy '{}' keeps no bounds: lull policy guarded "
-                       "does",
-                       policy));
+  complain(
+      fmt::format("run: --max-slowdown: lulld's policy '{}' keeps no bounds: lull policy guarded "
+                  "does",
+                  policy));
 }
 
 }  // namespace
@@ -44,35 +45,35 @@ int run_main(const Words& words) {
   LaunchWishes wishes;
   std::string priority, slowdown, memory, sim;
   double slow_motion = 0;
-  CLI::App app(
+  CommandLine line(
       "Runs a CUDA program under lull. The program takes lull's place: pid, terminal and "
       "exit code are its own.",
       "lull run");
-  app.add_option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
-  app.add_option("--max-slowdown", slowdown,
-                 "what it may lose to less important programs, under policy guarded: 3%, or 3%,5% "
-                 "in the mean and at p99; p99 of one number is 5/3 of it (default: the policy's)");
-  app.add_option("--name", wishes.name, "task name (default: the program's file name)");
-  app.add_option("--job", wishes.job, "programs with one job name belong together");
-  app.add_option("--memory", memory, "device memory it may use, for example 20G");
-  app.add_option("--socket", wishes.socket, "socket of lulld");
-  app.add_option("--timing", wishes.timing,
-                 "how much of its work is timed: off, sampled, full (default: as lulld is set)")
-      ->check(CLI::IsMember({"off", "sampled", "full"}));
-  app.add_flag("--call-sites", wishes.call_sites,
-               "tell kernels apart by the host code that launches them (needs libunwind.so.8)");
-  app.add_flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
-  app.add_option("--slow-motion", slow_motion,
-                 "with --sim: stretch the model's time by this factor");
-  app.add_flag("--require-coordinator", wishes.require_coordinator,
-               "fail when there is no lulld (else: run unscheduled)");
+  line.option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
+  line.option("--max-slowdown", slowdown,
+              "what it may lose to less important programs, under policy guarded: 3%, or 3%,5% "
+              "in the mean and at p99; p99 of one number is 5/3 of it (default: the policy's)");
+  line.option("--name", wishes.name, "task name (default: the program's file name)");
+  line.option("--job", wishes.job, "programs with one job name belong together");
+  line.option("--memory", memory, "device memory it may use, for example 20G");
+  line.option("--socket", wishes.socket, "socket of lulld");
+  line.option("--timing", wishes.timing,
+              "how much of its work is timed: off, sampled, full (default: as lulld is set)")
+      .one_of({"off", "sampled", "full"});
+  line.flag("--call-sites", wishes.call_sites,
+            "tell kernels apart by the host code that launches them (needs libunwind.so.8)");
+  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
+  const Option slow = line.option("--slow-motion", slow_motion,
+                                  "with --sim: stretch the model's time by this factor");
+  line.flag("--require-coordinator", wishes.require_coordinator,
+            "fail when there is no lulld (else: run unscheduled)");
 
   Words shown_in_help;
-  app.add_option("program", shown_in_help, "the program and its arguments");
+  line.option("program", shown_in_help, "the program and its arguments");
 
   bool marker = false;
-  const size_t own = own_words(app, words, marker);
-  if (const auto code = parse_words(app, Words(words.begin(), words.begin() + own), kRunFailed)) {
+  const size_t own = own_words(line, words, marker);
+  if (const auto code = parse_words(line, Words(words.begin(), words.begin() + own), kRunFailed)) {
     return *code;
   }
   const Words program(words.begin() + own + (marker ? 1 : 0), words.end());
@@ -110,7 +111,7 @@ int run_main(const Words& words) {
     if (!sharing) return fail("--sim: " + sharing.error());
     wishes.sharing = sim;
   }
-  if (app.count("--slow-motion") > 0) {
+  if (slow) {
     if (!wishes.simulate) return fail("--slow-motion: a real GPU has none: use it with --sim");
     if (!(slow_motion >= 1 && slow_motion <= 1e6)) {
       return fail(fmt::format("--slow-motion: {} is out of range: use 1 or more", slow_motion));

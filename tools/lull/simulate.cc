@@ -1,5 +1,5 @@
-// `lull simulate`: what `lull compare` measures, in the deterministic simulator: the same engine and
-// policies around a model of device, programs and shim (tools/simulate), in one process.
+// `lull simulate`: what `lull compare` measures, in the deterministic simulator: the same engine
+// and policies around a model of device, programs and shim (tools/simulate), in one process.
 #include <fmt/ranges.h>
 
 #include <cerrno>
@@ -48,8 +48,8 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
     spec.device = static_cast<uint32_t>(std::strtoul(word.c_str() + at + 1, nullptr, 10));
   }
   if (spec.device >= devices) {
-    return std::unexpected(fmt::format("{}: there is no device {}: --devices says {}", word,
-                                       spec.device, devices));
+    return std::unexpected(
+        fmt::format("{}: there is no device {}: --devices says {}", word, spec.device, devices));
   }
   const auto workload = play::load_workload(file);
   if (!workload) return std::unexpected(workload.error());
@@ -60,67 +60,60 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
 }
 
 std::optional<int> read_words(const Words& words, Words1& w) {
-  CLI::App app(
+  CommandLine line(
       "Simulates two or more programs alone and then together under each policy, and prints the "
       "table of `lull compare`.\nA program W is a workload file (examples/workloads) or a PyTorch "
       "profiler trace; W@1 puts it on device 1.\n"
       "Or, with --replay alone: plays a daemon's decision log through the engine again.",
       "lull simulate");
-  app.add_option("--high", w.high, "the latency-critical program W");
-  app.add_option("--low", w.lows, "another program W; may be repeated")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--max-slowdown", w.slowdown,
-                 "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
-  app.add_option("--policy", w.policies,
-                 fmt::format("a policy with its options; may be repeated (default: {})",
-                             fmt::join(kComparedPolicies, ", ")))
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--predictor", w.predictors,
-                 "what tells the policies how long kernels and pauses are: " +
-                     policies::predictor_names() +
-                     "; may be repeated: each policy under each (default: the policy's own)")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--sharing", w.sharing, "time_slice, mps or serial (default)");
-  app.add_option("--devices", w.devices, "simulated devices (default 1)")
-      ->check(CLI::Range(1, 16));
-  app.add_option("--iterations", w.iterations, "measured iterations of the high program (300)")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--warmup", w.warmup, "iterations before them (50)")
-      ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--seconds", w.seconds, "measure at most S seconds of device time (60)")
-      ->check(CLI::Range(1e-3, 1e5));
-  app.add_option("--arrivals", w.load,
-                 "requests of the high program arrive at random (Poisson), at this share of what "
-                 "it can serve alone; without: one after the other")
-      ->check(CLI::Range(0.01, 0.99));
-  app.add_option("--control-latency-us", w.control_latency_us,
-                 "from a decision's cause to the gate (default: the device profile's)")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--jitter-us", w.jitter_us, "each waking of a host thread is late by 0 to J us")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--drift", w.drift, "the high program's kernels change their length by this factor")
-      ->check(CLI::Range(0.01, 100.0));
-  app.add_option("--drift-after", w.drift_after, "... after so many measured iterations");
-  app.add_option("--seed", w.seed, "seed of all that is random");
-  app.add_flag("--low-greedy", w.greedy, "play the low programs without their host pauses");
-  auto* hold = app.add_option("--max-hold", w.max_hold_ms,
-                              "watchdog of the policies that hold by prediction, in ms; 0: off");
-  app.add_option("--json", w.json_file, "write the table to FILE as JSON; - for standard output");
-  app.add_flag("--no-oracle", w.no_oracle,
-               "without the oracle's shares, which can take longer than the rest");
-  app.add_flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
-  auto* replay = app.add_option("--replay", w.replay,
-                                "play FILE, as `lulld --decision-log` wrote it, through the engine "
-                                "and check that it decides the same in the same order");
-  if (const auto code = parse_words(app, words)) return code;
-  if (*replay) {
-    if (app.parse_order().size() == 1) return std::nullopt;
+  line.option("--high", w.high, "the latency-critical program W");
+  line.option("--low", w.lows, "another program W; may be repeated").repeated();
+  line.option("--max-slowdown", w.slowdown,
+              "what the high program may lose under guarded, as for lull run: 3%, or 3%,5%");
+  line.option("--policy", w.policies,
+              fmt::format("a policy with its options; may be repeated (default: {})",
+                          fmt::join(kComparedPolicies, ", ")))
+      .repeated();
+  line.option("--predictor", w.predictors,
+              "what tells the policies how long kernels and pauses are: " +
+                  policies::predictor_names() +
+                  "; may be repeated: each policy under each (default: the policy's own)")
+      .repeated();
+  line.option("--sharing", w.sharing, "time_slice, mps or serial (default)");
+  line.option("--devices", w.devices, "simulated devices (default 1)").range(1, 16);
+  line.option("--iterations", w.iterations, "measured iterations of the high program (300)")
+      .range(1, 1'000'000);
+  line.option("--warmup", w.warmup, "iterations before them (50)").range(0, 1'000'000);
+  line.option("--seconds", w.seconds, "measure at most S seconds of device time (60)")
+      .range(1e-3, 1e5);
+  line.option("--arrivals", w.load,
+              "requests of the high program arrive at random (Poisson), at this share of what "
+              "it can serve alone; without: one after the other")
+      .range(0.01, 0.99);
+  line.option("--control-latency-us", w.control_latency_us,
+              "from a decision's cause to the gate (default: the device profile's)")
+      .range(0.0, 1e6);
+  line.option("--jitter-us", w.jitter_us, "each waking of a host thread is late by 0 to J us")
+      .range(0.0, 1e6);
+  line.option("--drift", w.drift, "the high program's kernels change their length by this factor")
+      .range(0.01, 100.0);
+  line.option("--drift-after", w.drift_after, "... after so many measured iterations");
+  line.option("--seed", w.seed, "seed of all that is random");
+  line.flag("--low-greedy", w.greedy, "play the low programs without their host pauses");
+  const Option hold =
+      line.option("--max-hold", w.max_hold_ms,
+                  "watchdog of the policies that hold by prediction, in ms; 0: off");
+  line.option("--json", w.json_file, "write the table to FILE as JSON; - for standard output");
+  line.flag("--no-oracle", w.no_oracle,
+            "without the oracle's shares, which can take longer than the rest");
+  line.flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
+  const Option replay =
+      line.option("--replay", w.replay,
+                  "play FILE, as `lulld --decision-log` wrote it, through the engine "
+                  "and check that it decides the same in the same order");
+  if (const auto code = parse_words(line, words)) return code;
+  if (replay) {
+    if (line.given_count() == 1) return std::nullopt;
     complain("simulate: --replay takes no other option: the log says everything");
     return kUsage;
   }
@@ -149,7 +142,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
       complain("simulate: --policy: " + choice.error());
       return kUsage;
     }
-    if (*hold && choice->row->holding == policies::Holding::kByPrediction &&
+    if (hold && choice->row->holding == policies::Holding::kByPrediction &&
         policy.find(policies::kMaxHoldKey) == std::string::npos) {
       policy += fmt::format(" {}={}", policies::kMaxHoldKey, static_cast<int64_t>(w.max_hold_ms));
       if (const auto both = policies::parse_policy(policy); !both) {
@@ -260,8 +253,8 @@ int simulate_main(const Words& words) {
     std::ofstream out(w.json_file, std::ios::trunc);
     out << json;
     if (!out.flush()) {
-      complain(fmt::format("simulate: --json: {}: {}: name a file that can be written",
-                           w.json_file, std::strerror(errno)));
+      complain(fmt::format("simulate: --json: {}: {}: name a file that can be written", w.json_file,
+                           std::strerror(errno)));
       return kFailed;
     }
   }

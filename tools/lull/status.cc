@@ -56,7 +56,8 @@ void print_bound(const json& client) {
   const json& bound = field(client, "max_slowdown", json());
   const SlowdownBound own{field(bound, "mean_per_mille", -1), field(bound, "p99_per_mille", -1)};
   if (!own.is_set()) return;
-  fmt::print("        may lose {} (in the mean, at p99) to less important ones\n", show_slowdown(own));
+  fmt::print("        may lose {} (in the mean, at p99) to less important ones\n",
+             show_slowdown(own));
 }
 
 void print_held(const json& status, const json& client) {
@@ -124,11 +125,11 @@ void print_status(const json& status) {
 int status_main(const Words& words) {
   bool as_json = false;
   std::string socket;
-  CLI::App app("Shows who shares the GPUs, whose gate is closed, and who holds whom.",
-               "lull status");
-  app.add_flag("--json", as_json, "print the daemon's answer as JSON");
-  app.add_option("--socket", socket, "socket of lulld");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Shows who shares the GPUs, whose gate is closed, and who holds whom.",
+                   "lull status");
+  line.flag("--json", as_json, "print the daemon's answer as JSON");
+  line.option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(line, words)) return *code;
   const auto answer = ask_daemon(socket.empty() ? default_socket() : socket, {{"op", "status"}});
   if (!answer) {
     complain("status: " + answer.error().text);

@@ -101,17 +101,16 @@ int top_main(const Words& words) {
   uint32_t every_ms = 1000;
   size_t width = 0;
   std::string socket;
-  CLI::App app("Shows live who uses the GPUs, how much, who is held, and who is slowed down.",
-               "lull top");
-  app.add_option("-n,--times", times, "print so often, as plain text, and end")
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--every-ms", every_ms, "how long between two looks (default 1000)")
-      ->check(CLI::Range(50, 3'600'000));
-  app.add_option("--width", width, "columns to fit into (default: the terminal's, else 100)")
-      ->check(CLI::Range(20, 1000));
-  app.add_flag("--json", as_json, "print the daemon's answers, one a line");
-  app.add_option("--socket", socket, "socket of lulld");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Shows live who uses the GPUs, how much, who is held, and who is slowed down.",
+                   "lull top");
+  line.option("-n,--times", times, "print so often, as plain text, and end").range(1, 1'000'000);
+  line.option("--every-ms", every_ms, "how long between two looks (default 1000)")
+      .range(50, 3'600'000);
+  line.option("--width", width, "columns to fit into (default: the terminal's, else 100)")
+      .range(20, 1000);
+  line.flag("--json", as_json, "print the daemon's answers, one a line");
+  line.option("--socket", socket, "socket of lulld");
+  if (const auto code = parse_words(line, words)) return *code;
   if (socket.empty()) socket = default_socket();
 
   const auto ask = [&] { return ask_daemon(socket, {{"op", "status"}}); };
@@ -126,8 +125,8 @@ int top_main(const Words& words) {
         put(answer->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       } else {
         std::string text = n > 0 ? "\n" : "";
-        for (const TopLine& line : top_lines(*answer, width > 0 ? width : terminal_size().first)) {
-          text += line.text + "\n";
+        for (const TopLine& shown : top_lines(*answer, width > 0 ? width : terminal_size().first)) {
+          text += shown.text + "\n";
         }
         put(text);
       }

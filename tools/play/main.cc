@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "coordinator/command_line/command_line.h"
 #include "tools/play/player.h"
 #include "tools/play/workload.h"
 
@@ -197,42 +197,43 @@ int play(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app(
+  lull::CommandLine line(
       "Replays a workload, or a PyTorch profiler trace, as a CUDA program: the same "
       "launches, streams, host pauses and synchronisations.",
       "lull-play");
-  app.add_option("WORKLOAD", arguments.workload,
-                 "workload file (examples/workloads) or trace (.json, .json.gz)")
-      ->required();
-  auto* iterations =
-      app.add_option("--iterations", arguments.iterations, "play N iterations (default 10)")
-          ->check(CLI::Range(1ULL, 1ULL << 40));
-  auto* seconds =
-      app.add_option("--seconds", arguments.seconds, "play for S seconds of device time")
-          ->check(CLI::Range(1e-6, 1e6));
-  auto* endless =
-      app.add_flag("--until-signal", arguments.until_signal, "play until SIGTERM or SIGINT");
-  iterations->excludes(seconds)->excludes(endless);
-  seconds->excludes(endless);
-  app.add_option("--warmup", arguments.warmup, "iterations played first and not counted")
-      ->check(CLI::Range(0ULL, 1ULL << 40));
-  app.add_flag("--greedy", arguments.play.greedy, "leave out the host pauses");
-  app.add_option("--seed", arguments.play.seed, "seed of the jitter");
-  app.add_option("--jitter-us", arguments.jitter_us,
-                 "lengthen each host pause by 0 to J us at random (default 0)")
-      ->check(CLI::Range(0ULL, 1000000ULL));
-  app.add_option("--report", arguments.report, "write events as JSON lines to FILE");
-  app.add_option("--start-file", arguments.start_file,
-                 "once ready, wait until FILE exists before playing");
-  app.add_option("--pause-file", arguments.pause_file,
-                 "while FILE exists, wait between two iterations");
-  app.add_option("--device", arguments.play.device, "device number (default 0)");
-  app.add_flag("--describe", arguments.describe, "say what is in WORKLOAD and play nothing");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "lull: cannot play: %s: see lull-play --help\n", error.what());
+  line.option("WORKLOAD", arguments.workload,
+              "workload file (examples/workloads) or trace (.json, .json.gz)")
+      .required();
+  const lull::Option iterations =
+      line.option("--iterations", arguments.iterations, "play N iterations (default 10)")
+          .range(1ULL, 1ULL << 40);
+  const lull::Option seconds =
+      line.option("--seconds", arguments.seconds, "play for S seconds of device time")
+          .range(1e-6, 1e6);
+  const lull::Option endless =
+      line.flag("--until-signal", arguments.until_signal, "play until SIGTERM or SIGINT");
+  iterations.excludes(seconds).excludes(endless);
+  seconds.excludes(endless);
+  line.option("--warmup", arguments.warmup, "iterations played first and not counted")
+      .range(0ULL, 1ULL << 40);
+  line.flag("--greedy", arguments.play.greedy, "leave out the host pauses");
+  line.option("--seed", arguments.play.seed, "seed of the jitter");
+  line.option("--jitter-us", arguments.jitter_us,
+              "lengthen each host pause by 0 to J us at random (default 0)")
+      .range(0ULL, 1000000ULL);
+  line.option("--report", arguments.report, "write events as JSON lines to FILE");
+  line.option("--start-file", arguments.start_file,
+              "once ready, wait until FILE exists before playing");
+  line.option("--pause-file", arguments.pause_file,
+              "while FILE exists, wait between two iterations");
+  line.option("--device", arguments.play.device, "device number (default 0)");
+  line.flag("--describe", arguments.describe, "say what is in WORKLOAD and play nothing");
+  if (const auto stop = line.parse({argv + 1, argv + argc})) {
+    if (!stop->wrong) {
+      std::fputs(stop->text.c_str(), stdout);
+      return 0;
+    }
+    std::fprintf(stderr, "lull: cannot play: %s: see lull-play --help\n", stop->text.c_str());
     return kUsage;
   }
   arguments.play.jitter_ns = arguments.jitter_us * 1000;

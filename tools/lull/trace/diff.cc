@@ -13,15 +13,14 @@ int trace_diff_main(const Words& words) {
   std::string a_file, b_file;
   bool as_json = false;
   size_t top = 20, width = trace::terminal_width(kUsualWidth);
-  CLI::App app("Shows what changed from one recorded run to another, kernel by kernel.",
-               "lull trace diff");
-  app.add_option("A", a_file, "a trace")->required();
-  app.add_option("B", b_file, "another")->required();
-  app.add_option("--top", top, "how many kernels (0: all)");
-  app.add_option("--width", width, "columns, instead of the terminal's")
-      ->check(CLI::Range(40, 10000));
-  app.add_flag("--json", as_json, "print everything as JSON");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Shows what changed from one recorded run to another, kernel by kernel.",
+                   "lull trace diff");
+  line.option("A", a_file, "a trace").required();
+  line.option("B", b_file, "another").required();
+  line.option("--top", top, "how many kernels (0: all)");
+  line.option("--width", width, "columns, instead of the terminal's").range(40, 10000);
+  line.flag("--json", as_json, "print everything as JSON");
+  if (const auto code = parse_words(line, words)) return *code;
   if (top == 0) top = SIZE_MAX;
   const auto a = trace::analyse(a_file);
   const auto b = trace::analyse(b_file);

@@ -171,27 +171,27 @@ int export_workload(const Wishes& wishes, int64_t from_ns, int64_t until_ns) {
 
 int trace_export_main(const Words& words) {
   Wishes wishes;
-  CLI::App app("Turns a trace into a Perfetto trace, an HTML report or a workload.",
-               "lull trace export");
-  app.add_option("FILE", wishes.file, "a trace")->required();
-  app.add_option("--format", wishes.format, "perfetto, html or workload")
-      ->required()
-      ->check(CLI::IsMember({"perfetto", "html", "workload"}));
-  app.add_option("-o,--output", wishes.output,
-                 "the file to write (default: FILE with .perfetto-trace, .html or .json)");
-  app.add_option("--from", wishes.from,
-                 "workload: begin here, as in 1.5ms (default: an iteration, else everything)");
-  app.add_option("--to", wishes.to, "workload: end here");
-  app.add_option("--task", wishes.task, "workload: of this task (default: the busiest)");
-  app.add_option("--name", wishes.name, "workload: its name (default: the task's)");
-  app.add_option("--kind", wishes.kind, "workload: inference, training, batch or other")
-      ->check(CLI::IsMember({"inference", "training", "batch", "other"}));
-  app.add_option("--model", wishes.model, "workload: what was run, for the record");
-  app.add_option("--batch", wishes.batch, "workload: with which batch size, for the record");
-  app.add_option("--driver", wishes.driver, "workload: on which driver, for the record");
-  app.add_option("--max-ops", wishes.max_ops,
-                 "workload: beyond this many operations, repeating runs are averaged");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Turns a trace into a Perfetto trace, an HTML report or a workload.",
+                   "lull trace export");
+  line.option("FILE", wishes.file, "a trace").required();
+  line.option("--format", wishes.format, "perfetto, html or workload")
+      .required()
+      .one_of({"perfetto", "html", "workload"});
+  line.option("-o,--output", wishes.output,
+              "the file to write (default: FILE with .perfetto-trace, .html or .json)");
+  line.option("--from", wishes.from,
+              "workload: begin here, as in 1.5ms (default: an iteration, else everything)");
+  line.option("--to", wishes.to, "workload: end here");
+  line.option("--task", wishes.task, "workload: of this task (default: the busiest)");
+  line.option("--name", wishes.name, "workload: its name (default: the task's)");
+  line.option("--kind", wishes.kind, "workload: inference, training, batch or other")
+      .one_of({"inference", "training", "batch", "other"});
+  line.option("--model", wishes.model, "workload: what was run, for the record");
+  line.option("--batch", wishes.batch, "workload: with which batch size, for the record");
+  line.option("--driver", wishes.driver, "workload: on which driver, for the record");
+  line.option("--max-ops", wishes.max_ops,
+              "workload: beyond this many operations, repeating runs are averaged");
+  if (const auto code = parse_words(line, words)) return *code;
   int64_t from_ns = INT64_MIN, until_ns = INT64_MAX;
   for (const auto& [text, value, name] :
        {std::tuple{&wishes.from, &from_ns, "--from"}, {&wishes.to, &until_ns, "--to"}}) {

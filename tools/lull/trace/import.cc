@@ -20,12 +20,13 @@ std::string stem_of(const std::string& path) {
 
 int trace_import_main(const Words& words) {
   std::string file, output, task;
-  CLI::App app("Turns a PyTorch profiler recording (Chrome trace JSON, plain or .gz) into a trace.",
-               "lull trace import");
-  app.add_option("KINETO", file, "the recording")->required();
-  app.add_option("-o,--output", output, "the trace to write")->required();
-  app.add_option("--task", task, "what to call the program (default: the file's name)");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line(
+      "Turns a PyTorch profiler recording (Chrome trace JSON, plain or .gz) into a trace.",
+      "lull trace import");
+  line.option("KINETO", file, "the recording").required();
+  line.option("-o,--output", output, "the trace to write").required();
+  line.option("--task", task, "what to call the program (default: the file's name)");
+  if (const auto code = parse_words(line, words)) return *code;
   const auto kineto = play::read_kineto_file(file);
   if (!kineto) {
     complain(fmt::format("trace import: cannot read {}: {}", file, kineto.error()));

@@ -53,7 +53,8 @@ std::expected<void, std::string> make_room(const Order& order) {
         "{}: it is there already: name another with -o, or replace it with --force", order.output));
   }
   if (unlink(order.output.c_str()) != 0) {
-    return std::unexpected(fmt::format("{}: {}: name another with -o", order.output, std::strerror(errno)));
+    return std::unexpected(
+        fmt::format("{}: {}: name another with -o", order.output, std::strerror(errno)));
   }
   return {};
 }
@@ -193,7 +194,8 @@ int record_node(const Order& order) {
   const auto begun = ask_daemon(
       socket, {{"op", "trace"}, {"file", order.output}, {"source", "lull trace record"}});
   if (!begun) return fail(begun.error().text, kFailed);
-  fmt::print(stderr, "lull: recording what all tasks launch into {}: Ctrl-C ends it\n", order.output);
+  fmt::print(stderr, "lull: recording what all tasks launch into {}: Ctrl-C ends it\n",
+             order.output);
   bool simulated = false;
   if (const auto status = ask_daemon(socket, {{"op", "status"}})) {
     simulated = status->value("simulated", false);
@@ -202,7 +204,8 @@ int record_node(const Order& order) {
     std::this_thread::sleep_for(kSlowLook);
     const auto now = ask_daemon(socket, {{"op", "trace"}});
     const bool gone = !now && now.error().kind == AskError::kUnreachable;
-    const bool ended = now && (*now)["trace"].is_object() && !(*now)["trace"].value("running", false);
+    const bool ended =
+        now && (*now)["trace"].is_object() && !(*now)["trace"].value("running", false);
     if (gone || ended) break;
   }
   const bool asked = StopSignals::seen() != 0;
@@ -219,30 +222,33 @@ int trace_record_main(const Words& words) {
   std::string priority, sim, timing;
   double slow_motion = 0;
   bool call_sites = false;
-  CLI::App app(
-      "Runs a CUDA program and records its launches, alone, with a lulld of its own. Its exit code, "
+  CommandLine line(
+      "Runs a CUDA program and records its launches, alone, with a lulld of its own. Its exit "
+      "code, "
       "signals and terminal are the program's.\nWithout a program: has the running lulld record "
       "what all tasks launch, until Ctrl-C.",
       "lull trace record");
-  app.add_option("-o,--output", order.output, "the trace to write")->required();
-  app.add_flag("--force", order.force, "replace the file if it is there");
-  app.add_option("--timing", timing, "off, sampled or full: which launches are timed (default: sampled)")
-      ->check(CLI::IsMember({"off", "sampled", "full"}));
-  app.add_flag("--call-sites", call_sites, "tell kernels apart by the host code that launches them");
-  app.add_flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
-  app.add_option("--slow-motion", slow_motion, "with --sim: stretch the model's time by this factor");
-  app.add_option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
-  app.add_option("--name", order.wishes.name, "task name (default: the program's file name)");
-  app.add_option("--socket", order.wishes.socket, "without a program: socket of lulld");
+  line.option("-o,--output", order.output, "the trace to write").required();
+  line.flag("--force", order.force, "replace the file if it is there");
+  line.option("--timing", timing,
+              "off, sampled or full: which launches are timed (default: sampled)")
+      .one_of({"off", "sampled", "full"});
+  line.flag("--call-sites", call_sites, "tell kernels apart by the host code that launches them");
+  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
+  const Option slow = line.option("--slow-motion", slow_motion,
+                                  "with --sim: stretch the model's time by this factor");
+  line.option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
+  line.option("--name", order.wishes.name, "task name (default: the program's file name)");
+  line.option("--socket", order.wishes.socket, "without a program: socket of lulld");
   Words shown_in_help;
-  app.add_option("program", shown_in_help, "the program and its arguments");
+  line.option("program", shown_in_help, "the program and its arguments");
 
   bool marker = false;
-  const size_t own = own_words(app, words, marker);
+  const size_t own = own_words(line, words, marker);
   order.program.assign(words.begin() + static_cast<ptrdiff_t>(own + (marker ? 1 : 0)), words.end());
   const int usage = order.program.empty() ? kUsage : kRunFailed;
   if (const auto code = parse_words(
-          app, Words(words.begin(), words.begin() + static_cast<ptrdiff_t>(own)), usage)) {
+          line, Words(words.begin(), words.begin() + static_cast<ptrdiff_t>(own)), usage)) {
     return *code;
   }
   LaunchWishes& wishes = order.wishes;
@@ -253,7 +259,8 @@ int trace_record_main(const Words& words) {
   }
   if (wishes.name.size() >= sizeof(channel::lull_hello::name)) {
     return fail(fmt::format("--name: '{}' is too long: use at most {} bytes", wishes.name,
-                            sizeof(channel::lull_hello::name) - 1), usage);
+                            sizeof(channel::lull_hello::name) - 1),
+                usage);
   }
   wishes.simulate = !sim.empty();
   if (wishes.simulate && sim != "default") {
@@ -261,10 +268,12 @@ int trace_record_main(const Words& words) {
     if (!sharing) return fail("--sim: " + sharing.error(), usage);
     wishes.sharing = sim;
   }
-  if (app.count("--slow-motion") > 0) {
-    if (!wishes.simulate) return fail("--slow-motion: a real GPU has none: use it with --sim", usage);
+  if (slow) {
+    if (!wishes.simulate)
+      return fail("--slow-motion: a real GPU has none: use it with --sim", usage);
     if (!(slow_motion >= 1 && slow_motion <= 1e6)) {
-      return fail(fmt::format("--slow-motion: {} is out of range: use 1 or more", slow_motion), usage);
+      return fail(fmt::format("--slow-motion: {} is out of range: use 1 or more", slow_motion),
+                  usage);
     }
     wishes.slow_motion = slow_motion;
   }
@@ -274,11 +283,14 @@ int trace_record_main(const Words& words) {
   std::error_code ignored;
   order.output = std::filesystem::absolute(order.output, ignored).string();
   if (!order.program.empty()) {
-    if (!wishes.socket.empty()) return fail("--socket: a program is recorded by a lulld of its own", usage);
+    if (!wishes.socket.empty())
+      return fail("--socket: a program is recorded by a lulld of its own", usage);
     return record_program(std::move(order));
   }
-  if (wishes.simulate || !priority.empty() || !timing.empty() || call_sites || !wishes.name.empty()) {
-    return fail("these options are of a program: lull trace record -o FILE [OPTIONS] -- PROGRAM", usage);
+  if (wishes.simulate || !priority.empty() || !timing.empty() || call_sites ||
+      !wishes.name.empty()) {
+    return fail("these options are of a program: lull trace record -o FILE [OPTIONS] -- PROGRAM",
+                usage);
   }
   return record_node(order);
 }

@@ -16,23 +16,23 @@ int trace_show_main(const Words& words) {
   bool as_csv = false, as_json = false;
   trace::TextOptions options;
   options.width = trace::terminal_width(kUsualWidth);
-  const std::map<std::string, trace::SortBy> orders = {{"time", trace::SortBy::kTime},
-                                                       {"count", trace::SortBy::kCount},
-                                                       {"gap", trace::SortBy::kGap}};
-  CLI::App app("Shows where the time of a recorded run went.", "lull trace show");
-  app.add_option("FILE", file, "a trace")->required();
-  app.add_option("--top", options.top, "how many kernels (0: all)");
-  app.add_option("--by", options.by, "order of the kernels: time, count or gap (the time after)")
-      ->transform(CLI::CheckedTransformer(orders).description(""));
-  app.add_option("--width", options.width, "columns, instead of the terminal's")
-      ->check(CLI::Range(40, 10000));
-  auto* csv = app.add_flag("--csv", as_csv, "print one table as CSV");
-  app.add_option("--table", table,
-                 "which one: kernels (default), tasks, streams, devices, held, iterations")
-      ->needs(csv);
-  app.add_flag("--json", as_json, "print everything as JSON")->excludes(csv);
-  if (const auto code = parse_words(app, words)) return *code;
+  std::string by = "time";
+  CommandLine line("Shows where the time of a recorded run went.", "lull trace show");
+  line.option("FILE", file, "a trace").required();
+  line.option("--top", options.top, "how many kernels (0: all)");
+  line.option("--by", by, "order of the kernels: time, count or gap (the time after)")
+      .one_of({"time", "count", "gap"});
+  line.option("--width", options.width, "columns, instead of the terminal's").range(40, 10000);
+  const Option csv = line.flag("--csv", as_csv, "print one table as CSV");
+  line.option("--table", table,
+              "which one: kernels (default), tasks, streams, devices, held, iterations")
+      .needs(csv);
+  line.flag("--json", as_json, "print everything as JSON").excludes(csv);
+  if (const auto code = parse_words(line, words)) return *code;
   if (options.top == 0) options.top = SIZE_MAX;
+  options.by = by == "count" ? trace::SortBy::kCount
+               : by == "gap" ? trace::SortBy::kGap
+                             : trace::SortBy::kTime;
 
   const auto report = trace::analyse(file);
   if (!report) {

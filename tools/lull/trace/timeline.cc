@@ -23,15 +23,14 @@ int trace_timeline_main(const Words& words) {
   bool ascii = false;
   trace::TimelineOptions options;
   options.width = trace::terminal_width(kUsualWidth);
-  CLI::App app("Draws the streams of a trace, and when their launches were held, over time.",
-               "lull trace timeline");
-  app.add_option("FILE", file, "a trace")->required();
-  app.add_option("--from", from_text, "begin here, as in 1.5ms (from the trace's beginning)");
-  app.add_option("--to", to_text, "end here");
-  app.add_option("--width", options.width, "columns, instead of the terminal's")
-      ->check(CLI::Range(40, 10000));
-  app.add_flag("--ascii", ascii, "draw with plain characters");
-  if (const auto code = parse_words(app, words)) return *code;
+  CommandLine line("Draws the streams of a trace, and when their launches were held, over time.",
+                   "lull trace timeline");
+  line.option("FILE", file, "a trace").required();
+  line.option("--from", from_text, "begin here, as in 1.5ms (from the trace's beginning)");
+  line.option("--to", to_text, "end here");
+  line.option("--width", options.width, "columns, instead of the terminal's").range(40, 10000);
+  line.flag("--ascii", ascii, "draw with plain characters");
+  if (const auto code = parse_words(line, words)) return *code;
   int64_t from_ns = INT64_MIN, until_ns = INT64_MAX;
   for (const auto& [text, value, name] :
        {std::tuple{&from_text, &from_ns, "--from"}, {&to_text, &until_ns, "--to"}}) {
