@@ -25,3 +25,29 @@ def context():
     finally:
         one.close()
         shutil.rmtree(out, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def fake_mps():
+    """The stand-in for MPS in front of PATH."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lull-fake-mps-"))
+    (folder / "nvidia-cuda-mps-control").symlink_to(ROOT / "tests/gpu/fake_mps_control.py")
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}:{path}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def context_with_fake_mps(**more):
+    """A context for which the simulated GPU is a real one and the stand-in is NVIDIA's MPS. `more`: of the environment."""
+    with context() as one, fake_mps():
+        simulated = one.env()
+        one.sim, one._foreign_mps, one.slow_motion = False, "", 1
+        plain = one.env
+        kept = {k: v for k, v in simulated.items() if k.startswith(("SIMGPU_", "LD_LIBRARY_PATH"))}
+        one.env = lambda **wanted: plain(**{**kept, **more, **wanted})
+        yield one

@@ -170,6 +170,13 @@ class Children:
         child.end(0)
         self._all.remove(child)
 
+    def end_behind(self, child):
+        """Ends what was started after it."""
+        behind = self._all[self._all.index(child) + 1:]
+        for one in reversed(behind):
+            one.end()
+        del self._all[len(self._all) - len(behind):]
+
     def end_all(self):
         for child in reversed(self._all):
             child.end()

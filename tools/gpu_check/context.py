@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 
+from gpu_check import mps
 from gpu_check.children import Children
 from gpu_check.verdict import Failed, OutOfTime, Skipped
 
@@ -33,6 +34,7 @@ class Context:
         self.no_device = ""  # why there is none
         self._torch = None
         self._folders = None
+        self._foreign_mps = None
 
     def close(self):
         self.children.end_all()
@@ -51,9 +53,11 @@ class Context:
 
     # --- environment ----------------------------------------------------------------------------
     def env(self, **more):
-        """Nobody's lull, nobody's simulated GPU; on --sim the simulated driver in front."""
+        """Nobody's lull, nobody's simulated GPU, nobody's MPS; on --sim the simulated driver in front."""
         env = {k: v for k, v in os.environ.items()
-               if not k.startswith(("LULL_", "SIMGPU_", "LD_PRELOAD", "CUDA_INJECTION64_PATH"))}
+               if not k.startswith(("LULL_", "SIMGPU_", "LD_PRELOAD", "CUDA_INJECTION64_PATH", "CUDA_MPS_"))}
+        if self.foreign_mps():
+            env["CUDA_MPS_PIPE_DIRECTORY"] = str(self.scratch / "no-mps")  # without one, the driver looks in its default folder
         env["PYTHONUNBUFFERED"] = "1"
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         if self.sim:
@@ -105,6 +109,12 @@ class Context:
     def needs_gpu(self, why="needs the real driver"):
         if self.sim:
             raise Skipped(f"{why}: this is the simulated GPU")
+
+    def foreign_mps(self):
+        """What there was of somebody else's MPS when this check began, in words; empty: nothing."""
+        if self._foreign_mps is None:
+            self._foreign_mps = "" if self.sim else mps.foreign()
+        return self._foreign_mps
 
     def torch(self, needed=True):
         """{python, torch, cuda, torchvision, transformers, sites, gpu}; Skipped when there is none."""

@@ -167,8 +167,8 @@ def time_slice(context):
 
 
 def with_mps(context):
-    with mps.service(context) as more:
-        answer = slices.analyse(*_watch_two(context, context.env(**more)))
+    with mps.service(context) as served:
+        answer = slices.analyse(*_watch_two(context, served.env()))
     return _slice_data(answer, f"Two processes with a spinning kernel each, {_WATCH_MS} ms, with MPS")
 
 

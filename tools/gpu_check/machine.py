@@ -27,17 +27,12 @@ def processor(text):
     return names[0] if names else platform.machine()
 
 
-def mps_state():
-    folder = pathlib.Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
-    return "running" if (folder / "control").exists() else "not running"
-
-
 def describe(context):
     about = {"date": datetime.date.today().isoformat(), "simulated": context.sim}
     if not context.sim:
         smi = parse_smi(quiet(["nvidia-smi", "--query-gpu=" + ",".join(_QUERY), "--format=csv,noheader"]))
         about.update({f"smi.{key}": value for key, value in smi.items()})
-        about["mps"] = mps_state()
+        about["mps"] = context.foreign_mps() or "not running"
         if toolkit := quiet(["nvcc", "--version"]) or quiet(["/usr/local/cuda/bin/nvcc", "--version"]):
             about["nvcc"] = (re.findall(r"release ([\d.]+)", toolkit) or ["?"])[0]
     try:

@@ -1,41 +1,181 @@
-"""NVIDIA's Multi-Process Service, started for one step with pipes and logs of its own."""
+"""NVIDIA's Multi-Process Service, started for one step: a control daemon of our own, with pipes and logs in
+folders of our own, gone behind the step. A service of somebody else is seen and left alone: with one at hand
+every step of ours that needs MPS is skipped, and no child of ours becomes its client (`Context.env`)."""
 
 import contextlib
+import os
+import pathlib
+import re
 import shutil
+import signal
+import time
 
 from gpu_check.verdict import Skipped
 
+BELOW_NORMAL = 1  # CUDA_MPS_CLIENT_PRIORITY; 0 is normal
+DEFAULT_PIPES = "/tmp/nvidia-mps"  # where every CUDA program looks when nothing else is said
+
 _START_S = 20
 _END_S = 20
+_ASK_S = 20
+_TICK_S = 0.02
+# The name of a process as the kernel keeps it: 15 characters, the same of the control daemon and its servers.
+_PROCESS_NAME = "nvidia-cuda-mps"
+
+
+def foreign(proc="/proc", pipes=None):
+    """What there is of a service that is not ours, in words; empty when there is none. To be asked while no
+    service of ours runs. `pipes`: the folders to look for a control socket in; without: those that a CUDA
+    program here would use."""
+    if pipes is None:
+        pipes = dict.fromkeys(p for p in (os.environ.get("CUDA_MPS_PIPE_DIRECTORY"), DEFAULT_PIPES) if p)
+    found = [f"{folder}/control" for folder in pipes if (pathlib.Path(folder) / "control").exists()]
+    for process in pathlib.Path(proc).glob("[0-9]*"):
+        try:
+            name = (process / "comm").read_text().strip()
+            state = (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (OSError, IndexError):
+            continue  # it is gone
+        if name.startswith(_PROCESS_NAME) and state != "Z":
+            found.append(f"process {process.name} ({name})")
+    return ", ".join(found)
+
+
+def process_ids(text):
+    """What the control program prints for get_server_list and get_client_list: one process id a line."""
+    return [int(line) for line in text.split("\n") if line.strip().isdigit()]
+
+
+# `Priority level of client {4711} is: 1 ..`; of two contexts of a process the last stands.
+_PRIORITY = re.compile(r"Priority level of client \{(?:PID: *)?(\d+)[^}]*\} is: *(-?\d+)", re.I)
+
+
+def granted_priorities(log):
+    """{client pid: priority} as the server's log says it granted them."""
+    return {int(pid): int(priority) for pid, priority in _PRIORITY.findall(log)}
+
+
+class Service:
+    """A running control daemon of ours, and its server once there is a client."""
+
+    def __init__(self, context, control, folder):
+        self._context, self._control = context, control
+        self._servers = set()  # all that were ever listed
+        self.pipes, self.logs = folder / "pipes", folder / "logs"
+        for one in (self.pipes, self.logs):
+            one.mkdir(parents=True, exist_ok=True)
+        # In the foreground, so that it is ours to end.
+        self.daemon = context.children.start([control, "-f"], self.env(), "mps")
+
+    def client(self, priority=None, threads=None):
+        """The variables that make a program a client. `priority`: 0 normal, 1 below normal; `threads`: the
+        percentage of the device's threads it may use, more than 0 to 100; None: as the driver has it."""
+        more = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
+        if priority is not None:
+            more["CUDA_MPS_CLIENT_PRIORITY"] = str(priority)
+        if threads is not None:
+            more["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(threads)
+        return more
+
+    def env(self, priority=None, threads=None):
+        """A client's whole environment."""
+        return self._context.env(**self.client(priority, threads))
+
+    def ask(self, command, wait_s=None):
+        """What the control program prints for one command; None when it has not answered in time."""
+        child = self._context.children.start([self._control], self.env(), "mps-control")
+        child.say(command)
+        child.process.stdin.close()
+        answered = child.wait(_ASK_S if wait_s is None else wait_s) is not None
+        text = child.out()
+        if not answered:
+            child.end()
+        self._context.children.forget(child)
+        return text if answered else None
+
+    def servers(self):
+        """The process ids of the daemon's servers."""
+        listed = process_ids(self.ask("get_server_list") or "")
+        self._servers.update(listed)
+        return listed
+
+    def clients(self, server):
+        """The process ids of a server's clients."""
+        return process_ids(self.ask(f"get_client_list {server}") or "")
+
+    def terminate_client(self, server, client, wait_s=None):
+        """Ends what the client has on the device, as must be before a client with work in flight is killed. What
+        the control program says, None when it has not answered in time."""
+        return self.ask(f"terminate_client {server} {client}", wait_s)
+
+    def log(self):
+        """What the server has written down; empty before there is one."""
+        return _text(self.logs / "server.log")
+
+    def control_log(self):
+        return _text(self.logs / "control.log")
+
+    def priority_of(self, pid, wait_s=2.0):
+        """What the server granted a client; None when its log does not say so in time."""
+        end = time.monotonic() + wait_s
+        while (granted := granted_priorities(self.log()).get(pid)) is None and time.monotonic() < end:
+            time.sleep(_TICK_S)
+        return granted
+
+    def wait_ready(self):
+        """Skipped when the service does not come up. A first client starts the server: where that fails, MPS does not work here."""
+        context = self._context
+        if not self.daemon.wait_for(lambda: (self.pipes / "control").exists(), context.timeout(_START_S)):
+            raise Skipped("MPS cannot be started: " + self.daemon.last_words())
+        probe = context.children.run([context.program(context.bin, "lull-device-probe"), "facts"], self.env(), context.timeout(60))
+        if not probe.good or '"failed"' in probe.out or '"skipped"' in probe.out:
+            raise Skipped("MPS does not serve here: " + (probe.out.strip() or probe.why())[:200] + " ".join(self.log().splitlines()[-1:])[:200])
+        self.servers()
+
+    def end(self):
+        """Clients first: the daemon waits for them. What does not leave when asked is ended by its id."""
+        self._context.children.end_behind(self.daemon)
+        if self.daemon.running():
+            self.ask("quit", _END_S)
+            self.daemon.wait(_END_S)
+        self.daemon.end()
+        for server in self._servers:
+            _end_server(server)
+
+
+def _text(path):
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _end_server(pid):
+    """A server leads a group of its own, and so outlives a daemon that had to be killed."""
+    comm = pathlib.Path(f"/proc/{pid}/comm")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        end = time.monotonic() + 2
+        if _text(comm).startswith(_PROCESS_NAME):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        while _text(comm).startswith(_PROCESS_NAME) and time.monotonic() < end:
+            time.sleep(_TICK_S)
+
+
+_serial = 0
 
 
 @contextlib.contextmanager
 def service(context):
-    """The environment that makes programs its clients. Skipped where it cannot be started."""
+    """A `Service` that answers. Skipped where MPS cannot be started, and where somebody else's runs."""
+    global _serial
     context.needs_gpu("MPS is the real driver's")
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None:
         raise Skipped("no nvidia-cuda-mps-control on this machine")
-    folder = context.scratch / "mps"
-    folder.mkdir(exist_ok=True)
-    more = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-    # In the foreground, so that it is ours to end.
-    daemon = context.children.start([control, "-f"], context.env(**more), "mps")
+    if seen := context.foreign_mps() or foreign():
+        raise Skipped(f"MPS of somebody else is here ({seen}): it is left alone, and a second server on one GPU would only take turns with it")
+    _serial += 1
+    one = Service(context, control, context.scratch / f"mps{_serial}")
     try:
-        if not daemon.wait_for(lambda: (folder / "control").exists(), context.timeout(_START_S)):
-            raise Skipped("MPS cannot be started: " + daemon.last_words())
-        # A first client brings the server up; where that fails, MPS does not work here.
-        probe = context.children.run([context.program(context.bin, "lull-device-probe"), "facts"], context.env(**more), 60)
-        log = folder / "server.log"
-        if not probe.good or '"failed"' in probe.out or '"skipped"' in probe.out:
-            last = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
-            raise Skipped("MPS does not serve here: " + (probe.out.strip() or probe.why())[:200] + " ".join(last)[:200])
-        yield more
+        one.wait_ready()
+        yield one
     finally:
-        quit_ = context.children.start([control], context.env(**more), "mps-quit")
-        quit_.say("quit")
-        quit_.process.stdin.close()
-        quit_.wait(_END_S)
-        quit_.end()
-        daemon.wait(_END_S)
-        daemon.end()
+        one.end()

@@ -90,8 +90,8 @@ def _measure(context, specs, title, with_mps):
     if not with_mps:
         rows = pairs.measure(context, *specs, chosen, _timing(context))
         return {"rows": rows, "mps": False, "tables": [pairs.table(title, rows, context.slow_motion)]}
-    with mps.service(context) as more:
-        rows = pairs.measure(context, *specs, chosen, _timing(context), context.env(**more))
+    with mps.service(context) as served:
+        rows = pairs.measure(context, *specs, chosen, _timing(context), served.env())
     return {"rows": rows, "mps": True, "tables": [pairs.table(title + ", with MPS", rows)]}
 
 

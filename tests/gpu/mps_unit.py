@@ -1,0 +1,144 @@
+"""MPS of our own and of somebody else, with a stand-in for NVIDIA's programs (fake_mps_control.py)."""
+
+import os
+import pathlib
+import shutil
+import socket
+import tempfile
+import time
+import unittest
+import unittest.mock
+
+import lab
+from gpu_check import mps
+from gpu_check.verdict import Skipped
+
+
+class Log(unittest.TestCase):
+    def test_the_servers_log_says_what_priority_each_client_was_granted(self):
+        log = ("[2026-06-01 00:13:07.412 Other   812] Start\n"
+               "[2026-06-01 00:13:07.934 Other   812] New worker thread\n"
+               "[2026-06-01 00:13:08.100 Server   812] Client {PID: 4711, Context ID: 1} connected\n"
+               "[2026-06-01 00:13:08.101 Server   812] Priority level of client {4711} is: 1 \n"
+               "[2026-06-01 00:13:08.300 Server   812] Priority level of client {4712} is: 0\n"
+               "[2026-06-01 00:13:08.300 Server   812] Priority level of client {PID: 4713, Context ID: 2} is: 1 (below normal)\n"
+               "[2026-06-01 00:13:08.301 Server   812] Status of client {4711, 1} is ACTIVE\n")
+        self.assertEqual(mps.granted_priorities(log), {4711: 1, 4712: 0, 4713: 1})
+
+    def test_a_log_that_says_nothing_of_it_grants_nothing(self):
+        self.assertEqual(mps.granted_priorities("[2026-06-01 00:13:08.301 Server 812] Status of client {4711, 1} is ACTIVE\n"), {})
+        self.assertEqual(mps.granted_priorities(""), {})
+
+    def test_lists_of_processes_are_lines_of_digits(self):
+        self.assertEqual(mps.process_ids("812\n4711\n"), [812, 4711])
+        self.assertEqual(mps.process_ids("Server is not found\n"), [])
+
+
+class SomebodyElses(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lull-mps-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "proc").mkdir()
+        (self.folder / "pipes").mkdir()
+
+    def process(self, pid, name, state="S"):
+        folder = self.folder / "proc" / str(pid)
+        folder.mkdir()
+        (folder / "comm").write_text(name[:15] + "\n")
+        (folder / "stat").write_text(f"{pid} ({name[:15]}) {state} 1 1\n")
+
+    def seen(self):
+        return mps.foreign(self.folder / "proc", [self.folder / "pipes"])
+
+    def test_nothing_is_there(self):
+        self.process(12, "bash")
+        self.assertEqual(self.seen(), "")
+
+    def test_a_control_socket_is_seen(self):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(self.folder / "pipes/control"))
+            self.assertEqual(self.seen(), f"{self.folder}/pipes/control")
+
+    def test_a_server_is_seen_by_its_process_and_a_dead_one_is_not(self):
+        self.process(12, "nvidia-cuda-mps-server", state="Z")
+        self.assertEqual(self.seen(), "")
+        self.process(13, "nvidia-cuda-mps-server")
+        self.assertEqual(self.seen(), "process 13 (nvidia-cuda-mps)")
+
+    def test_with_one_here_no_child_becomes_its_client_and_none_of_ours_is_started(self):
+        with lab.context() as context:
+            context.sim = False
+            context._foreign_mps = self.seen()
+            self.assertNotIn("CUDA_MPS_PIPE_DIRECTORY", context.env())
+            self.process(13, "nvidia-cuda-mps-control")
+            context._foreign_mps = self.seen()
+            self.assertTrue(context.env()["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(context.scratch)))
+            with lab.fake_mps(), self.assertRaisesRegex(Skipped, "somebody else.*process 13"):
+                with mps.service(context):
+                    self.fail("a service beside somebody else's")
+            self.assertEqual(context.children._all, [])
+
+
+class Ours(unittest.TestCase):
+    def context(self):
+        stack = lab.context_with_fake_mps()
+        context = stack.__enter__()
+        self.addCleanup(stack.__exit__, None, None, None)
+        return context
+
+    def test_clients_have_their_priorities_and_everything_is_gone_behind_it(self):
+        context = self.context()
+        with mps.service(context) as served:
+            self.assertTrue(served.pipes.is_relative_to(context.scratch))
+            low = context.children.start(["sleep", "1000"], served.env(priority=mps.BELOW_NORMAL, threads=50))
+            high = context.children.start(["sleep", "1000"], served.env())
+            self.assertEqual((served.priority_of(low.pid, 10), served.priority_of(high.pid, 10)), (1, 0))
+            self.assertIsNone(served.priority_of(1, 0))
+            server, = served.servers()
+            self.assertLessEqual({low.pid, high.pid}, set(served.clients(server)))
+            self.assertEqual(served.terminate_client(server, low.pid), f"asked for {server} {low.pid}\n")
+            environment = pathlib.Path(f"/proc/{low.pid}/environ").read_text()
+            self.assertIn("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", environment)
+        self.assertFalse(low.running() or high.running() or served.daemon.running())
+        self.assertFalse(_runs(server))
+
+    def test_a_daemon_that_answers_nothing_is_ended_and_so_is_its_server(self):
+        context = self.context()
+        with unittest.mock.patch.object(mps, "_ASK_S", 0.3), unittest.mock.patch.object(mps, "_END_S", 0.3):
+            with mps.service(context) as served:
+                server, = served.servers()
+                self.assertIsNone(served.ask("go deaf"))
+                self.assertEqual(served.servers(), [])
+                self.assertTrue(_runs(server, 0))
+        self.assertFalse(served.daemon.running() or _runs(server))
+
+    def test_where_it_does_not_start_or_is_not_there_the_step_is_skipped_with_the_reason(self):
+        context = self.context()
+        os.environ["FAKE_MPS"] = "broken"
+        self.addCleanup(os.environ.pop, "FAKE_MPS", None)
+        with self.assertRaisesRegex(Skipped, "MPS cannot be started: An instance of this daemon"):
+            with mps.service(context):
+                self.fail("it started")
+        os.environ["PATH"], path = "/nowhere", os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        with self.assertRaisesRegex(Skipped, "no nvidia-cuda-mps-control"):
+            with mps.service(context):
+                self.fail("it is there")
+
+
+def _runs(pid, patience_s=5):
+    """Whether it still runs after a while."""
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return False
+        except OSError:
+            return False
+        if time.monotonic() >= end:
+            return True
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    unittest.main()
