@@ -11,8 +11,8 @@ import unittest
 
 import lab
 from gpu_check import witness
-from gpu_check.results import Results, Unusable, write_whole
-from gpu_check.steps import Step, run_part
+from gpu_check.results import Results, Unusable, passed_before, write_whole
+from gpu_check.steps import QUESTIONS, Step, in_order, run_steps
 from gpu_check.verdict import Failed, OutOfTime, Skipped
 
 
@@ -50,7 +50,7 @@ class Stored(unittest.TestCase):
 class Running(unittest.TestCase):
     def run_steps(self, context, steps, budget_s=60, again=False):
         said = []
-        left = run_part("part", steps, context, budget_s, again, said.append)
+        left = run_steps([(f"part/{step.name}", step) for step in steps], context, budget_s, again, said.append)
         return left, {name.split("/")[1]: step["verdict"] for name, step in context.results.data["steps"].items()}, said
 
     def test_a_failure_a_crash_and_a_hang_stop_nothing(self):
@@ -122,6 +122,37 @@ class Running(unittest.TestCase):
             context.no_device = "no driver"
             _, verdicts, _ = self.run_steps(context, [Step("device", lambda _: {}), Step("host", lambda _: {}, host_only=True)])
             self.assertEqual(verdicts, {"device": "skipped", "host": "pass"})
+
+    def test_open_questions_come_first_and_what_is_known_last(self):
+        steps = [(f"p/{name}", Step(name, None, question=question, closing=closing)) for name, question, closing in (
+            ("old", None, False), ("closing", None, True), ("known question", 1, False), ("last question", 5, False), ("first question", 1, False),
+            ("also first", 1, False), ("second question", 7, False), ("never asked", None, False))]
+        self.assertEqual([step.name for _, step in in_order(steps, {"p/old", "p/known question", "p/closing"})],
+                         ["first question", "also first", "second question", "last question", "never asked", "old", "known question", "closing"])
+        self.assertEqual(sorted(QUESTIONS), list(range(1, 9)))
+
+    def test_what_passed_on_a_gpu_of_this_kind_is_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, gpu, simulated in (("a", "H100", False), ("b", "H200", False), ("c", "H100", True)):
+                results = Results(pathlib.Path(folder) / name, simulated)
+                results.set_machine({"gpu": gpu})
+                results.record(f"{name}/passed", verdict="pass")
+                results.record(f"{name}/failed", verdict="fail")
+            self.assertEqual(passed_before(folder, "H100"), {"a/passed"})
+            self.assertEqual(passed_before(folder, "H400"), set())
+
+    def test_a_closing_step_runs_out_of_budget_too_and_again_after_every_new_result(self):
+        ran = []
+        with lab.context() as context:
+            context.sim = False
+            steps = [Step("first", lambda _: {}, 1), Step("long", lambda _: {}, 1000),
+                     Step("closing", lambda context: ran.append(context.timeout(9)), 10, closing=True)]
+            self.run_steps(context, steps, budget_s=6)
+            self.assertEqual(ran, [9])
+            self.run_steps(context, steps, budget_s=6)
+            self.assertEqual(len(ran), 1)
+            self.run_steps(context, steps, budget_s=6000)
+            self.assertEqual(len(ran), 2)
 
     def test_again_asks_again(self):
         asked = []

@@ -57,6 +57,16 @@ class Results:
         write_whole(self.path, json.dumps(self.data, indent=1, allow_nan=False) + "\n")
 
 
+def passed_before(folder, gpu):
+    """The names of the steps that passed on a GPU of this name, by the results brought back to `folder`/*/."""
+    found = set()
+    for path in sorted(pathlib.Path(folder).glob("*/results.json")):
+        data = json.loads(path.read_text())
+        if not data["simulated"] and data["machine"].get("gpu") == gpu:
+            found |= {name for name, step in data["steps"].items() if step["verdict"] == "pass"}
+    return found
+
+
 def write_whole(path, text):
     """The file has the old text or the new one, whatever happens in between."""
     path = pathlib.Path(path)

@@ -1,4 +1,4 @@
-"""Runs a part: its steps in order, each with a verdict, none stopping the next."""
+"""Runs steps in an order, each with a verdict, none stopping the next."""
 
 import time
 import traceback
@@ -7,52 +7,80 @@ from gpu_check.verdict import FAIL, PASS, SKIP, Failed, OutOfTime, Skipped
 
 # A step is begun only when this share of what it usually takes is left.
 _LEAST_SHARE = 0.8
+# The questions of docs/hardware, in the order in which half an hour on a GPU is best spent on them.
+QUESTIONS = (1, 7, 4, 6, 8, 2, 3, 5)
 
 
 class Step:
-    """`run(context)` returns the step's data. `usual_s`: how long it takes on a machine with a GPU.
-    `host_only`: it needs no device."""
+    """`run(context)` returns the step's data. `usual_s`: how long it takes on a machine with a GPU. `host_only`: it
+    needs no device. `question`: the number of the question of docs/hardware that it helps to answer. `closing`: it puts
+    together what others found: it comes last, out of budget too, and again whenever another step has a new result."""
 
-    def __init__(self, name, run, usual_s=20, host_only=False):
+    def __init__(self, name, run, usual_s=20, host_only=False, question=None, closing=False):
         self.name, self.run, self.usual_s, self.host_only = name, run, usual_s, host_only
+        self.question, self.closing = question, closing
 
 
-def run_part(part, steps, context, budget_s, again, say):
-    """Returns the number of steps left for another run. Every finished step is stored at once."""
+def in_order(steps, answered=()):
+    """`steps`: [(part/name, Step)]; `answered`: those that a GPU of this kind has answered before (docs/hardware).
+    Open questions first, then what was never asked, then what is known; within each as given."""
+    def place(named):
+        name, step = named
+        if step.closing:
+            return 3, 0
+        if name in answered:
+            return 2, 0
+        return (0, QUESTIONS.index(step.question)) if step.question else (1, 0)
+    return sorted(steps, key=place)
+
+
+def run_steps(steps, context, budget_s, again, say, recorded=lambda: None):
+    """`steps`: [(part/name, Step)]. Returns the number of steps left for another run. Every finished step is stored at
+    once, and `recorded` is called."""
     context.ends_at = time.monotonic() + budget_s
-    left = 0
-    for step in steps:
-        name = f"{part}/{step.name}"
-        if context.results.finished(name) and not again:
+    left = fresh = 0
+    for name, step in steps:
+        if context.results.finished(name) and not again and not (step.closing and fresh):
             say(f"{name}: {context.results.step(name)['verdict']}, as found before")
             continue
         usual_s = min(step.usual_s, 20) if context.sim else step.usual_s
-        if left or context.left_s() < _LEAST_SHARE * usual_s:
+        if not step.closing and (left or context.left_s() < _LEAST_SHARE * usual_s):
             left += 1
             continue
-        start = time.monotonic()
-        data, reason, verdict = {}, "", PASS
-        try:
-            if context.no_device and not step.host_only:
-                raise Skipped("no GPU to use: " + context.no_device)
-            data = step.run(context) or {}
-        except Skipped as why:
-            verdict, reason = SKIP, str(why)
-        except Failed as why:
-            verdict, reason, data = FAIL, str(why), why.data
-        except OutOfTime:
+        if _finish(name, step, context, say):
+            fresh += 1
+            recorded()
+        else:
             left += 1
-            say(f"{name}: not finished, the part's time is up")
-            continue
-        except Exception as error:  # a bug of the check is a failure of its step, not of the rest
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            verdict, reason = FAIL, f"the check itself: {type(error).__name__}: {error} ({last.name}:{last.lineno})"
-        finally:
-            context.children.end_all()
-        seconds = time.monotonic() - start
-        context.results.record(name, verdict=verdict, reason=" ".join(reason.split())[:600], seconds=round(seconds, 3),
-                               date=time.strftime("%Y-%m-%dT%H:%M:%S%z"), data=data)
-        say(f"{name}: {verdict}{': ' + reason if reason else ''} ({seconds:.1f} s)")
     if left:
-        say(f"{part}: {left} steps left, the time is near its end: run the same command again to go on")
+        say(f"{left} steps left, the time is near its end: run the same command again to go on")
     return left
+
+
+def _finish(name, step, context, say):
+    """False: it ran out of time, and has no result."""
+    start = time.monotonic()
+    if step.closing:
+        context.ends_at = max(context.ends_at, start + step.usual_s)
+    data, reason, verdict = {}, "", PASS
+    try:
+        if context.no_device and not step.host_only:
+            raise Skipped("no GPU to use: " + context.no_device)
+        data = step.run(context) or {}
+    except Skipped as why:
+        verdict, reason = SKIP, str(why)
+    except Failed as why:
+        verdict, reason, data = FAIL, str(why), why.data
+    except OutOfTime:
+        say(f"{name}: not finished, the time is up")
+        return False
+    except Exception as error:  # a bug of the check is a failure of its step, not of the rest
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        verdict, reason = FAIL, f"the check itself: {type(error).__name__}: {error} ({last.name}:{last.lineno})"
+    finally:
+        context.children.end_all()
+    seconds = time.monotonic() - start
+    context.results.record(name, verdict=verdict, reason=" ".join(reason.split())[:600], seconds=round(seconds, 3),
+                           date=time.strftime("%Y-%m-%dT%H:%M:%S%z"), data=data)
+    say(f"{name}: {verdict}{': ' + reason if reason else ''} ({seconds:.1f} s)")
+    return True
