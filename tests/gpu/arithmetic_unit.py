@@ -4,7 +4,7 @@ import json
 import unittest
 
 import lab
-from gpu_check import (cost, figures, interception, kineto, machine, report, simgpu_profile, slices, tasks, timing, witness, workloads)
+from gpu_check import (cost, figures, interception, kineto, machine, report, simgpu_profile, slices, tasks, timing, verdict, witness, workloads)
 from gpu_check.verdict import Failed
 
 
@@ -94,6 +94,12 @@ class Profiles(unittest.TestCase):
         self.assertEqual(made["slice_ns"], base["slice_ns"])
         self.assertIn("simulated NVIDIA H200", made["name"])
 
+    def test_what_steps_have_for_the_profile_is_gathered(self):
+        steps = {"device/a": {"verdict": "pass", "data": {"profile": {"block_wait": {"MPS": {"p99_us": 3.0}}}}},
+                 "device/b": {"verdict": "pass", "data": {"profile": {"block_wait": {"time slices": {"p99_us": 9.0}}, "drag": {"x": 1}}}},
+                 "device/c": {"verdict": "fail", "data": {"profile": {"drag": {"x": 2}}}}, "device/d": {"verdict": "skipped", "data": {}}}
+        self.assertEqual(simgpu_profile.gathered(steps), {"block_wait": {"MPS": {"p99_us": 3.0}, "time slices": {"p99_us": 9.0}}, "drag": {"x": 1}})
+
 
 class Reports(unittest.TestCase):
     DATA = {"format": 1, "simulated": False, "machine": {"gpu": "NVIDIA H200", "driver": "580.1"}, "steps": {
@@ -108,6 +114,19 @@ class Reports(unittest.TestCase):
             self.assertIn(wanted, text)
         self.assertNotIn("simulated", text)
         self.assertNotIn("nothing yet", text)
+
+    def test_decisions_stand_in_front_in_the_order_of_their_questions(self):
+        with lab.context() as context:
+            context.sim = False
+            steps = {f"sharing/{number}": {"verdict": "pass", "reason": "", "seconds": 1.0, "data": {
+                "decision": verdict.decision(context, number, f"question {number}?", "yes", "It is so.")}} for number in (7, 1)}
+        text = report.render({**self.DATA, "steps": {**self.DATA["steps"], **steps}}, {"cost": "what"})
+        self.assertLess(text.index("| 1 | question 1? | yes | It is so. | sharing/1 |"), text.index("| 7 | question 7? |"))
+        self.assertLess(text.index("question 7?"), text.index("## cost"))
+
+    def test_simulated_figures_decide_nothing(self):
+        with lab.context() as context:
+            self.assertEqual(verdict.decision(context, 1, "asked?", "yes", "It is so.")["answer"], verdict.UNDECIDED)
 
     def test_what_is_simulated_says_so_in_every_table(self):
         text = report.render({**self.DATA, "simulated": True}, {"cost": "what"})

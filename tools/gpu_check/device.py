@@ -300,7 +300,8 @@ def write_profile(context):
     machine = context.results.data["machine"]
     found = simgpu_profile.measured(_data_of(context, "launches"), _data_of(context, "copies"), _data_of(context, "time slice"),
                                     _data_of(context, "wake"))
-    made = simgpu_profile.make(base, found_facts, found, f"{found_facts['name']}, driver {machine.get('driver', '-')}", machine.get("date", "-"))
+    made = simgpu_profile.make(base, found_facts, found, f"{found_facts['name']}, driver {machine.get('driver', '-')}", machine.get("date", "-"),
+                               simgpu_profile.gathered(context.results.data["steps"]))
     path = context.out / "profile.json"
     write_whole(path, json.dumps(made, indent=2) + "\n")
     check = context.env(LD_LIBRARY_PATH=context.lib / "sim", SIMGPU_DEVICE=context.scratch / "profile-device", SIMGPU_PROFILE=path)
@@ -309,7 +310,7 @@ def write_profile(context):
         raise Failed(f"simgpu does not take the profile: it says it is {answer['name']}")
     rows = [[key, base[key], value, how] for key, (value, how) in sorted(found.items())]
     kept = sorted(key for key, text in made["assumptions"].items() if text.startswith("assumption"))
-    return {"measured": sorted(found), "lines": ["profile.json; still assumed: " + (", ".join(kept) or "nothing")],
+    return {"measured": sorted(found) + sorted(made.get("measured", {})), "lines": ["profile.json; still assumed: " + (", ".join(kept) or "nothing")],
             "tables": [{"title": f"Assumed in {base_name}.json, and measured", "columns": ["key", "assumed", "measured", "how"], "rows": rows}]}
 
 

@@ -1,7 +1,7 @@
 """The readable report: Markdown made from results.json alone. Pure.
 
-A step's data may hold "lines" (sentences) and "tables": [{title, columns, rows, note?}]; everything
-else in it is for whoever reads the JSON. What is simulated says so in each table's title.
+A step's data may hold "lines" (sentences), "tables": [{title, columns, rows, note?}] and a "decision"
+(verdict.py); everything else in it is for whoever reads the JSON. What is simulated says so in each table's title.
 """
 
 from gpu_check.figures import shown
@@ -40,6 +40,11 @@ def render(data, parts):
     text += [", ".join(f"{counts[v]} {v}" for v in VERDICTS) + ".", ""]
     machine = data["machine"]
     text += [table(("", ""), [(label, machine[key]) for key, label in _MACHINE if machine.get(key) not in (None, "")]), ""]
+    decided = sorted((step["data"]["decision"]["question"], name, step["data"]["decision"])
+                     for name, step in data["steps"].items() if step.get("data", {}).get("decision"))
+    if decided:
+        text += ["## Decisions", "", table(("", "asked", "answer", "what follows", "step"),
+                                           [(number, one["asked"], one["answer"], one["sentence"], name) for number, name, one in decided]), ""]
     for part, what in parts.items():
         steps = {name: step for name, step in data["steps"].items() if name.split("/")[0] == part}
         if not steps:

@@ -45,8 +45,19 @@ def measured(launch, copies, slices, wake):
     return found
 
 
-def make(base, facts, found, where, date):
-    """`base`: the profile whose assumptions stand in. The new profile, as a dictionary."""
+def gathered(steps):
+    """{figure: {case: ..}}: what steps that passed have under "profile" in their data, together. The model has no
+    part for it yet: it stands in the profile for whoever gives it one."""
+    found = {}
+    for step in steps.values():
+        if step["verdict"] == "pass":
+            for figure, cases in step["data"].get("profile", {}).items():
+                found.setdefault(figure, {}).update(cases)
+    return found
+
+
+def make(base, facts, found, where, date, further=None):
+    """`base`: the profile whose assumptions stand in; `further`: of `gathered`. The new profile, as a dictionary."""
     made = dict(base)
     name = facts["name"].removeprefix("simulated ")
     made["name"] = f"simulated {name}, as measured {date}"[:95]
@@ -58,4 +69,6 @@ def make(base, facts, found, where, date):
     for key, (value, how) in found.items():
         made[key] = value
         made["assumptions"][key] = f"measured {date}: {how}"
+    if further:
+        made["measured"] = further
     return made

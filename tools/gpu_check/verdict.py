@@ -1,4 +1,4 @@
-"""How a step ends: it returns its data (passed), or raises one of these."""
+"""How a step ends: it returns its data (passed), or raises one of these; and what it decides."""
 
 
 class Skipped(Exception):
@@ -18,3 +18,14 @@ class OutOfTime(Exception):
 
 
 PASS, FAIL, SKIP = "pass", "fail", "skipped"
+
+UNDECIDED = "not decided"
+
+
+def decision(context, question, asked, answer, sentence):
+    """What a step's figures decide, for `data["decision"]`: the report shows it in front. `question`: its number in
+    docs/hardware; `asked`: the question in one line; `answer`: a word or two, UNDECIDED where the figures do not say;
+    `sentence`: what follows for lull."""
+    if context.sim:
+        answer, sentence = UNDECIDED, "Simulated figures decide nothing."
+    return {"question": question, "asked": asked, "answer": answer, "sentence": sentence}

@@ -34,6 +34,15 @@ TEST_CASE("the shipped H200 profile has its own memory") {
   CHECK(profile->memory_bytes > 141'000'000'000);
 }
 
+TEST_CASE("what was measured and is no part of the model changes nothing") {
+  const auto plain = parse_profile(R"({"name": "x"})", "a");
+  const auto more =
+      parse_profile(R"({"name": "x", "measured": {"block_wait": {"p99_us": 3}}})", "b");
+  REQUIRE(plain);
+  REQUIRE(more);
+  CHECK(std::memcmp(&*plain, &*more, sizeof *plain) == 0);
+}
+
 TEST_CASE("a wrong profile is told by file, key and what would be right") {
   CHECK_THAT(error_of("{\"name\": \"x\", \"sm_count\": 0}"),
              Contains("sm_count") && Contains("1 to 1024"));
@@ -57,6 +66,7 @@ TEST_CASE("a wrong profile is told by file, key and what would be right") {
       Contains("costs[0].blocks"));
   CHECK_THAT(error_of("{\"name\": \"x\", \"assumptions\": {\"nothing\": \"y\"}}"),
              Contains("nothing"));
+  CHECK_THAT(error_of("{\"name\": \"x\", \"measured\": 5}"), Contains("measured"));
   const auto missing = read_profile_file("/nowhere/profile.json");
   REQUIRE_FALSE(missing);
   CHECK_THAT(missing.error(), Contains("/nowhere/profile.json") && Contains("No such file"));

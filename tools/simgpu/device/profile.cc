@@ -210,8 +210,10 @@ std::expected<DeviceProfile, std::string> parse_profile(std::string_view text,
                   number(value, key, known->least, known->most, std::is_integral_v<T>));
             },
             known->field);
+      } else if (key == "measured") {
+        if (!value.is_object()) throw Wrong{"\"measured\": an object is needed"};
       } else if (key != "comment") {
-        std::string keys = "name, costs, assumptions, comment";
+        std::string keys = "name, costs, assumptions, measured, comment";
         for (const Key& each : kKeys) keys += fmt::format(", {}", each.name);
         throw Wrong{fmt::format("\"{}\" is not known: the keys are {}", key, keys)};
       }
