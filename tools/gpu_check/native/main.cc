@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "coordinator/command_line/command_line.h"
+#include "tools/gpu_check/native/load_kernels.h"
 #include "tools/gpu_check/native/probes.h"
 
 namespace {
@@ -83,6 +84,9 @@ int main(int argc, char** argv) {
   rounds.option("--ms", round_wishes.ms).range(1.0, 10000.0);
   rounds.option("--start-file", start_file, "waits until it exists");
 
+  probe("load", "keeps the device busy as orders on stdin say", probe_load);
+  probe("waits", "short kernels, waited for, as orders on stdin say", probe_waits);
+
   CheckpointWishes checkpoint_wishes;
   auto& checkpoint =
       probe("checkpoint", "suspends and resumes itself by the driver",
@@ -98,6 +102,8 @@ int main(int argc, char** argv) {
   }).option("--leave-bytes", leave_bytes);
 
   const auto& wake = line.command("wake", "host only: reaching another process");
+  const auto& kernels =
+      line.command("kernels", "host only: the PTX that load and waits bring along");
 
   if (const auto stop = line.parse({argv + 1, argv + argc})) {
     std::fprintf(stop->wrong ? stderr : stdout, "%s\n", stop->text.c_str());
@@ -105,6 +111,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (wake.given()) return print(probe_wake(), 0);
+    if (kernels.given()) return print({{"load", load_ptx()}, {"tensor", tensor_ptx()}}, 0);
     Driver driver;
     const auto wanted =
         std::ranges::find_if(probes, [](const Probe& one) { return one.command->given(); });

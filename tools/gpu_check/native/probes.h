@@ -37,14 +37,23 @@ nlohmann::json probe_registration(Driver& driver, uint64_t bytes);
 nlohmann::json probe_watch(Driver& driver, double spin_ms, const std::string& start_file);
 
 struct RoundWishes {
-  double spin_us = 0;  // length of the kernel; 0: the null kernel
+  double spin_us = 0;      // length of the kernel; 0: the null kernel
   double pause_us = 1000;  // between two rounds, half to one and a half of it, evenly at random
   double ms = 300;         // for so long
 };
-// Once `start_file` exists: a kernel, a wait for it, a pause, again and again; when each round began
-// and ended on the host.
+// Once `start_file` exists: a kernel, a wait for it, a pause, again and again; when each round
+// began and ended on the host.
 nlohmann::json probe_rounds(Driver& driver, const RoundWishes& wishes,
                             const std::string& start_file);
+
+// Led by orders on stdin (orders.h) until it ends. One kernel again and again (load.h):
+//   blocks KERNEL_US BLOCK_US | compute KERNEL_US | bandwidth KERNEL_US | cache KERNEL_US
+//   mark: how many are done; idle: stops
+nlohmann::json probe_load(Driver& driver);
+
+// Led by orders on stdin until it ends. `rounds MS PAUSE_US SPIN_US BLOCKS`: a short kernel, a wait
+// for it, a pause, again and again; how long each took on the host and from event to event, us.
+nlohmann::json probe_waits(Driver& driver);
 
 struct CheckpointWishes {
   uint64_t bytes = 1ULL << 30;
