@@ -31,18 +31,18 @@ class Child:
     def __init__(self, words, env, scratch, name, user=None, cwd=None):
         self.words = [str(word) for word in words]
         self.name = name
-        self._out = pathlib.Path(scratch) / f"{name}.out"
+        self.out_path = pathlib.Path(scratch) / f"{name}.out"
         self._err = pathlib.Path(scratch) / f"{name}.err"
         self._read = 0
         more = {"user": user} if user else {}
-        with open(self._out, "wb") as out, open(self._err, "wb") as err:
+        with open(self.out_path, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen(
                 self.words, env=env, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=cwd,
                 start_new_session=True, preexec_fn=_die_with(os.getpid()), **more)
         self.pid = self.process.pid
 
     def out(self):
-        return self._out.read_text(errors="replace")
+        return self.out_path.read_text(errors="replace")
 
     def err(self):
         return self._err.read_text(errors="replace")

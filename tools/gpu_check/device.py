@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 
-from gpu_check import mps, sharing, simgpu_profile, slices
+from gpu_check import block_wait, interference, mps, sharing, simgpu_profile, slices
 from gpu_check.context import quiet
 from gpu_check.results import write_whole
 from gpu_check.steps import Step
@@ -355,5 +355,5 @@ def steps(context):
         Step("checkpoint, 1 GiB", _checkpoint(1), 15), Step("checkpoint, 8 GiB", _checkpoint(8), 25),
         Step("checkpoint, mapped", _checkpoint(1, "--mapped"), 15), Step("checkpoint, ordinary user", _checkpoint(1, user="nobody"), 15),
         Step("checkpoint, managed", managed, 15), Step("checkpoint, 32 GiB", _checkpoint(32), 60),
-        Step("checkpoint, restore without memory", restore_without_memory, 40),
+        Step("checkpoint, restore without memory", restore_without_memory, 40), *block_wait.steps(), *interference.steps(),
     ]

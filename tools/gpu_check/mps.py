@@ -23,6 +23,9 @@ _TICK_S = 0.02
 _PROCESS_NAME = "nvidia-cuda-mps"
 
 
+_ours = set()  # the process ids of all servers that daemons of ours started
+
+
 def foreign(proc="/proc", pipes=None):
     """What there is of a service that is not ours, in words; empty when there is none. To be asked while no
     service of ours runs. `pipes`: the folders to look for a control socket in; without: those that a CUDA
@@ -36,7 +39,7 @@ def foreign(proc="/proc", pipes=None):
             state = (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
         except (OSError, IndexError):
             continue  # it is gone
-        if name.startswith(_PROCESS_NAME) and state != "Z":
+        if name.startswith(_PROCESS_NAME) and state != "Z" and int(process.name) not in _ours:
             found.append(f"process {process.name} ({name})")
     return ", ".join(found)
 
@@ -97,6 +100,7 @@ class Service:
         """The process ids of the daemon's servers."""
         listed = process_ids(self.ask("get_server_list") or "")
         self._servers.update(listed)
+        _ours.update(listed)
         return listed
 
     def clients(self, server):
@@ -157,6 +161,31 @@ def _end_server(pid):
                 os.kill(pid, number)
         while _text(comm).startswith(_PROCESS_NAME) and time.monotonic() < end:
             time.sleep(_TICK_S)
+
+
+class Simulated:
+    """What the simulated GPU has for a service: kernels of all processes together, on a device of their own."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def env(self, priority=None, threads=None):
+        if priority is not None or threads is not None:
+            raise Skipped("the simulated GPU knows neither priorities of clients nor caps of their threads")
+        return self._context.env(SIMGPU_DEVICE=self._context.scratch / "device-mps", SIMGPU_SHARING="mps")
+
+    def priority_of(self, _pid, _wait_s=0):
+        return None
+
+
+@contextlib.contextmanager
+def together(context):
+    """`service`, and `Simulated` on the simulated GPU."""
+    if context.sim:
+        yield Simulated(context)
+    else:
+        with service(context) as served:
+            yield served
 
 
 _serial = 0

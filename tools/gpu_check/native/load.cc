@@ -26,6 +26,7 @@ constexpr size_t kStreamBytes = 256 << 20;
 // What `cache` reads again and again: a quarter of the second-level cache, so that two fit.
 constexpr size_t kCacheShare = 4;
 constexpr size_t kLeastCacheBytes = 1 << 20;  // where the device does not say how much it has
+constexpr int kCalibrations = 3;              // each nearer to the length that is wanted
 constexpr uint64_t kMostRounds = 1 << 20;     // the sums stay exact in a float
 
 CUmodule loaded(Driver& driver, const std::string& ptx) {
@@ -154,13 +155,15 @@ json Load::begin(const char* name, size_t rounds, double kernel_us) {
   grid_ = kernels_.sm_count;
   threads_ = kLoadThreads;
   launched_ = done_ = 0;
-  double took_us = timed_us();  // the first also pays for what the driver does once
-  for (int i = 0; i < 3 && !device_.driver.simulated; ++i) {
-    took_us = std::max(1.0, timed_us());
-    const double wanted = static_cast<double>(arguments_[rounds]) * kernel_us / took_us;
-    arguments_[rounds] = std::clamp<uint64_t>(static_cast<uint64_t>(wanted), 1, kMostRounds);
+  timed_us();  // the first also pays for what the driver does once
+  const auto [known, fresh] = rounds_.try_emplace(name, arguments_[rounds]);
+  for (int i = 0; i < kCalibrations && fresh && !device_.driver.simulated; ++i) {
+    const double share = kernel_us / std::max(1.0, timed_us());
+    const auto wanted = static_cast<uint64_t>(static_cast<double>(known->second) * share);
+    known->second = arguments_[rounds] = std::clamp<uint64_t>(wanted, 1, kMostRounds);
   }
-  took_us = timed_us();
+  arguments_[rounds] = known->second;
+  const double took_us = timed_us();
   return {{"running", name},
           {"grid", grid_},
           {"threads", threads_},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/gpu_check/native/driver.h"
@@ -34,6 +35,8 @@ class Load {
   // Begins with another kernel and says what it is: its grid, `kernel_us`, how long it takes
   // with the device to itself (to be asked while nobody else uses it), and what it must give was
   // given. Throws std::runtime_error when a kernel computes something else than it should.
+  // How many rounds make kernel_us is found out the first time, and kept: then the device may
+  // be shared.
   // `held` blocks of block_us, as many as make kernel_us; 0: one wave of blocks of kernel_us.
   nlohmann::json blocks(double kernel_us, double block_us);
   // Matrix multiplications of constant operands; a copy of more than any cache holds; reading what
@@ -56,7 +59,7 @@ class Load {
   void launch();
   // One launch, from event to event.
   double timed_us();
-  // As many rounds as take about kernel_us; `rounds` is the argument that says how many.
+  // As many rounds as take about kernel_us; arguments_[rounds] says how many.
   nlohmann::json begin(const char* name, size_t rounds, double kernel_us);
   CUdeviceptr memory(size_t bytes, uint32_t word);
   std::vector<uint32_t> first_and_last(CUdeviceptr from, size_t words) const;
@@ -70,6 +73,7 @@ class Load {
   CUfunction function_ = nullptr;
   uint32_t grid_ = 0, threads_ = 0;
   std::vector<uint64_t> arguments_;
+  std::map<std::string, uint64_t> rounds_;  // by kernel, once found out
   uint64_t launched_ = 0, done_ = 0;
   CUdeviceptr source_ = 0, target_ = 0, kept_ = 0, sums_ = 0;  // made when first needed
 };
