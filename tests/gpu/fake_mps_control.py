@@ -49,7 +49,7 @@ def serve():
                     seen.add(pid)
                     log.write(f"[2026-01-01 00:00:00.000 Server 1] Client {{PID: {pid}, Context ID: 1}} connected\n"
                               f"[2026-01-01 00:00:00.000 Server 1] Priority level of client {{{pid}}} is: {priority} \n")
-            time.sleep(0.02)
+            time.sleep(0.1)
 
 
 def control():

@@ -46,10 +46,17 @@ class OnTheSimulatedGpu(unittest.TestCase):
         passed = {name for name, step in found["steps"].items() if step["verdict"] == "pass"}
         self.assertLessEqual({"device/launches", "device/copies", "device/profile", "device/hardware and simulation",
                               "interception/doctor", "interception/driver API programs", "cost/lull-bench", "cost/null kernels", "timing/played kernels",
-                              "sharing/lull compare", "sharing/chatty_inference + dense_inference"}, passed)
+                              "sharing/lull compare", "sharing/chatty_inference + dense_inference", "sharing/chatty_inference + training_step",
+                              "device/block wait, time slices", "device/block wait, MPS", "device/interference"}, passed)
+        for name in ("device/block wait, MPS with priority", "device/block wait, MPS with caps"):
+            self.assertIn("knows neither priorities", found["steps"][name]["reason"])
+        decisions = [step["data"]["decision"] for step in found["steps"].values() if "decision" in step.get("data", {})]
+        self.assertLessEqual({1, 3, 5}, {one["question"] for one in decisions})
+        self.assertEqual({one["answer"] for one in decisions}, {"not decided"})
         rows = found["steps"]["sharing/chatty_inference + dense_inference"]["data"]["rows"]
         self.assertEqual({row["how"] for row in rows},
-                         {"alone", "default sharing", "alone under lull", "lull: share", "lull: priority"})
+                         {"alone", "default sharing", "alone under lull", "lull: share", "lull: priority", "lull: guarded"})
+        self.assertTrue((self.out / "decisions-chatty_inference-dense_inference.gz").stat().st_size > 0)
         self.assertTrue(all(row["count"] > 0 for row in rows if row["role"] == "high"), rows)
         text = (self.out / "report.md").read_text()
         self.assertIn("Everything here is simulated", text)
@@ -60,6 +67,9 @@ class OnTheSimulatedGpu(unittest.TestCase):
                 self.assertTrue(line.rstrip().endswith("|"), line)
         profile = json.loads((self.out / "profile.json").read_text())
         self.assertIn("measured", profile["assumptions"]["launch_ns"])
+        self.assertEqual(set(profile["measured"]["block_wait"]), {"time slices", "MPS"})
+        self.assertEqual(set(profile["measured"]["block_wait"]["MPS"]["500 us"]), {"p50_us", "p99_us"})
+        self.assertEqual(set(profile["measured"]["interference"]["same multiprocessors"]), {"compute", "bandwidth", "cache"})
 
         again = check("all", "--sim", "--short", "--out", self.out)
         self.assertEqual(again.returncode, 0, again.stderr)

@@ -221,7 +221,7 @@ class Daemon:
 
     _serial = 0
 
-    def __init__(self, context, policy, env=None):
+    def __init__(self, context, policy, env=None, decision_log=None):
         Daemon._serial += 1
         self.socket = str(context.scratch / f"d{Daemon._serial}.sock")
         words = [context.program(context.bin, "lulld"), "--socket", self.socket, "--policy", policy]
@@ -229,6 +229,8 @@ class Daemon:
             if not context.sim_device.exists():
                 context.probe("facts")  # whoever comes first makes the device
             words += ["--sim", context.sim_device]
+        if decision_log is not None:
+            words += ["--decision-log", decision_log]
         self.child = context.children.start(words, env or context.env(), "lulld")
         if not self.child.wait_for(self.answers, _DAEMON_WAIT_S):
             self.child.end()

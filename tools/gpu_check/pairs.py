@@ -78,12 +78,14 @@ def _rounds(context, one, two, timing, changes):
     return windows
 
 
-def measure(context, high, low, policies, timing, env=None):
-    """`high`, `low`: (name, words) as of tasks.played and tasks.model. Rows of dictionaries."""
+def measure(context, high, low, policies, timing, env=None, decision_log=None):
+    """`high`, `low`: (name, words) as of tasks.played and tasks.model. `decision_log`: the file that the daemon writes
+    its decisions to. Rows of dictionaries."""
     rows = []
 
     def row(how, role, task, windows, alone, alone_under_lull=None):
-        made = {"how": how, "role": role, "program": task.name, **tasks.measured(task.iterations, windows, alone)}
+        made = {"how": how, "role": role, "program": task.name, **tasks.measured(task.iterations, windows, alone),
+                "window_means": [tasks.measured(task.iterations, [window]).get("mean") for window in windows]}
         if alone_under_lull:
             made["over_alone_under_lull"] = {key: ratio(made.get(key), alone_under_lull.get(key)) for key in ("mean", "p50", "p99")}
         rows.append(made)
@@ -105,7 +107,7 @@ def measure(context, high, low, policies, timing, env=None):
     row("default sharing", "high", one, at["together"], alone_high)
     row("default sharing", "low", two, at["together"], alone_low)
 
-    with context.daemon("share", env=env) as daemon:
+    with context.daemon("share", env=env, decision_log=decision_log) as daemon:
         one = tasks.Task(context, *high, daemon=daemon, priority="high", env=env)
         two = tasks.Task(context, *low, daemon=daemon, priority="low", env=env)
         for task in (one, two):

@@ -5,16 +5,20 @@ FIKIT paper measures (torchvision classifiers, segmenters, detectors) and a smal
 beside a busy one. Without MPS, and with it where it can be started.
 """
 
+import gzip
 import json
+import shutil
 
-from gpu_check import mps, pairs, tasks
+from gpu_check import bound, mps, pairs, tasks
 from gpu_check.steps import Step
-from gpu_check.verdict import Failed
+from gpu_check.verdict import Failed, decision
 
 _WORKLOADS = "examples/workloads"
 # What the daemon offers but what is no policy for a latency-critical program beside a busy one.
 _LEFT_OUT = {"exclusive", "time_slice"}
-PLAYED = (("chatty_inference", "dense_inference"), ("chatty_inference", "batch_long_kernels"))
+PLAYED = (("chatty_inference", "dense_inference"), ("chatty_inference", "training_step"), ("chatty_inference", "batch_long_kernels"))
+_JUDGED = PLAYED[:2]  # these say whether the bound is kept
+_JUDGED_POLICIES = ["share", "priority", "guarded"]
 # (name, model and options) of the important program and of the other.
 MODELS = (
     (("resnet50, batch 1", "resnet50", "--batch", "1"), ("resnet50 training, batch 64", "resnet50", "--mode", "train", "--batch", "64")),
@@ -65,15 +69,32 @@ def compare_data(found, title):
                     "device share", "valid"], "rows": rows}]}
 
 
-def _timing(context):
-    return pairs.Timing(1.2, 0.6, 1) if context.short else pairs.Timing()
+def _timing(context, **wanted):
+    return pairs.Timing(0.6, 0.3, 1) if context.short else pairs.Timing(**wanted)
+
+
+def _specs(context, high, low):
+    return [(name, tasks.played(context, context.root / _WORKLOADS / f"{name}.json", seed)) for seed, name in enumerate((high, low), 1)]
 
 
 def _played(high, low, with_mps):
+    return lambda context: _measure(context, _specs(context, high, low), f"{high} beside {low}", with_mps)
+
+
+def _judged(high, low):
+    """A played pair without MPS that says whether the bound is kept; its decisions are kept for a replay."""
     def run(context):
-        specs = [(name, tasks.played(context, context.root / _WORKLOADS / f"{name}.json", seed))
-                 for seed, name in enumerate((high, low), 1)]
-        return _measure(context, specs, f"{high} beside {low}", with_mps)
+        log = context.scratch / "decisions"
+        # Longer than elsewhere: guarded begins anew each time, and has to learn.
+        rows = pairs.measure(context, *_specs(context, high, low), _JUDGED_POLICIES, _timing(context, window_s=4.0, settle_s=2.0), decision_log=log)
+        kept = context.out / f"decisions-{high}-{low}.gz"
+        with open(log, "rb") as plain, gzip.open(kept, "wb", compresslevel=1) as packed:
+            shutil.copyfileobj(plain, packed)
+        log.unlink()
+        judged = {policy: bound.verdict(rows, policy) for policy in ("guarded", "priority")}
+        return {"rows": rows, "mps": False, "judged": judged, "lines": [f"guarded's and the other policies' decisions: {kept.name}"],
+                "tables": [pairs.table(f"{high} beside {low}", rows, context.slow_motion)],
+                "decision": decision(context, 5, f"is the bound kept: {high} beside {low}, no MPS?", *bound.sentence(judged))}
     return run
 
 
@@ -96,9 +117,10 @@ def _measure(context, specs, title, with_mps):
 
 
 def steps(context):
-    played = PLAYED[:1] if context.short else PLAYED
+    played = _JUDGED if context.short else PLAYED
     made = [Step("lull compare", compare, 60)]
-    made += [Step(f"{h} + {l}", _played(h, l, False), 50) for h, l in played]
+    made += [Step(f"{h} + {l}", _judged(h, l), 85, question=5) if (h, l) in _JUDGED else Step(f"{h} + {l}", _played(h, l, False), 50)
+             for h, l in played]
     made += [Step(f"{h[0]} + {l[0]}", _models(h, l, False), 85) for h, l in MODELS[:2]]
     made += [Step(f"MPS: {h} + {l}", _played(h, l, True), 55) for h, l in played[:1]]
     made += [Step(f"MPS: {h[0]} + {l[0]}", _models(h, l, True), 90) for h, l in MODELS[:1]]

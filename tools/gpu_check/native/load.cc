@@ -195,7 +195,9 @@ json Load::compute(double kernel_us) {
 json Load::bandwidth(double kernel_us) {
   stop();
   const size_t loop_bytes = size_t{kernels_.sm_count} * kLoadThreads * kUnrolled * kElementBytes;
-  const uint64_t loops = std::max<uint64_t>(1, kStreamBytes / loop_bytes);
+  // The simulated GPU reads nothing of it, but keeps it in the host's memory.
+  const size_t wanted = device_.driver.simulated ? 0 : kStreamBytes;
+  const uint64_t loops = std::max<uint64_t>(1, wanted / loop_bytes);
   const size_t bytes = loops * loop_bytes;
   constexpr uint32_t kWord = 0x5bd1e995;
   if (source_ == 0) {
