@@ -15,8 +15,8 @@ from gpu_check.led import Led
 from gpu_check.verdict import UNDECIDED, Failed, OutOfTime
 
 
-def cell(block_us, p99_us, kernel="short", fills=True, times=1.0):
-    return {"block_us": block_us, "kernel": kernel, "fills_the_device": fills, "wait_us": {"p50": p99_us / 2, "p99": p99_us},
+def cell(block_us, p99_us, kernel="short", fills=True, times=1.0, unsteady=False):
+    return {"block_us": block_us, "kernel": kernel, "fills_the_device": fills, "unsteady": unsteady, "wait_us": {"p50": p99_us / 2, "p99": p99_us},
             "times_alone": {"p50": times, "p99": times}}
 
 
@@ -40,10 +40,21 @@ class BlockWait(unittest.TestCase):
         self.assertEqual(block_wait.priority_verdict(cells[1:], 1)[0], UNDECIDED)
 
     def test_what_the_server_did_not_grant_was_not_measured(self):
-        for granted, said in ((0, "granted it priority 0"), (None, "says nothing")):
-            answer, sentence = block_wait.priority_verdict([cell(20, 1.0)], granted)
-            self.assertEqual(answer, UNDECIDED)
-            self.assertIn(said, sentence)
+        answer, sentence = block_wait.priority_verdict([cell(20, 1.0)], 0)
+        self.assertEqual(answer, UNDECIDED)
+        self.assertIn("was granted 0", sentence)
+
+    def test_a_log_that_says_nothing_leaves_a_yes_to_the_figures_and_no_other(self):
+        self.assertEqual(block_wait.priority_verdict([cell(20, 1.0)], None)[0], "yes")
+        answer, sentence = block_wait.priority_verdict([cell(20, 5000.0)], None)
+        self.assertEqual(answer, UNDECIDED)
+        self.assertIn("says nothing", sentence)
+
+    def test_what_is_lost_in_the_machines_own_noise_is_not_judged(self):
+        answer, seen = block_wait.behind_blocks([cell(20, 0.0, unsteady=True), cell(500, 100.0)])
+        self.assertEqual(answer, "yes")
+        self.assertIn("not judged, for alone it varies by more itself: 20 us", seen)
+        self.assertEqual(block_wait.behind_blocks([cell(20, 0.0, unsteady=True)])[0], UNDECIDED)
 
     def test_blocks_that_leave_places_free_decide_nothing(self):
         self.assertEqual(block_wait.behind_blocks([cell(20, 1.0, fills=False)])[0], UNDECIDED)
@@ -157,7 +168,8 @@ class Probes(unittest.TestCase):
             found = block_wait.with_priority(context)
             self.assertEqual(found["answer"]["granted"], mps.BELOW_NORMAL)
             self.assertEqual([c["block_us"] for c in found["answer"]["cells"]], [*block_wait.BLOCKS_US, block_wait.PERSISTENT])
-            self.assertIn(found["decision"]["answer"], ("yes", "no", "partly"))
+            self.assertIn(found["decision"]["answer"], ("yes", "no", "partly", UNDECIDED))
+            self.assertTrue(any("Priority level" in line for line in found["answer"]["server_log"]))
             self.assertEqual(list(found["profile"]["block_wait"]), ["MPS, the other below normal"])
             self.assertTrue(all(c["low_speed"] > 0 for c in found["answer"]["cells"]))
 

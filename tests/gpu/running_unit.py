@@ -127,7 +127,8 @@ class Running(unittest.TestCase):
         steps = [(f"p/{name}", Step(name, None, question=question, closing=closing)) for name, question, closing in (
             ("old", None, False), ("closing", None, True), ("known question", 1, False), ("last question", 5, False), ("first question", 1, False),
             ("also first", 1, False), ("second question", 7, False), ("never asked", None, False))]
-        self.assertEqual([step.name for _, step in in_order(steps, {"p/old", "p/known question", "p/closing"})],
+        before = {"p/old": None, "p/known question": "yes", "p/closing": None, "p/also first": None, "p/second question": "not decided"}
+        self.assertEqual([step.name for _, step in in_order(steps, before)],
                          ["first question", "also first", "second question", "last question", "never asked", "old", "known question", "closing"])
         self.assertEqual(sorted(QUESTIONS), list(range(1, 9)))
 
@@ -136,10 +137,13 @@ class Running(unittest.TestCase):
             for name, gpu, simulated in (("a", "H100", False), ("b", "H200", False), ("c", "H100", True)):
                 results = Results(pathlib.Path(folder) / name, simulated)
                 results.set_machine({"gpu": gpu})
-                results.record(f"{name}/passed", verdict="pass")
-                results.record(f"{name}/failed", verdict="fail")
-            self.assertEqual(passed_before(folder, "H100"), {"a/passed"})
-            self.assertEqual(passed_before(folder, "H400"), set())
+                results.record(f"{name}/passed", verdict="pass", data={})
+                results.record(f"{name}/decided", verdict="pass", data={"decision": {"answer": "yes"}})
+                results.record(f"{name}/failed", verdict="fail", data={})
+            self.assertEqual(passed_before(folder, "H100"), {"a/passed": None, "a/decided": "yes"})
+            self.assertEqual(passed_before(folder, "H400"), {})
+        for path in (lab.ROOT / "docs/hardware").glob("*/results.json"):
+            self.assertTrue(passed_before(lab.ROOT / "docs/hardware", json.loads(path.read_text())["machine"]["gpu"]))
 
     def test_a_closing_step_runs_out_of_budget_too_and_again_after_every_new_result(self):
         ran = []

@@ -26,6 +26,7 @@ _SHORT = "short"
 _KERNELS = {_SHORT: (10, 1), "wide": (50, 0)}
 _PAUSE_US = 2000
 _SETTLE_S = 0.1
+_LOG_LINES = 60
 
 
 def _window_ms(context):
@@ -70,8 +71,10 @@ def _measure(context, env_high, env_low, blocks_us, kernels=(_SHORT,)):
         pids = {"high": high.pid, "low": low.pid}
     alone = {kernel: spread(times) for kernel, times in alone.items()}
     for cell in cells:
-        cell["wait_us"] = waits(alone[cell["kernel"]], cell["host_us"])
-        cell["times_alone"] = {key: ratio(cell["host_us"][key], alone[cell["kernel"]][key]) for key in ("p50", "p99")}
+        one = alone[cell["kernel"]]
+        cell["unsteady"] = one["p99"] - one["p50"] > BAR_BLOCKS * cell["block_us"]
+        cell["wait_us"] = waits(one, cell["host_us"])
+        cell["times_alone"] = {key: ratio(cell["host_us"][key], one[key]) for key in ("p50", "p99")}
     return {"alone": alone, "cells": cells, "pids": pids}
 
 
@@ -79,13 +82,13 @@ def _of(block_us):
     return f"{block_us:,} us" if block_us else "persistent"
 
 
-_COLUMNS = ["blocks of the other", "its kernel alone, us", "important kernel", "rounds", "p50, us", "p99", "most", "wait p50, us", "wait p99",
+_COLUMNS = ["blocks of the other", "its kernel alone, us", "on multiprocessors", "important kernel", "rounds", "p50, us", "p99", "most", "wait p50, us", "wait p99",
             "wait p99 in blocks", "times alone p50", "p99", "speed of the other"]
 
 
 def _table(title, found):
-    rows = [["alone", "-", kernel, s["count"], s["p50"], s["p99"], s["max"], *["-"] * 6] for kernel, s in found["alone"].items()]
-    rows += [[_of(c["block_us"]), c["low_kernel_us"], c["kernel"], c["host_us"]["count"], c["host_us"]["p50"], c["host_us"]["p99"],
+    rows = [["alone", "-", "-", kernel, s["count"], s["p50"], s["p99"], s["max"], *["-"] * 6] for kernel, s in found["alone"].items()]
+    rows += [[_of(c["block_us"]), c["low_kernel_us"], c["low_sm_count"], c["kernel"], c["host_us"]["count"], c["host_us"]["p50"], c["host_us"]["p99"],
               c["host_us"]["max"], c["wait_us"]["p50"], c["wait_us"]["p99"], ratio(c["wait_us"]["p99"], c["block_us"]),
               c["times_alone"]["p50"], c["times_alone"]["p99"], c["low_speed"]] for c in found["cells"]]
     return {"title": title, "columns": _COLUMNS, "rows": rows,
@@ -102,10 +105,16 @@ def behind_blocks(cells):
     """(answer, sentence): does the important kernel wait for a block only? Of cells with blocks shorter than their kernel."""
     cells = [c for c in cells if c["block_us"] != PERSISTENT and c["kernel"] == _SHORT]
     if not cells or not all(c["fills_the_device"] for c in cells):
-        return UNDECIDED, "The other's blocks leave places free here: there is nothing to wait for."
+        return UNDECIDED, "the other's blocks leave places free here, and there is nothing to wait for"
+    unsteady = [c for c in cells if c["unsteady"]]
+    cells = [c for c in cells if not c["unsteady"]]
+    if not cells:
+        return UNDECIDED, f"alone it varies by more than {BAR_BLOCKS} blocks itself"
     late = [c for c in cells if c["wait_us"]["p99"] > BAR_BLOCKS * c["block_us"]]
     worst = max(cells, key=lambda c: c["wait_us"]["p99"] / c["block_us"])
     seen = f"p99 of the wait is at most {shown(worst['wait_us']['p99'] / worst['block_us'])} blocks (blocks of {_of(worst['block_us'])})"
+    if unsteady:
+        seen += f" (not judged, for alone it varies by more itself: {', '.join(_of(c['block_us']) for c in unsteady)})"
     if not late:
         return "yes", seen
     if len(late) == len(cells):
@@ -119,10 +128,11 @@ _FOLLOWS = {"yes": "lull may price a low kernel by its blocks.", "no": "lull has
 
 def priority_verdict(cells, granted):
     """(answer, sentence): is the priority a fact on this GPU? `granted`: what the server's log says of the low client."""
-    if granted != mps.BELOW_NORMAL:
-        said = "says nothing of its priority" if granted is None else f"granted it priority {granted}"
-        return UNDECIDED, f"The low client asked for priority {mps.BELOW_NORMAL}, the server's log {said}: nothing was measured of it."
     answer, seen = behind_blocks(cells)
+    if granted is None and answer != "yes":
+        return UNDECIDED, f"The server's log says nothing of the low client's priority: it may not have been granted. There {seen}."
+    if granted not in (None, mps.BELOW_NORMAL):
+        return UNDECIDED, f"The low client asked for priority {mps.BELOW_NORMAL} and was granted {granted}: nothing was measured of it."
     return answer, f"With the low client below normal {seen}: {_FOLLOWS[answer]}".rstrip(": ")
 
 
@@ -159,6 +169,7 @@ def with_priority(context):
     with mps.together(context) as served:
         found = _measure(context, served.env(), served.env(priority=mps.BELOW_NORMAL), (*BLOCKS_US, PERSISTENT))
         found["granted"] = served.priority_of(found["pids"]["low"])
+        found["server_log"] = served.log().splitlines()[-_LOG_LINES:]
     answer, sentence = priority_verdict(found["cells"], found["granted"])
     said = "nothing" if found["granted"] is None else found["granted"]
     return {"answer": found, "lines": [f"priority that the server's log says it granted the low client: {said}"],

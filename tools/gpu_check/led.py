@@ -1,5 +1,6 @@
 """A subcommand of lull-device-probe that is led by orders (native/orders.h): a line on stdin, a JSON line back."""
 
+import contextlib
 import json
 
 from gpu_check.verdict import Failed, OutOfTime, Skipped
@@ -28,7 +29,8 @@ class Led:
 
     def __exit__(self, *_):
         """It ends by itself, its work done: a client of MPS that is killed may take the server along."""
-        self.child.process.stdin.close()
+        with contextlib.suppress(OSError):  # it may be gone, with what it was told last unread
+            self.child.process.stdin.close()
         self.child.wait(_END_S)
         self._context.children.forget(self.child)
 

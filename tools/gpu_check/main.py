@@ -105,8 +105,8 @@ def main(words):
         about = machine.describe(context)
         context.no_device = about.get("gpu_problem", "")
         results.set_machine(about)
-        answered = set() if arguments.sim else passed_before(root / "docs/hardware", about.get("gpu"))
-        left = run_steps(in_order(steps, answered), context, budget_s - (time.monotonic() - started), arguments.again, say,
+        before = {} if arguments.sim else passed_before(root / "docs/hardware", about.get("gpu"))
+        left = run_steps(in_order(steps, before), context, budget_s - (time.monotonic() - started), arguments.again, say,
                          lambda: _write_report(out, results))
     except KeyboardInterrupt:
         say("stopped; what was found stands")

@@ -58,12 +58,13 @@ class Results:
 
 
 def passed_before(folder, gpu):
-    """The names of the steps that passed on a GPU of this name, by the results brought back to `folder`/*/."""
-    found = set()
+    """{name: what it decided, or None} of the steps that passed on a GPU of this name, by the results brought back to
+    `folder`/*/."""
+    found = {}
     for path in sorted(pathlib.Path(folder).glob("*/results.json")):
         data = json.loads(path.read_text())
         if not data["simulated"] and data["machine"].get("gpu") == gpu:
-            found |= {name for name, step in data["steps"].items() if step["verdict"] == "pass"}
+            found |= {name: step["data"].get("decision", {}).get("answer") for name, step in data["steps"].items() if step["verdict"] == "pass"}
     return found
 
 

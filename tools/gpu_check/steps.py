@@ -3,7 +3,7 @@
 import time
 import traceback
 
-from gpu_check.verdict import FAIL, PASS, SKIP, Failed, OutOfTime, Skipped
+from gpu_check.verdict import FAIL, PASS, SKIP, UNDECIDED, Failed, OutOfTime, Skipped
 
 # A step is begun only when this share of what it usually takes is left.
 _LEAST_SHARE = 0.8
@@ -21,14 +21,17 @@ class Step:
         self.question, self.closing = question, closing
 
 
-def in_order(steps, answered=()):
-    """`steps`: [(part/name, Step)]; `answered`: those that a GPU of this kind has answered before (docs/hardware).
-    Open questions first, then what was never asked, then what is known; within each as given."""
+def in_order(steps, before=None):
+    """`steps`: [(part/name, Step)]; `before`: {name: what it decided, or None} of those that passed on a GPU of this kind
+    (docs/hardware). Open questions first, then what was never asked, then what is known; within each as given. A question
+    is open until it is decided."""
+    before = before or {}
+
     def place(named):
         name, step = named
         if step.closing:
             return 3, 0
-        if name in answered:
+        if name in before and (not step.question or before[name] not in (None, UNDECIDED)):
             return 2, 0
         return (0, QUESTIONS.index(step.question)) if step.question else (1, 0)
     return sorted(steps, key=place)
@@ -83,4 +86,6 @@ def _finish(name, step, context, say):
     context.results.record(name, verdict=verdict, reason=" ".join(reason.split())[:600], seconds=round(seconds, 3),
                            date=time.strftime("%Y-%m-%dT%H:%M:%S%z"), data=data)
     say(f"{name}: {verdict}{': ' + reason if reason else ''} ({seconds:.1f} s)")
+    if decided := data.get("decision"):
+        say(f"  {decided['asked']} {decided['answer']}")
     return True
