@@ -65,6 +65,10 @@ class SomebodyElses(unittest.TestCase):
         self.process(13, "nvidia-cuda-mps-server")
         self.assertEqual(self.seen(), "process 13 (nvidia-cuda-mps)")
 
+    def test_no_child_inherits_what_was_meant_for_another(self):
+        with lab.context() as context, unittest.mock.patch.dict(os.environ, {"CUDA_MPS_CLIENT_PRIORITY": "1", "CUDA_MPS_PIPE_DIRECTORY": "/elsewhere"}):
+            self.assertFalse([name for name in context.env() if name.startswith("CUDA_MPS_")])
+
     def test_with_one_here_no_child_becomes_its_client_and_none_of_ours_is_started(self):
         with lab.context() as context:
             context.sim = False

@@ -1,6 +1,7 @@
 """The steps that take decisions: from what was measured to the answer, and the probes that measure it."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -12,6 +13,7 @@ import unittest.mock
 import lab
 from gpu_check import block_wait, bound, interference, mps
 from gpu_check.led import Led
+from gpu_check.steps import run_steps
 from gpu_check.verdict import UNDECIDED, Failed, OutOfTime
 
 
@@ -172,6 +174,19 @@ class Probes(unittest.TestCase):
             self.assertTrue(any("Priority level" in line for line in found["answer"]["server_log"]))
             self.assertEqual(list(found["profile"]["block_wait"]), ["MPS, the other below normal"])
             self.assertTrue(all(c["low_speed"] > 0 for c in found["answer"]["cells"]))
+
+    def test_without_mps_and_beside_somebody_elses_each_step_says_so_and_the_rest_goes_on(self):
+        for seen, path, said in (("", "/nowhere", "no nvidia-cuda-mps-control"), ("process 7 (nvidia-cuda-mps)", None, "somebody else is here \\(process 7")):
+            with lab.context_with_fake_mps() as context, unittest.mock.patch.dict(os.environ, {"PATH": path} if path else {}):
+                context._foreign_mps = seen
+                steps = [(step.name, step) for step in block_wait.steps() + interference.steps()]
+                run_steps(steps, context, 600, False, lambda text: None)
+                found = context.results.data["steps"]
+                self.assertEqual(found.pop("block wait, time slices")["verdict"], "pass")
+                self.assertEqual(len(found), 4)
+                for step in found.values():
+                    self.assertEqual(step["verdict"], "skipped")
+                    self.assertRegex(step["reason"], said)
 
     def test_caps_and_interference_run_whole_under_mps_of_our_own(self):
         with lab.context_with_fake_mps(SIMGPU_SHARING="mps") as context, unittest.mock.patch.object(block_wait, "CAPS", (50,)):
