@@ -38,12 +38,12 @@ def clients():
 
 
 def serve():
-    """The server: it leads a session of its own, as NVIDIA's does, and leaves only when it is told to."""
+    """The server: it leads a session of its own, as NVIDIA's does, and leaves when it is told to, or its folder is gone."""
     named("nvidia-cuda-mps-server")
     seen = set()
     with open(LOGS / "server.log", "a", buffering=1) as log:
         log.write("[2026-01-01 00:00:00.000 Other 1] Start\n")
-        while True:
+        while LOGS.exists():
             for pid, priority in clients().items():
                 if pid not in seen:
                     seen.add(pid)

@@ -6,12 +6,14 @@ import pathlib
 import shutil
 import sys
 import tempfile
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 sys.dont_write_bytecode = True
 BUILD = pathlib.Path(os.environ.get("LULL_BUILD_DIR", ROOT / "build/dev"))
 
+from gpu_check import mps  # noqa: E402
 from gpu_check.context import Context  # noqa: E402
 from gpu_check.results import Results  # noqa: E402
 
@@ -44,7 +46,8 @@ def fake_mps():
 @contextlib.contextmanager
 def context_with_fake_mps(**more):
     """A context for which the simulated GPU is a real one and the stand-in is NVIDIA's MPS. `more`: of the environment."""
-    with context() as one, fake_mps():
+    nobody = unittest.mock.patch.object(mps, "foreign", lambda: "")  # whatever else runs on this machine
+    with context() as one, fake_mps(), nobody:
         simulated = one.env()
         one.sim, one._foreign_mps, one.slow_motion = False, "", 1
         plain = one.env

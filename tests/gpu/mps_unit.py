@@ -65,6 +65,11 @@ class SomebodyElses(unittest.TestCase):
         self.process(13, "nvidia-cuda-mps-server")
         self.assertEqual(self.seen(), "process 13 (nvidia-cuda-mps)")
 
+    def test_a_server_of_ours_that_takes_its_time_to_go_is_not_somebody_elses(self):
+        self.process(13, "nvidia-cuda-mps-server")
+        with unittest.mock.patch.object(mps, "_ours", {13}):
+            self.assertEqual(self.seen(), "")
+
     def test_no_child_inherits_what_was_meant_for_another(self):
         with lab.context() as context, unittest.mock.patch.dict(os.environ, {"CUDA_MPS_CLIENT_PRIORITY": "1", "CUDA_MPS_PIPE_DIRECTORY": "/elsewhere"}):
             self.assertFalse([name for name in context.env() if name.startswith("CUDA_MPS_")])
