@@ -119,6 +119,7 @@ CUdeviceptr Load::memory(size_t bytes, uint32_t word) {
   CUdeviceptr made = 0;
   LULL_MUST(device_.driver, cuMemAlloc, &made, bytes);
   LULL_MUST(device_.driver, cuMemsetD32, made, word, bytes / 4);
+  LULL_MUST(device_.driver, cuCtxSynchronize);  // the load's stream does not wait for it
   return made;
 }
 
