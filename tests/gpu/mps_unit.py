@@ -1,8 +1,10 @@
 """MPS of our own and of somebody else, with a stand-in for NVIDIA's programs (fake_mps_control.py)."""
 
+import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -120,6 +122,21 @@ class Ours(unittest.TestCase):
                 self.assertEqual(served.servers(), [])
                 self.assertTrue(_runs(server, 0))
         self.assertFalse(served.daemon.running() or _runs(server))
+
+    def test_what_a_killed_check_left_is_ended_by_the_next_and_nothing_else(self):
+        context = self.context()
+        with mps.service(context) as served:
+            server, = served.servers()
+            written = json.loads(context.results.path.read_text())["mps_running"]
+            self.assertEqual(written, {"pipes": str(served.pipes), "servers": [server]})
+            context.results.remember("mps_running", {**written, "pipes": "/elsewhere"})  # its id, another's pipes
+            mps.end_leftover(context.results)
+            self.assertTrue(_runs(server, 0))
+            served.daemon.signal(signal.SIGKILL)
+            context.results.remember("mps_running", written)
+            mps.end_leftover(context.results)
+            self.assertFalse(_runs(server))
+            self.assertNotIn("mps_running", context.results.data)
 
     def test_where_it_does_not_start_or_is_not_there_the_step_is_skipped_with_the_reason(self):
         context = self.context()

@@ -112,9 +112,10 @@ class Context:
 
     def foreign_mps(self):
         """What there was of somebody else's MPS when this check began, in words; empty: nothing."""
-        if self._foreign_mps is None:
-            self._foreign_mps = "" if self.sim else mps.foreign()
-        return self._foreign_mps
+        if self._foreign_mps is None and not self.sim:
+            mps.end_leftover(self.results)
+            self._foreign_mps = mps.foreign()
+        return self._foreign_mps or ""
 
     def torch(self, needed=True):
         """{python, torch, cuda, torchvision, transformers, sites, gpu}; Skipped when there is none."""

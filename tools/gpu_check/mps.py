@@ -21,6 +21,7 @@ _ASK_S = 20
 _TICK_S = 0.02
 # The name of a process as the kernel keeps it: 15 characters, the same of the control daemon and its servers.
 _PROCESS_NAME = "nvidia-cuda-mps"
+_RUNNING = "mps_running"  # in the results, as long as servers of ours do
 
 
 _ours = set()  # the process ids of all servers that daemons of ours started
@@ -99,8 +100,10 @@ class Service:
     def servers(self):
         """The process ids of the daemon's servers."""
         listed = process_ids(self.ask("get_server_list") or "")
-        self._servers.update(listed)
-        _ours.update(listed)
+        if not self._servers.issuperset(listed):
+            self._servers.update(listed)
+            _ours.update(listed)
+            self._context.results.remember(_RUNNING, {"pipes": str(self.pipes), "servers": sorted(self._servers)})
         return listed
 
     def clients(self, server):
@@ -145,10 +148,25 @@ class Service:
         self.daemon.end()
         for server in self._servers:
             _end_server(server)
+        self._context.results.remember(_RUNNING, None)
+
+
+def end_leftover(results):
+    """Ends the servers of a check that was killed while it used MPS, as it wrote down: they would pass for somebody
+    else's. Each by its id, where that still is a server with those pipes."""
+    if left := results.data.get(_RUNNING):
+        for server in left["servers"]:
+            environment = _text(pathlib.Path(f"/proc/{server}/environ")).split("\0")
+            if f"CUDA_MPS_PIPE_DIRECTORY={left['pipes']}" in environment:
+                _end_server(server)
+        results.remember(_RUNNING, None)
 
 
 def _text(path):
-    return path.read_text(errors="replace") if path.exists() else ""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # not there, or no longer
+        return ""
 
 
 def _end_server(pid):

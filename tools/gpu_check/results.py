@@ -42,6 +42,14 @@ class Results:
         self.data["steps"][step] = found
         self.save()
 
+    def remember(self, key, value):
+        """Beside what was found; None forgets it."""
+        if value is None:
+            self.data.pop(key, None)
+        else:
+            self.data[key] = value
+        self.save()
+
     def set_machine(self, machine):
         known = self.data["machine"]
         if known.get("gpu") and machine.get("gpu") and known.get("uuid") != machine.get("uuid"):
