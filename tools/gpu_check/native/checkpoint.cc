@@ -3,11 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <optional>
 #include <thread>
 
 #include "tools/gpu_check/native/probes.h"
+#include "tools/gpu_check/native/self_checkpoint.h"
 
 namespace lull::probe {
 
@@ -16,38 +15,11 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kPiece = 256 << 20;
-constexpr unsigned kLockWait_ms = 10000;
-
-uint64_t resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    uint64_t kib = 0;
-    if (word == "VmRSS:" && status >> kib) return kib << 10;
-  }
-  return 0;
-}
-
-double ms_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
-}
-
-void say_and_wait(const json& what) {
-  std::printf("%s\n", what.dump().c_str());
-  std::fflush(stdout);
-  char line[64];
-  if (std::fgets(line, sizeof line, stdin) == nullptr) line[0] = 0;
-}
-
 }  // namespace
 
 json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes) {
-  if (driver.cuCheckpointProcessLock == nullptr) {
-    throw NotHere{"the driver has no cuCheckpointProcessLock (12.8 or newer has)"};
-  }
   const Device device(driver);
-  // Asked before any memory is taken.
-  CUprocessState state = CU_PROCESS_STATE_RUNNING;
-  LULL_MUST(driver, cuCheckpointProcessGetState, static_cast<int>(getpid()), &state);
+  SelfCheckpoint checkpoint(driver);  // before any memory is taken
   std::vector<std::pair<CUdeviceptr, size_t>> pieces;
   for (uint64_t made = 0; made < wishes.bytes;) {
     const size_t bytes = std::min<uint64_t>(kPiece, wishes.bytes - made);
@@ -97,51 +69,17 @@ json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes) {
     thread_error.store(static_cast<int>(result), std::memory_order_relaxed);
   });
 
-  const int pid = getpid();
-  json answer = {{"bytes", wishes.bytes},
-                 {"managed", wishes.managed},
-                 {"mapped", wishes.mapped},
-                 {"uid", getuid()}};
-  json calls = json::array();
-  // True when it succeeded; each call is written down with its time and what memory was resident.
-  const auto call = [&](const char* name, auto function, auto* arguments) {
-    const auto start = std::chrono::steady_clock::now();
-    const CUresult result =
-        function == nullptr ? CUDA_ERROR_NOT_SUPPORTED : function(pid, arguments);
-    const double ms = ms_since(start);
-    calls.push_back({{"call", name},
-                     {"ms", ms},
-                     {"result", static_cast<int>(result)},
-                     {"resident_bytes", resident_bytes()}});
-    if (result != CUDA_SUCCESS)
-      answer["refused"] = std::string(name) + ": " + driver.name_of(result);
-    return result == CUDA_SUCCESS;
-  };
-  answer["resident_bytes_before"] = resident_bytes();
-  CUcheckpointLockArgs lock{};
-  lock.timeoutMs = kLockWait_ms;
-  bool running = true;
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (call("lock", driver.cuCheckpointProcessLock, &lock)) {
-    running = false;
-    CUcheckpointCheckpointArgs save{};
-    CUcheckpointRestoreArgs restore{};
-    CUcheckpointUnlockArgs unlock{};
-    const uint64_t launches_then = launches.load();
-    if (call("checkpoint", driver.cuCheckpointProcessCheckpoint, &save)) {
-      if (wishes.paused) say_and_wait({{"state", "checkpointed"}, {"pid", pid}});
-      bool restored = call("restore", driver.cuCheckpointProcessRestore, &restore);
-      if (!restored && wishes.paused) {
-        say_and_wait({{"state", "restore failed"}, {"pid", pid}});
-        restored = call("restore", driver.cuCheckpointProcessRestore, &restore);
-      }
-    }
-    answer["launches_while_suspended"] = launches.load() - launches_then;
-    running = call("unlock", driver.cuCheckpointProcessUnlock, &unlock);
-  }
-  answer["calls"] = calls;
-  answer["running_again"] = running;
-  if (!running) {
+  const uint64_t launches_before = launches.load();
+  checkpoint.there_and_back(wishes.paused);
+  json answer = checkpoint.answer();
+  answer["bytes"] = wishes.bytes;
+  answer["managed"] = wishes.managed;
+  answer["mapped"] = wishes.mapped;
+  answer["uid"] = getuid();
+  answer["launches_while_suspended"] = launches.load() - launches_before;
+  answer["running_again"] = checkpoint.running();
+  if (!checkpoint.running()) {
     // The other thread may hang in the driver for good: say what is known, and leave.
     std::printf("%s\n", answer.dump().c_str());
     std::fflush(stdout);

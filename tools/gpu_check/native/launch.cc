@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdio>
 #include <functional>
 
 #include "tools/gpu_check/native/probes.h"
@@ -146,6 +149,27 @@ json probe_launch(Driver& driver, const LaunchWishes& wishes) {
   write["never_visible_before_synchronise"] = 300 - visible.size();
   answer["value_write"] = write;
   return answer;
+}
+
+json probe_turns(Driver& driver, const TurnWishes& wishes) {
+  const Device device(driver);
+  const CUstream stream = device.stream();
+  const LaunchWishes batches{.calls = wishes.calls, .batches = wishes.batches};
+  const auto turn = [&] {
+    std::vector<double> done;
+    const auto called = host_cost(
+        device, stream, batches, [&](int) { device.launch(device.null_kernel, stream); }, &done);
+    return json{{"call_ns", median(called)}, {"done_ns", median(done)}};
+  };
+  turn();
+  std::printf("{\"ready\":%d}\n", static_cast<int>(getpid()));
+  std::fflush(stdout);
+  int turns = 0;
+  for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr; ++turns) {
+    std::printf("%s\n", turn().dump().c_str());
+    std::fflush(stdout);
+  }
+  return {{"turns", turns}};
 }
 
 }  // namespace lull::probe

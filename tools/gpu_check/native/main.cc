@@ -101,6 +101,50 @@ int main(int argc, char** argv) {
     return probe_hog(driver, leave_bytes);
   }).option("--leave-bytes", leave_bytes);
 
+  TurnWishes turn_wishes;
+  auto& turns = probe("turns", "launches again for each line on stdin",
+                      [&](Driver& driver) { return probe_turns(driver, turn_wishes); });
+  turns.option("--calls", turn_wishes.calls).range(10, 100000);
+  turns.option("--batches", turn_wishes.batches).range(1, 1000);
+
+  QueueWishes queue_wishes;
+  auto& queue = probe("queue", "how far ahead a program gets, and what markers cost it",
+                      [&](Driver& driver) { return probe_queue(driver, queue_wishes); });
+  queue.option("--most", queue_wishes.most).range(64, 1 << 20);
+  queue.option("--fills", queue_wishes.fills).range(1, 100);
+  queue.option("--batch", queue_wishes.batch).range(10, 10000);
+  queue.option("--rounds", queue_wishes.rounds).range(1, 1000);
+  queue.option("--hold-ms", queue_wishes.hold_ms).range(1.0, 5000.0);
+  queue.option("--ahead-ms", queue_wishes.ahead_ms).range(0.1, 1000.0);
+
+  SuspendWishes suspend_wishes;
+  auto& suspend = probe("suspend", "device memory to the host and back to its addresses",
+                        [&](Driver& driver) { return probe_suspend(driver, suspend_wishes); });
+  suspend.option("--bytes", suspend_wishes.bytes).range(1, int64_t{1} << 40);
+  suspend.option("--chunk-bytes", suspend_wishes.chunk_bytes).range(1, int64_t{1} << 40);
+  suspend.option("--threads", suspend_wishes.threads).range(1, 64);
+  suspend.option("--rounds", suspend_wishes.rounds).range(1, 100);
+  suspend.flag("--prepared", suspend_wishes.prepared);
+  suspend.flag("--checkpoint", suspend_wishes.checkpoint);
+  suspend.flag("--pause", suspend_wishes.paused);
+
+  BystanderWishes bystander_wishes;
+  auto& bystander =
+      probe("bystander", "works on, and says when it no longer can",
+            [&](Driver& driver) { return probe_bystander(driver, bystander_wishes); });
+  bystander.option("--seconds", bystander_wishes.seconds).range(0.01, 600.0);
+  bystander.option("--spin-us", bystander_wishes.spin_us).range(0.0, 100000.0);
+  bystander.option("--pause-us", bystander_wishes.pause_us).range(0.0, 1e6);
+
+  probe("illegal-address", "writes where no memory is", probe_illegal_address);
+
+  FloodWishes flood_wishes;
+  auto& flood = probe("flood", "keeps many kernels queued until it is ended",
+                      [&](Driver& driver) { return probe_flood(driver, flood_wishes); });
+  flood.option("--seconds", flood_wishes.seconds).range(0.01, 600.0);
+  flood.option("--spin-us", flood_wishes.spin_us).range(1.0, 1e6);
+  flood.option("--in-flight", flood_wishes.in_flight).range(2, 900);
+
   const auto& wake = line.command("wake", "host only: reaching another process");
   const auto& kernels =
       line.command("kernels", "host only: the PTX that load and waits bring along");

@@ -24,6 +24,26 @@ struct LaunchWishes {
 // Host cost of a launch, an event record, a value write; their device cost; round trips.
 nlohmann::json probe_launch(Driver& driver, const LaunchWishes& wishes);
 
+struct TurnWishes {
+  int calls = 500;
+  int batches = 7;
+};
+// Says that it is ready, then for each line on stdin launches and says {"call_ns", "done_ns"}: the
+// medians of its batches. For programs that are measured in turns, bare and under lull.
+nlohmann::json probe_turns(Driver& driver, const TurnWishes& wishes);
+
+struct QueueWishes {
+  int most = 8192;  // launches after which a queue counts as endless
+  int fills = 5;    // times each queue is filled
+  int batch = 250;  // launches in one round of a comparison; less than a queue's depth
+  int rounds = 31;
+  double hold_ms = 150;  // for so long the device is held while a queue is filled
+  double ahead_ms = 10;  // and while a batch is queued
+};
+// How many launches fit before the host waits, bare and with what marks progress; what markers and
+// timing events cost a device that always has work; events' times beside the kernels' own.
+nlohmann::json probe_queue(Driver& driver, const QueueWishes& wishes);
+
 // Bandwidth and latency of copies: pinned, pageable, both ways at once, on the device; memset.
 nlohmann::json probe_copies(Driver& driver, uint64_t most_bytes);
 
@@ -63,6 +83,38 @@ struct CheckpointWishes {
 };
 // The process checkpoints itself from this thread while another one calls CUDA all the time.
 nlohmann::json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes);
+
+struct SuspendWishes {
+  uint64_t bytes = 1ULL << 30;
+  uint64_t chunk_bytes = 64ULL << 20;
+  int threads = 1;          // that populate and pin while chunks are copied
+  bool prepared = false;    // all of the host's memory is pinned beforehand
+  bool checkpoint = false;  // the driver's checkpoint while the memory is out, in the last round
+  bool paused = false;      // with it: says so and waits for a line on stdin
+  int rounds = 3;
+};
+// Device memory to the host and back to its addresses, in a pipeline of chunks.
+nlohmann::json probe_suspend(Driver& driver, const SuspendWishes& wishes);
+
+struct BystanderWishes {
+  double seconds = 10;
+  double spin_us = 100;
+  double pause_us = 1000;
+};
+// A kernel, a wait, a pause, again and again; says when it works and what it was told when it no
+// longer does. Ends without touching its context.
+nlohmann::json probe_bystander(Driver& driver, const BystanderWishes& wishes);
+
+// Writes where no memory is; says what it was told.
+nlohmann::json probe_illegal_address(Driver& driver);
+
+struct FloodWishes {
+  double seconds = 30;
+  double spin_us = 5000;
+  int in_flight = 50;
+};
+// Keeps that many kernels queued until it is ended; says when they are there first.
+nlohmann::json probe_flood(Driver& driver, const FloodWishes& wishes);
 
 // Takes all device memory but `leave_bytes`, says so, and holds it until a line comes on stdin.
 nlohmann::json probe_hog(Driver& driver, uint64_t leave_bytes);
