@@ -1,12 +1,16 @@
 """Part: what lull adds: to a launch, to a training step, to an inference."""
 
 import json
+import os
 import time
 
 from gpu_check import tasks
-from gpu_check.figures import median, quantile, ratio
+from gpu_check.figures import median, median_interval, quantile, ratio
 from gpu_check.steps import Step
-from gpu_check.verdict import Failed
+from gpu_check.verdict import UNDECIDED, Failed, decision
+
+_QUESTION = 6
+MOST_ADDED_NS = 25  # by an open gate, over the driver's own call
 
 
 def bench(context):
@@ -32,27 +36,67 @@ def alternated(bare, ours):
             "bare_spread": ratio(quantile(bare, 0.9) - quantile(bare, 0.1), median(bare)), "rounds": len(steps_)}
 
 
+def null_bars(generations):
+    """(answer, sentence) of the medians of what lull added, ns a launch, one of each pair of processes."""
+    between = median_interval(generations)
+    if between is None:
+        return UNDECIDED, f"{len(generations)} pairs of processes are too few."
+    said = f"lull adds {median(generations):.0f} ns a launch in the median, between {between[0]:.0f} and {between[1]:.0f} by {len(generations)} pairs of processes"
+    if between[1] <= MOST_ADDED_NS:
+        return "yes", f"{said}: at most {MOST_ADDED_NS}."
+    if between[0] > MOST_ADDED_NS:
+        return "no", f"{said}: more than {MOST_ADDED_NS}."
+    return UNDECIDED, f"{said}: {MOST_ADDED_NS} lies in between."
+
+
+def _turn(context, child, heard):
+    """One turn of `lull-device-probe turns`: its answer. `heard`: lines of it read before."""
+    child.say("go")
+
+    def answers():
+        return [line for line in child.out().split("\n")[:-1] if '"call_ns"' in line]
+    if not child.wait_for(lambda: len(answers()) > heard, context.timeout(30)):
+        raise Failed("turns: " + child.last_words())
+    return json.loads(answers()[heard])
+
+
 def null_launches(context):
-    """The driver's own launch call of a kernel that does nothing; bare and under lull in turns."""
+    """The driver's own launch call of a kernel that does nothing. A process bare and one under lull take turns, and there
+    are several such pairs: what a process is lucky with (where its memory lies) stays with it."""
     probe = context.program(context.bin, "lull-device-probe")
-    wishes = ["launch", "--launches-only", "--calls", "200" if context.short else "500", "--batches", "5" if context.short else "41"]
-    rounds = 2 if context.short else 7
-    bare, ours, bare_done, ours_done = [], [], [], []
+    words = [probe, "turns", *(["--calls", "200", "--batches", "3"] if context.short else [])]
+    pairs_, turns = (2, 3) if context.short else (12, 12)
+    one_cpu = {max(os.sched_getaffinity(0))}
+    calls, dones, generations = {"bare": [], "lull": []}, {"bare": [], "lull": []}, []
     with context.daemon() as daemon:
-        for _ in range(rounds):
-            answer = context.probe(*wishes)
-            bare.append(answer["launch_host"]["p50"])
-            bare_done.append(answer["launch_until_done"]["p50"])
-            done = context.run(context.lull_run(daemon.socket) + [probe, *wishes], 60)
-            answer = context.probe_answer("launch under lull", done)
-            ours.append(answer["launch_host"]["p50"])
-            ours_done.append(answer["launch_until_done"]["p50"])
-    call, whole = alternated(bare, ours), alternated(bare_done, ours_done)
-    rows = [[what, a["bare_p50"], a["lull_p50"], a["added_p50"], a["added_p10"], a["added_p90"], a["ratio_p50"]]
+        for number in range(pairs_):
+            both = {"bare": context.children.start(words, context.env(), "turns-bare"),
+                    "lull": context.children.start(context.lull_run(daemon.socket) + words, context.env(), "turns-lull")}
+            for child in both.values():
+                os.sched_setaffinity(child.pid, one_cpu)
+            for child in both.values():
+                if not child.wait_for(lambda c=child: c.line_with('{"ready"'), context.timeout(60)):
+                    raise Failed("turns: " + child.last_words())
+            added = []
+            for turn in range(turns):
+                order = ("bare", "lull") if (number + turn) % 2 == 0 else ("lull", "bare")
+                answers = {who: _turn(context, both[who], turn) for who in order}
+                for who, answer in answers.items():
+                    calls[who].append(answer["call_ns"])
+                    dones[who].append(answer["done_ns"])
+                added.append(answers["lull"]["call_ns"] - answers["bare"]["call_ns"])
+            generations.append(median(added))
+            for child in both.values():
+                context.children.forget(child)
+    call, whole = alternated(calls["bare"], calls["lull"]), alternated(dones["bare"], dones["lull"])
+    rows = [[what, a["bare_p50"], a["lull_p50"], a["added_p50"], a["added_p10"], a["added_p90"], a["ratio_p50"], a["bare_spread"]]
             for what, a in (("the call", call), ("until the device is done", whole))]
-    return {"call": call, "until_done": whole, "tables": [{
-        "title": f"ns a launch of a null kernel, {rounds} runs each in turns, gate open",
-        "columns": ["", "bare", "under lull", "added p50", "p10", "p90", "ratio"], "rows": rows}]}
+    answer, sentence = null_bars(generations)
+    return {"call": call, "until_done": whole, "generations": generations,
+            "lines": ["added to the call, by pair of processes: " + ", ".join(f"{ns:.0f}" for ns in generations) + " ns"],
+            "decision": decision(context, _QUESTION, f"does an open gate cost at most {MOST_ADDED_NS} ns over the driver's own call?", answer, sentence),
+            "tables": [{"title": f"ns a launch of a null kernel, gate open: {pairs_} pairs of processes, {turns} turns each",
+                        "columns": ["", "bare", "under lull", "added p50", "p10", "p90", "ratio", "spread of bare"], "rows": rows}]}
 
 
 def _model(name, *options, window_s=3.0, rounds=6):
@@ -94,7 +138,7 @@ def _model(name, *options, window_s=3.0, rounds=6):
 
 def steps(context):
     del context
-    return [Step("lull-bench", bench, 30, host_only=True), Step("null kernels", null_launches, 45),
+    return [Step("lull-bench", bench, 30, host_only=True), Step("null kernels", null_launches, 45, question=_QUESTION),
             Step("inference", _model("resnet50 inference, batch 1", "resnet50", "--batch", "1"), 75),
             Step("training", _model("resnet50 training, batch 64", "resnet50", "--mode", "train", "--batch", "64"), 80),
             Step("transformer inference", _model("bert inference, batch 1", "bert", "--batch", "1"), 75)]

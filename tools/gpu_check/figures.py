@@ -38,6 +38,24 @@ def spread(values):
             "min": min(values), "max": max(values), "cv": variation(values)}
 
 
+def median_error(spread):
+    """How far the median of as many values may be off, from their p10 and p90 (about two standard errors of a normal
+    sample's median); None with fewer than five values."""
+    if spread.get("count", 0) < 5:
+        return None
+    return 2 * 1.25 * (spread["p90"] - spread["p10"]) / 2.56 / math.sqrt(spread["count"])
+
+
+def median_interval(values):
+    """(low, high) that hold the true median with a chance of 95 % or more, whatever the distribution: two of the sorted
+    values. None with fewer than six."""
+    count, ordered, chance, rank = len(values), sorted(values), 0.0, 0
+    while chance + 2 * math.comb(count, rank) / 2 ** count <= 0.05:
+        chance += 2 * math.comb(count, rank) / 2 ** count
+        rank += 1
+    return (ordered[rank - 1], ordered[count - rank]) if rank else None
+
+
 def ratio(value, base):
     return value / base if value is not None and base else None
 

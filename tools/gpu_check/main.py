@@ -8,7 +8,8 @@ import signal
 import sys
 import time
 
-from gpu_check import cost, device, interception, machine, report, sharing, timing, workloads
+from gpu_check import (cost, device, faults, interception, launch_queue, machine, real_pairs, report, sharing, suspension, timing,
+                       workloads)
 from gpu_check.context import Context
 from gpu_check.results import Results, Unusable, passed_before, write_whole
 from gpu_check.steps import in_order, run_steps
@@ -19,6 +20,10 @@ PARTS = {
     "cost": (cost, "what lull adds"),
     "timing": (timing, "lull's times against the driver's own"),
     "sharing": (sharing, "two programs, alone and together"),
+    "pairs": (real_pairs, "real programs beside training, every way in the same rounds"),
+    "queue": (launch_queue, "how far ahead a program gets, and what markers cost"),
+    "suspension": (suspension, "memory out to the host and back"),
+    "faults": (faults, "who lives when one program breaks"),
     "workloads": (workloads, "models as workload files"),
 }
 BUDGET_S = 460  # for each part

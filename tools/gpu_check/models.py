@@ -7,7 +7,7 @@ nothing of lull. Runs in a process of its own, where PyTorch is. The report it w
               [--profile FILE: PyTorch's own profiler, from before the model is made to the end, as a trace]
     models.py --list
 
-An iteration ends when its result is on the host. While --pause-file exists, it waits between two
+An iteration (of the decoder: a token) ends when its result is on the host. While --pause-file exists, it waits between two
 iterations. Behind its last line it stays until $PROGRAM_WAIT_FILE exists, where that is set.
 """
 
@@ -22,7 +22,7 @@ import time
 _PAUSE_S = 0.002
 _stop = False
 
-# name: (kind, height and width of an image or length of a sequence)
+# name: (kind, height and width of an image, length of a sequence, or of a decoder's cache)
 MODELS = {
     "alexnet": ("classify", 224), "vgg16": ("classify", 224), "resnet18": ("classify", 224), "resnet50": ("classify", 224),
     "resnet101": ("classify", 224), "googlenet": ("classify", 224), "vit_b_16": ("classify", 224),
@@ -30,7 +30,7 @@ MODELS = {
     "deeplabv3_resnet50": ("segment", 320), "deeplabv3_resnet101": ("segment", 320),
     "fasterrcnn_resnet50_fpn": ("detect", 400), "maskrcnn_resnet50_fpn": ("detect", 400),
     "keypointrcnn_resnet50_fpn": ("detect", 400),
-    "bert": ("sequence", 128), "mlp": ("vector", 1024),
+    "bert": ("sequence", 128), "mlp": ("vector", 1024), "decoder": ("decode", 1024),
 }
 
 
@@ -154,6 +154,57 @@ class Streams(Inference):
         self.torch.cuda.synchronize()
 
 
+class Decode:
+    """Token after token of a decoder of GPT-2's size (12 layers, width 768, half precision) with a cache of keys and values:
+    each token is one replay of a CUDA graph, and is read back, as a serving loop does that looks for the end."""
+
+    LAYERS, WIDTH, HEADS, VOCABULARY = 12, 768, 12, 50257
+
+    def __init__(self, torch, name, batch):
+        self.torch, self.batch, self.length = torch, batch, MODELS[name][1]
+        width, head = self.WIDTH, self.WIDTH // self.HEADS
+
+        def weight(*shape):
+            return (torch.randn(*shape) * 0.02).half().cuda()
+
+        self.tokens, self.places = weight(self.VOCABULARY, width), weight(self.length, width)
+        self.layers = [{"qkv": weight(3 * width, width), "out": weight(width, width), "up": weight(4 * width, width), "down": weight(width, 4 * width),
+                        "keys": torch.zeros(batch, self.HEADS, self.length, head).half().cuda(),
+                        "values": torch.zeros(batch, self.HEADS, self.length, head).half().cuda()} for _ in range(self.LAYERS)]
+        self.all_places = torch.arange(self.length).cuda()
+        self.token = torch.zeros(batch, dtype=torch.long).cuda()
+        self.place = torch.zeros(1, dtype=torch.long).cuda()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.no_grad():
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(self.graph):
+            self.step()
+
+    def step(self):
+        function = self.torch.nn.functional
+        shape = (self.batch, self.HEADS, 1, self.WIDTH // self.HEADS)
+        seen = (self.all_places <= self.place).view(1, 1, 1, self.length)
+        x = self.tokens[self.token] + self.places[self.place]
+        for layer in self.layers:
+            query, key, value = function.linear(function.layer_norm(x, (self.WIDTH,)), layer["qkv"]).chunk(3, dim=-1)
+            layer["keys"].index_copy_(2, self.place, key.reshape(shape))
+            layer["values"].index_copy_(2, self.place, value.reshape(shape))
+            attended = function.scaled_dot_product_attention(query.reshape(shape), layer["keys"], layer["values"], attn_mask=seen)
+            x = x + function.linear(attended.reshape(self.batch, self.WIDTH), layer["out"])
+            x = x + function.linear(function.gelu(function.linear(function.layer_norm(x, (self.WIDTH,)), layer["up"])), layer["down"])
+        self.token.copy_(function.linear(function.layer_norm(x, (self.WIDTH,)), self.tokens).argmax(-1))
+        self.place.add_(1).remainder_(self.length)
+
+    def __call__(self):
+        self.graph.replay()
+        self.token.cpu()
+        self.torch.cuda.synchronize()
+
+
 class Training:
     def __init__(self, torch, name, batch, workers=0):
         self.torch = torch
@@ -195,6 +246,10 @@ class Training:
 
 
 def make_work(torch, arguments):
+    if MODELS[arguments.model][0] == "decode":
+        if arguments.mode == "train" or arguments.feature != "graph":
+            raise SystemExit(f"models.py: {arguments.model} decodes by a CUDA graph: use --mode infer --feature graph")
+        return Decode(torch, arguments.model, arguments.batch)
     if arguments.mode == "train":
         return Training(torch, arguments.model, arguments.batch, 2 if arguments.feature == "workers" else 0)
     kinds = {"eager": Inference, "graph": Graph, "compile": Compiled, "streams": Streams}

@@ -7,7 +7,7 @@ import signal
 from gpu_check.figures import ratio, spread
 from gpu_check.verdict import Failed, Skipped
 
-WITHOUT_TORCHVISION = ("bert", "mlp")
+WITHOUT_TORCHVISION = ("bert", "mlp", "decoder")
 _READY_S = 180
 _FINISH_S = 20
 
