@@ -10,6 +10,10 @@
 //   host      record(begin)|--lead-->|launch()|--trail-->|record(end)
 //   device    B....................K=====K...................E          measured: B to E
 //
+// A stream that was busy may run dry while the host is held up between the two calls: then the
+// begin event happened somewhere within the lead, and the run is known by its bounds only
+// (`ran_dry`).
+//
 // Lead and trail are taken from the return of one call to the return of the next, because what a
 // call does after it has submitted (about the same for each) cancels out. A thread that loses its
 // processor in between makes them anything; hence the bounds.
@@ -21,12 +25,16 @@ namespace lull::shim {
 
 // A lead or trail longer than this was no two calls in a row.
 inline constexpr uint64_t kPlausibleLeadNs = 100'000;
+// A lead longer than this on a busy stream: the host was held up, or waited for a place in a full
+// queue. A launch call takes 4 us, twice that under a profiler.
+inline constexpr uint64_t kHeldUpNs = 20'000;
 // The end event cannot have been waiting for a kernel that ended this close to its submission.
 inline constexpr uint64_t kTrailSlackNs = 200;
 
 struct MeasuredUnit {
   uint64_t measured_ns = 0;  // between the two events
   bool idle = false;         // the stream had nothing to do when the begin event was submitted
+  bool ran_dry = false;      // it had nothing to do any more when the kernel was
   uint64_t lead_ns = 0;      // on the device's clock
   uint64_t trail_ns = 0;
   uint64_t shortest_ns = UINT64_MAX;  // the shortest run of this kernel seen so far
@@ -40,9 +48,18 @@ struct SettledUnit {
 
 inline SettledUnit settle(const MeasuredUnit& unit) {
   SettledUnit out{unit.measured_ns, 0, 0, true};
+  if (unit.ran_dry) {
+    const uint64_t least = unit.measured_ns > unit.lead_ns ? unit.measured_ns - unit.lead_ns : 0;
+    const bool seen = unit.shortest_ns != UINT64_MAX;
+    const uint64_t likely = seen && unit.shortest_ns > least ? unit.shortest_ns : least;
+    if (likely != 0 && likely < unit.measured_ns) out.duration_ns = likely;
+    out.start_shift_ns = unit.measured_ns - out.duration_ns;
+    out.trusted = false;
+    return out;
+  }
   if (!unit.idle) return out;
-  const uint64_t shortest = unit.shortest_ns < unit.measured_ns ? unit.shortest_ns
-                                                                : unit.measured_ns;
+  const uint64_t shortest =
+      unit.shortest_ns < unit.measured_ns ? unit.shortest_ns : unit.measured_ns;
   if (unit.lead_ns >= unit.measured_ns) {
     // Held up after it had submitted the kernel: nothing is known of this run but its bounds.
     out = {shortest, unit.measured_ns - shortest, 0, false};

@@ -32,6 +32,7 @@ struct Sample {
   uint64_t waits_for_previous;  // 1: the sample before it still needs this begin event
   uint64_t launched_ticks;
   uint64_t sequence;
+  uint64_t stream_units;  // what its stream has been given, with it; 0: not known
   uint32_t kernel;
   uint32_t device;
   uint32_t stream;
@@ -39,13 +40,14 @@ struct Sample {
   CUcontext context;
   CUevent begin;
   CUevent end;
-  // Only of samples that found their stream idle.
-  bool idle;
+  bool idle;     // the stream, when the begin event was submitted
+  bool ran_dry;  // it was busy then, and idle before the launch call returned
   bool settled;
   uint64_t begun_host_ns;  // begin event submitted
   uint64_t lead_ns;        // then until the launch call returned, host time
   uint64_t trail_ns;       // then until the end event was submitted
   SettledUnit unit;        // once settled
+  bool starts_late() const { return idle || ran_dry; }  // after its begin event
 };
 
 struct PooledEvent {
@@ -60,6 +62,8 @@ uint64_t oldest_id = 1;  // no older sample is in use
 std::atomic<uint32_t> in_use;
 PooledEvent pool[kPool];
 uint32_t pooled;
+// By first slot of a stream: the last sample that went to it, of any thread. Under timer_lock.
+uint64_t last_on_stream[channel::kMaxStreams];
 // The shortest run seen of each kernel slot, ns + 1; 0: none.
 uint32_t shortest[channel::kMaxKernels];
 
@@ -129,6 +133,7 @@ const SettledUnit& settle_sample(Attachment& link, Sample& sample) {
   MeasuredUnit measured;
   measured.measured_ns = elapsed_ns(sample.begin, sample.end);
   measured.idle = sample.idle;
+  measured.ran_dry = sample.ran_dry;
   measured.lead_ns = channel::device_ns(*link.control, sample.lead_ns);
   measured.trail_ns = channel::device_ns(*link.control, sample.trail_ns);
   uint32_t& least = shortest[sample.kernel];
@@ -158,11 +163,11 @@ Look look_at(ThreadState& thread, Attachment& link, Sample& sample, bool impatie
   if (next != kNextUnknown && next != kNoNext) {
     Sample& follower = sample_of(next);
     if (follower.id == next && follower.context == sample.context) {
-      const CUresult begun = driver().cuEventQuery(follower.idle ? follower.end : follower.begin);
+      const CUresult begun = driver().cuEventQuery(follower.starts_late() ? follower.end : follower.begin);
       if (begun == CUDA_ERROR_NOT_READY) return Look::kNotReady;
       if (begun == CUDA_SUCCESS) {
         gap = elapsed_ns(sample.end, follower.begin) + unit.end_shift_ns;
-        if (follower.idle) gap += settle_sample(link, follower).start_shift_ns;
+        if (follower.starts_late()) gap += settle_sample(link, follower).start_shift_ns;
       }
     }
   }
@@ -262,6 +267,7 @@ Sample* take_sample(CUcontext context, CUevent& base_event) {
   sample.context = context;
   sample.begin = begin;
   sample.end = end;
+  sample.ran_dry = false;
   sample.settled = false;
   const BaseForSample base = base_for(context, channel::monotonic_ns());
   sample.base = base.index;
@@ -315,6 +321,7 @@ uint64_t begin_sample(ThreadState& thread, Attachment& link, const UnitToTime& u
       sample->kernel = unit.entry->slot.load(std::memory_order_relaxed);
       sample->device = unit.device;
       sample->stream = unit.stream_slot;
+      sample->stream_units = units_of_stream(thread, unit.stream);
       // The harvest has often found out already; else the driver knows.
       sample->idle = (busy >> unit.stream_slot & 1) == 0 &&
                      driver().cuStreamQuery(stream_of(unit.stream)) == CUDA_SUCCESS;
@@ -330,13 +337,41 @@ uint64_t begin_sample(ThreadState& thread, Attachment& link, const UnitToTime& u
     if (sample->id == id) base_recorded(sample->base, recorded);
   }
   if (record_event(thread, sample->begin, unit.stream)) {
-    if (sample->idle) sample->begun_host_ns = channel::monotonic_ns();
+    sample->begun_host_ns = channel::monotonic_ns();
     return id;
   }
   Locked locked(timer_lock);
   OwnCall own(thread);
   if (sample->id == id) drop(*sample, /*events_live=*/true);
   return 0;
+}
+
+// Under timer_lock. The gap of the sample before this one ends where this one begins.
+void link_to_previous(ThreadState& thread, Sample& sample, uint32_t first_slot) {
+  const auto link = [&sample](uint64_t previous_id, uint64_t next) {
+    Sample& previous = sample_of(previous_id);
+    uint64_t unknown = kNextUnknown;
+    if (previous_id == 0 || previous.id != previous_id) return false;
+    const bool linked =
+        previous.next.compare_exchange_strong(unknown, next, std::memory_order_acq_rel);
+    if (linked && next == sample.id) sample.waits_for_previous = 1;
+    return linked;
+  };
+  const auto one_behind = [&sample](uint64_t id) {
+    const Sample& before = sample_of(id);
+    return id != 0 && before.id == id && before.stream_units + 1 == sample.stream_units;
+  };
+  const uint64_t own = thread.last_sample;
+  const bool same_stream = own != 0 && sample_of(own).id == own &&
+                           sample_of(own).stream == sample.stream && sample.stream_units != 0;
+  if (!same_stream || one_behind(own)) {
+    if (link(own, sample.id)) return;
+  } else {
+    link(own, kNoNext);  // other threads have been there in between, untimed
+  }
+  if (first_slot == channel::kUntrackedStream || sample.stream_units == 0) return;
+  const uint64_t last = last_on_stream[first_slot];
+  if (last != own && one_behind(last)) link(last, sample.id);
 }
 
 }  // namespace
@@ -368,12 +403,15 @@ uint64_t begin_timing(ThreadState& thread, Attachment& link, const UnitToTime& u
 
 void end_timing(ThreadState& thread, uint64_t id, uintptr_t stream, bool launched) {
   Sample& sample = sample_of(id);
-  const uint64_t launched_host_ns = sample.idle ? channel::monotonic_ns() : 0;
-  const bool recorded = launched && record_event(thread, sample.end, stream);
-  if (sample.idle) {
-    sample.lead_ns = launched_host_ns - sample.begun_host_ns;
-    sample.trail_ns = channel::monotonic_ns() - launched_host_ns;
+  const uint64_t launched_host_ns = channel::monotonic_ns();
+  sample.lead_ns = launched_host_ns - sample.begun_host_ns;
+  if (!sample.idle && sample.lead_ns > kHeldUpNs) {
+    // Held up by the machine, with the device running dry, or by a queue that is full?
+    Relaxed relaxed(thread);
+    sample.ran_dry = driver().cuEventQuery(sample.begin) == CUDA_SUCCESS;
   }
+  const bool recorded = launched && record_event(thread, sample.end, stream);
+  sample.trail_ns = channel::monotonic_ns() - launched_host_ns;
   if (!recorded) {
     break_chain(thread);
     Locked locked(timer_lock);
@@ -381,14 +419,16 @@ void end_timing(ThreadState& thread, uint64_t id, uintptr_t stream, bool launche
     if (sample.id == id) drop(sample, /*events_live=*/true);
     return;
   }
-  if (thread.last_sample != 0) {
+  const uint32_t first_slot = slot_if_bound(thread, stream);
+  {
     // Under the lock, so that the predecessor is not harvested and reused in between.
     Locked locked(timer_lock);
-    Sample& previous = sample_of(thread.last_sample);
-    uint64_t unknown = kNextUnknown;
-    if (previous.id == thread.last_sample &&
-        previous.next.compare_exchange_strong(unknown, id, std::memory_order_acq_rel)) {
-      sample.waits_for_previous = 1;
+    link_to_previous(thread, sample, first_slot);
+    if (first_slot != channel::kUntrackedStream) {
+      const Sample& newest = sample_of(last_on_stream[first_slot]);
+      const bool newer = newest.id != 0 && newest.id == last_on_stream[first_slot] &&
+                         newest.stream_units > sample.stream_units;
+      if (!newer) last_on_stream[first_slot] = id;
     }
   }
   thread.last_sample = id;

@@ -11,9 +11,11 @@
 //
 //   free -> recording (begin_timing .. end_timing, owner thread) -> pending -> harvested -> free
 //
-// The gap of a sample is the time from its end to the begin of the thread's next timed unit; an
-// untimed unit in between makes it unknown. Durations, gaps and starts are corrected for streams
-// that were idle (idle_start.h); starts count from a base event (time_base.h).
+// The gap of a sample is the time from its end to the begin of the thread's next timed unit; where
+// another thread's unit went to the stream before that, to the begin of that one. An untimed unit in
+// between makes it unknown. Durations, gaps and starts are corrected for streams that were idle
+// (idle_start.h); starts count from a base event (time_base.h). What the two events take themselves
+// is still in them: lulld takes it off.
 #pragma once
 
 #include <stdint.h>

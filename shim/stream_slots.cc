@@ -248,6 +248,20 @@ uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle) {
   return channel::kUntrackedStream;
 }
 
+uint64_t units_of_stream(ThreadState& thread, uintptr_t handle) {
+  const uint32_t slot = slot_if_bound(thread, handle);
+  if (slot == channel::kUntrackedStream) return 0;
+  const auto units_of = [](const StreamSlot& part) {
+    return part.sequence.load(std::memory_order_relaxed) -
+           part.asides.load(std::memory_order_relaxed);
+  };
+  const StreamSlot& stream = stream_slots[slot];
+  const uint32_t others = stream.others.load(std::memory_order_acquire);
+  if (others == 0) return units_of(stream);
+  if (others - 1 == channel::kUntrackedStream) return 0;
+  return units_of(stream) + units_of(stream_slots[others - 1]);
+}
+
 void stream_created(CUstream stream, bool blocking) {
   const auto handle = reinterpret_cast<uintptr_t>(stream);
   Locked locked(streams_lock);

@@ -39,6 +39,7 @@ inline CUstream stream_of(uintptr_t handle) { return reinterpret_cast<CUstream>(
 struct alignas(64) StreamSlot {
   std::atomic<uint64_t> sequence;  // last one given out
   std::atomic<uint64_t> synced;    // last one that the host is known to have waited for
+  std::atomic<uint64_t> asides;    // of them copies that run beside the units (submit.h)
   std::atomic<uint32_t> used;
   std::atomic<uint32_t> others;    // the slot of all other threads + 1, 0: none yet
   std::atomic<ThreadState*> owner;  // null: of the others
@@ -100,6 +101,10 @@ extern std::atomic<uint32_t> stream_generation;
 
 // The first slot of a stream that has had work, kUntrackedStream: none. Binds nothing.
 uint32_t slot_if_bound(ThreadState& thread, uintptr_t handle);
+
+// How many units the stream has been given by all threads, copies aside left out: two units with
+// numbers in a row went to it one behind the other. 0: not known. Other threads may be launching.
+uint64_t units_of_stream(ThreadState& thread, uintptr_t handle);
 
 // Streams made and gone; `blocking` is known from the creation flags.
 void stream_created(CUstream stream, bool blocking);

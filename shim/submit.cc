@@ -37,6 +37,7 @@ void record_aside(ThreadState& thread, Attachment& link, const Unit& unit, uint6
   KeepErrno keep;
   const StreamRef stream = find_stream(thread, unit.stream);
   if (stream.device == kNoDevice) return;
+  stream_slots[stream.slot].asides.fetch_add(1, std::memory_order_relaxed);
   const ShapeEntry& shape = find_shape(unit.handle, unit.shape, /*site=*/0);
   channel::lull_record record;
   fill_launch(record, shape.slot.load(std::memory_order_relaxed), stream, next_sequence(stream),

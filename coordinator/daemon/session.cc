@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "coordinator/channel/ring.h"
+#include "coordinator/daemon/event_cost.h"
 
 namespace lull::daemon {
 namespace {
@@ -136,12 +137,18 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
       const auto kernel = kernel_of(record.kernel);
       if (!kernel || record.value0 > static_cast<uint64_t>(kLongestKernelNs)) return lie();
       const Instant launched = record.tsc == 0 ? kNever : clock.at_ticks(record.tsc, now);
-      if (observer != nullptr) [[unlikely]] observer->timed(*this, record, launched);
       const bool gap_known = record.value1 <= static_cast<uint64_t>(kLongestKernelNs);
-      inputs.emplace_back(
-          at, engine::Timed{who_.id, *kernel, Duration{static_cast<int64_t>(record.value0)},
-                            Duration{gap_known ? static_cast<int64_t>(record.value1) : -1},
-                            launched, StreamSlot{record.stream}, record.sequence});
+      MeasuredLaunch timed{Duration{static_cast<int64_t>(record.value0)},
+                           Duration{gap_known ? static_cast<int64_t>(record.value1) : -1}};
+      if (!clock.is_simulated()) timed = without_events(timed);
+      if (observer != nullptr) [[unlikely]] {
+        lull_record own = record;
+        own.value0 = static_cast<uint64_t>(timed.duration.ns);
+        if (gap_known) own.value1 = static_cast<uint64_t>(timed.gap.ns);
+        observer->timed(*this, own, launched);
+      }
+      inputs.emplace_back(at, engine::Timed{who_.id, *kernel, timed.duration, timed.gap, launched,
+                                            StreamSlot{record.stream}, record.sequence});
       return;
     }
     case channel::kRecordCancel: {

@@ -1,3 +1,4 @@
+#include "coordinator/daemon/event_cost.h"
 #include "coordinator/daemon/daemon.h"
 
 #include <fcntl.h>
@@ -318,7 +319,7 @@ TEST_CASE("predictions reach every slot of the kernel") {
   const uint32_t twin = client->add_kernel(102, "serve_kernel");
   for (int n = 0; n < 8; ++n) {
     channel::lull_record timing = client->record(channel::kRecordTiming, 0);
-    timing.value0 = 123'000;
+    timing.value0 = 123'000 + static_cast<uint64_t>(kEventCost.ns);
     timing.value1 = channel::kGapUnknown;
     client->push(timing);
   }

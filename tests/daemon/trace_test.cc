@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "coordinator/daemon/event_cost.h"
 #include "coordinator/daemon/start_times.h"
 #include "coordinator/trace/reader.h"
 #include "tests/daemon/fake_client.h"
@@ -161,7 +162,7 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   const auto timings = got.all<trace::Timing>();
   REQUIRE(timings.size() == 1);
   CHECK(timings[0].sequence == 7);
-  CHECK(timings[0].duration.ns == 5000);
+  CHECK(timings[0].duration == Duration{5000} - daemon::kEventCost);
   CHECK(timings[0].gap.ns == -1);
   CHECK(timings[0].start.ns == -1);
   REQUIRE(got.all<trace::Cancelled>().size() == 1);

@@ -105,6 +105,12 @@ int main() {
       printf("%d\n", result);
     } else if (command == "launch") {  // launch NAME GRID COUNT STREAM(0 legacy, 1 own)
       printf("%d\n", launch(name, static_cast<unsigned>(a), static_cast<int>(b), c != 0 ? stream_ : nullptr));
+    } else if (command == "elsewhere") {  // elsewhere NAME GRID COUNT: on the own stream, by a thread of its own
+      int result = 0;
+      std::thread([&] {
+        result = launch(name, static_cast<unsigned>(a), static_cast<int>(b), stream_);
+      }).join();
+      printf("%d\n", result);
     } else if (command == "refuse") {
       refuse_next_launches(1);
       printf("ok\n");

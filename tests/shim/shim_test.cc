@@ -1,5 +1,6 @@
 // The shim in a real process, over a driver that notes its calls, with the test as coordinator.
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "coordinator/channel/identity.h"
 #include "policies/vocabulary.h"
@@ -407,6 +408,39 @@ TEST_CASE("kernels are timed until warm, then in windows, with the gap to the ne
   CHECK(timed[0].value1 == 0);                        // back to back
   CHECK(stage.probe.ask("calls").find("cuEventRecord cuLaunchKernel cuEventRecord") !=
         std::string::npos);
+}
+
+TEST_CASE("a gap ends where the stream's next unit begins, whichever thread launched it") {
+  Stage stage({}, /*timing_period=*/1);
+  stage.probe.ask("launch k 1 2 1");
+  stage.probe.ask("elsewhere k 1 3");
+  stage.probe.ask("launch k 1 2 1");
+  stage.probe.ask("sync");
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> gaps;
+  for (const auto& timed : drain(stage.client, channel::kRecordTiming)) {
+    gaps[{timed.stream, timed.sequence}] = timed.value1;
+  }
+  REQUIRE(gaps.size() >= 6);
+  // Back to back all of them: the thread's own next unit came 30 us later.
+  size_t known = 0;
+  for (const auto& [unit, gap] : gaps) {
+    if (gap == channel::kGapUnknown) continue;
+    CHECK(gap == 0);
+    ++known;
+  }
+  CHECK(known >= 4);
+}
+
+TEST_CASE("a copy that no gate holds ends no gap") {
+  Stage stage({}, /*timing_period=*/1);
+  channel::publish_record_mode(stage.client.region, channel::kRecordEverything);
+  stage.probe.ask("launch k 1 1 1");
+  stage.probe.ask("copy h2d 100");
+  stage.probe.ask("launch k 1 1 1");
+  stage.probe.ask("sync");
+  const auto timed = drain(stage.client, channel::kRecordTiming);
+  REQUIRE(timed.size() >= 1);
+  CHECK(timed[0].value1 == 0);
 }
 
 TEST_CASE("releasing a primary context that lives on leaves no events of timing in it") {

@@ -7,8 +7,12 @@ import time
 from gpu_check import counting, trace_check, witness
 from gpu_check.figures import mean, median, quantile, relative_errors
 from gpu_check.steps import Step
-from gpu_check.verdict import Failed, Skipped
+from gpu_check.verdict import UNDECIDED, Failed, Skipped, decision
 
+_QUESTION = 6
+MOST_ERROR = 0.1
+PAUSE_NS = 10_000  # a gap that something may be put into
+PAUSES, TOGETHER = "gap p50, of 10 us and more", "duration and gap together"
 _LEAST = 20  # launches of a kernel before its median says something
 
 
@@ -116,8 +120,9 @@ def _predictions(*words):
 
 
 def trace_against(shown, seen):
-    """From `lull trace show --json` and CUPTI: pairs (ours, theirs) in ns of p50, p99 of durations and p50 of
-    gaps, of the kernels that ran often enough; and the lines where the counts differ."""
+    """From `lull trace show --json` and CUPTI: pairs (ours, theirs) in ns of p50, p99 of durations, p50 of gaps, of
+    those that something fits into, and of both together, of the kernels that ran often enough; and the lines where the
+    counts differ. Both together are right where lull only draws the line between kernel and gap elsewhere."""
     lengths, gaps = witness.durations_by_kernel(seen), witness.gaps_by_kernel(seen)
     rows, counts = {}, {}
     for kernel in shown.get("kernels", []):
@@ -127,7 +132,7 @@ def trace_against(shown, seen):
             rows.setdefault(key, []).append(kernel)
     lines = [f"{key[0][:100]} {key[1:]}: in the trace {counts.get(key, 0)}, the driver ran {len(lengths.get(key, ()))}"
              for key in sorted(set(counts) | set(lengths), key=str) if counts.get(key, 0) != len(lengths.get(key, ()))]
-    found = {"duration p50": [], "duration p99": [], "gap p50": []}
+    found = {"duration p50": [], "duration p99": [], "gap p50": [], PAUSES: [], TOGETHER: []}
     for key, same in rows.items():
         if len(same) != 1 or len(lengths.get(key, ())) < _LEAST:
             continue  # told apart by call site or image: one of CUPTI's kernels is several of ours
@@ -135,7 +140,26 @@ def trace_against(shown, seen):
                                        ("gap p50", "gap_p50_us", gaps, 0.5)):
             if same[0].get(field) is not None and values.get(key):
                 found[what].append((same[0][field] * 1e3, quantile(values[key], q)))
+        if same[0].get("gap_p50_us") is not None and gaps.get(key):
+            gap = same[0]["gap_p50_us"] * 1e3, median(gaps[key])
+            if gap[1] >= PAUSE_NS:
+                found[PAUSES].append(gap)
+            found[TOGETHER].append((same[0]["p50_us"] * 1e3 + gap[0], median(lengths[key]) + gap[1]))
     return found, lines
+
+
+def judged(found):
+    """(answer, sentence) of `errors` by what was compared."""
+    asked = {what: found[what]["p50"] for what in ("duration p50", "gap p50")}
+    if any(error is None for error in asked.values()):
+        return UNDECIDED, "Too few kernels ran often enough."
+    said = ", ".join(f"{what.removesuffix(' p50')}s {error:.1%}" for what, error in asked.items())
+    said += "".join(f", {what} {found[what]['p50']:.1%}" for what in (PAUSES, TOGETHER) if found.get(what, {}).get("p50") is not None)
+    if max(asked.values()) <= MOST_ERROR:
+        return "yes", f"Off in the median: {said}."
+    if found[TOGETHER]["p50"] is not None and found[TOGETHER]["p50"] <= MOST_ERROR:
+        return "no", f"Off in the median: {said}. Together they are right: the line between them lies elsewhere, and lulld's event cost is what moves it."
+    return "no", f"Off in the median: {said}."
 
 
 def _model(*words):
@@ -166,7 +190,8 @@ def _traced(what, words_of):
         pairs, lines = trace_against(shown, seen)
         rows = [(what, errors(values)) for what, values in pairs.items()]
         data = {"errors": dict(rows), "lines": [f"{shown['launches']} launches in the trace, {len(seen.kernels)} kernels of CUPTI's"],
-                "tables": [_table(f"{what}: trace against CUPTI, by kernel", rows)]}
+                "tables": [_table(f"{what}: trace against CUPTI, by kernel", rows)],
+                "decision": decision(context, _QUESTION, f"{what}: are durations and gaps right within {MOST_ERROR:.0%} of CUPTI's?", *judged(dict(rows)))}
         if not rows[0][1]["kernels"]:
             raise Failed("no kernel of the trace is among CUPTI's: " + child.last_words(), data)
         if lines and not shown.get("lost"):
@@ -181,6 +206,6 @@ def steps(context):
     return [Step("played kernels", played, 20),
             Step("predictions, resnet50 training", _predictions(*training), 40),
             Step("predictions, bert inference", _predictions("bert", "--batch", "1", "--iterations", "60"), 35),
-            Step("trace, played", _traced(*_workload("dense_inference")), 15),
-            Step("trace, resnet50 training", _traced(*_model(*training)), 45),
-            Step("trace, bert inference", _traced(*_model("bert", "--batch", "1", "--iterations", "60")), 40)]
+            Step("trace, played", _traced(*_workload("dense_inference")), 15, question=_QUESTION),
+            Step("trace, resnet50 training", _traced(*_model(*training)), 45, question=_QUESTION),
+            Step("trace, bert inference", _traced(*_model("bert", "--batch", "1", "--iterations", "60")), 40, question=_QUESTION)]

@@ -6,6 +6,8 @@ import pathlib
 
 # Longer names are cut by the daemon where it shows them.
 NAME_SHOWN = 500
+# A copy or memset of no more bytes is no unit of lull's (shim/hooks/copy.cc): it runs beside the kernels and ends no gap.
+SMALL_BYTES = 64 * 1024
 
 Kernel = collections.namedtuple("Kernel", "start_ns end_ns device context stream correlation graph_node grid block shared name")
 Transfer = collections.namedtuple("Transfer", "kind start_ns end_ns device context stream correlation bytes")
@@ -107,13 +109,14 @@ def durations_by_kernel(seen):
 
 
 def gaps_by_kernel(seen):
-    """{key: [ns, ..]}: from a kernel's end to the start of the next unit of its stream; >= 0."""
-    units = [(k.start_ns, k.end_ns, (k.context, k.stream), k) for k in seen.kernels if k.graph_node == 0]
-    units += [(t.start_ns, t.end_ns, (t.context, t.stream), None) for t in seen.transfers]
+    """{key: [ns, ..]} as lull means it: from the end of a kernel outside graphs to the start of the next unit of its
+    stream, a kernel, a graph's first kernel or a large copy; >= 0."""
+    units = [(k.start_ns, k.end_ns, (k.context, k.stream), k) for k in seen.kernels]
+    units += [(t.start_ns, t.end_ns, (t.context, t.stream), None) for t in seen.transfers if t.bytes > SMALL_BYTES]
     units.sort(key=lambda u: (u[2], u[0], u[1]))
     found = collections.defaultdict(list)
     for this, following in zip(units, units[1:]):
-        if this[3] is not None and this[2] == following[2]:
+        if this[3] is not None and this[3].graph_node == 0 and this[2] == following[2]:
             k = this[3]
             found[_key(k.name, k.grid, k.block, k.shared)].append(max(0, following[0] - this[1]))
     return found

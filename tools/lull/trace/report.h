@@ -46,7 +46,7 @@ struct KernelRow {
   DeviceId device;
   Total total;
   LogHistogram duration;
-  LogHistogram gap;  // until the same thread's next unit began on the device
+  LogHistogram gap;  // until the next unit of the same thread, or stream, began on the device
   uint64_t held = 0;
   int64_t held_ns = 0;
   uint64_t bytes = 0;  // copies and memsets
