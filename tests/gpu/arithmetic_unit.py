@@ -5,7 +5,7 @@ import unittest
 
 import lab
 from gpu_check import (cost, figures, interception, kineto, machine, report, simgpu_profile, slices, tasks, timing, verdict, witness, workloads)
-from gpu_check.verdict import Failed
+from gpu_check.verdict import UNDECIDED, Failed
 
 
 class Figures(unittest.TestCase):
@@ -25,6 +25,25 @@ class Figures(unittest.TestCase):
     def test_numbers_are_shown_with_three_digits(self):
         self.assertEqual([figures.shown(v) for v in (None, 0.0, 0.01234, 1.0, 123.4, 7, "x", True)],
                          ["-", "0", "0.0123", "1.00", "123", "7", "x", "yes"])
+
+    def test_the_error_of_a_median_shrinks_with_the_number_of_values(self):
+        spread = {"count": 25, "p10": 100.0, "p90": 356.0}
+        self.assertAlmostEqual(figures.median_error(spread), 50.0)
+        self.assertAlmostEqual(figures.median_error({**spread, "count": 100}), 25.0)
+        self.assertIsNone(figures.median_error({**spread, "count": 4}))
+        self.assertIsNone(figures.median_error({"count": 0}))
+
+    def test_an_interval_of_the_median_holds_95_percent_by_its_order_statistics(self):
+        self.assertIsNone(figures.median_interval(range(5)))
+        self.assertEqual(figures.median_interval(range(6)), (0, 5))       # 1 - 2 / 64
+        self.assertEqual(figures.median_interval(range(10)), (1, 8))      # the table's: 2nd and 9th
+        self.assertEqual(figures.median_interval([9, 1, 8, 2, 7, 3, 6, 4, 5, 0, 11, 10]), (2, 9))
+
+    def test_what_lull_adds_is_told_when_the_interval_lies_on_one_side(self):
+        self.assertEqual(cost.judged([20, 21, 22, 23, 24, 25])[0], "yes")
+        self.assertEqual(cost.judged([26, 27, 28, 29, 30, 31])[0], "no")
+        self.assertEqual(cost.judged([-100, 10, 20, 30, 200, 300])[0], UNDECIDED)
+        self.assertEqual(cost.judged([1, 2, 3])[0], UNDECIDED)
 
     def test_alternated_takes_the_difference_of_neighbours(self):
         # The second round is slower for both: the difference is not.
@@ -179,11 +198,15 @@ class WitnessText(unittest.TestCase):
         self.assertEqual(len(seen.problems), 2)
         self.assertFalse(seen.usable())
 
-    def test_gaps_reach_to_the_next_unit_of_the_stream_copies_included(self):
-        text = "cupti\t1\n" + record(start=0, end=100) + "c\t130\t150\t0\t1\t7\t5\t2\t64\n" + record(start=400, end=500)
-        text += record("elsewhere", start=110, end=120, stream=8)
-        gaps = witness.gaps_by_kernel(witness.parse(text))
-        self.assertEqual([ns for values in gaps.values() for ns in values], [30])
+    def test_gaps_reach_to_the_next_unit_of_the_stream(self):
+        def gaps(between):
+            text = "cupti\t1\n" + record(start=0, end=100) + between + record(start=400, end=500)
+            text += record("elsewhere", start=110, end=120, stream=8)
+            return [ns for values in witness.gaps_by_kernel(witness.parse(text)).values() for ns in values]
+        self.assertEqual(gaps(""), [300])
+        self.assertEqual(gaps("c\t130\t150\t0\t1\t7\t5\t2\t65537\n"), [30])   # large: a unit of its own
+        self.assertEqual(gaps("c\t130\t150\t0\t1\t7\t5\t2\t65536\n"), [300])  # runs beside the kernels
+        self.assertEqual(gaps(record("in a graph", start=140, end=150, node=9)), [40])
 
 
 class ProfilerTrace(unittest.TestCase):
@@ -228,6 +251,18 @@ class Times(unittest.TestCase):
         self.assertEqual((pairs["gap p50"], lines), ([(900, 900)], []))
         self.assertAlmostEqual(pairs["duration p50"][0][0], 110)
         self.assertEqual(len(timing.trace_against({"kernels": [{**row, "count": 29}]}, witness.parse(text))[1]), 1)
+        self.assertEqual(pairs[timing.PAUSES], [])  # nothing fits into 0.9 us
+        self.assertEqual([tuple(round(ns) for ns in both) for both in pairs[timing.TOGETHER]], [(1010, 1000)])
+
+    def test_a_line_drawn_elsewhere_is_told_from_times_that_are_wrong(self):
+        def found(duration, gap, together):
+            return {"duration p50": {"p50": duration}, "gap p50": {"p50": gap}, timing.TOGETHER: {"p50": together}}
+        self.assertEqual(timing.judged(found(0.04, 0.09, 0.01))[0], "yes")
+        answer, sentence = timing.judged(found(0.1, 0.7, 0.01))
+        self.assertEqual(answer, "no")
+        self.assertIn("the line between them", sentence)
+        self.assertNotIn("the line between them", timing.judged(found(0.1, 0.7, 0.3))[1])
+        self.assertEqual(timing.judged(found(None, None, None))[0], UNDECIDED)
 
     def test_kernels_of_one_length_are_told_from_those_of_many(self):
         workload = {"kernels": [{"name": "a", "grid": [4], "block": [32], "duration_ns": 7}, {"name": "b", "grid": [1], "block": [1], "duration_ns": 9}],

@@ -17,7 +17,7 @@ from gpu_check import cost, counting, interception, pairs, tasks
 
 CHECK = lab.ROOT / "tools/gpu-check"
 TIMEOUT_S = 240
-PARTS = {"device", "interception", "cost", "timing", "sharing", "workloads"}
+PARTS = {"device", "interception", "cost", "timing", "sharing", "pairs", "queue", "suspension", "faults", "workloads"}
 
 
 def check(*words, build=lab.BUILD):
@@ -47,11 +47,19 @@ class OnTheSimulatedGpu(unittest.TestCase):
         self.assertLessEqual({"device/launches", "device/copies", "device/profile", "device/hardware and simulation",
                               "interception/doctor", "interception/driver API programs", "cost/lull-bench", "cost/null kernels", "timing/played kernels",
                               "sharing/lull compare", "sharing/chatty_inference + dense_inference", "sharing/chatty_inference + training_step",
-                              "device/block wait, time slices", "device/block wait, MPS", "device/interference"}, passed)
+                              "device/block wait, time slices", "device/block wait, MPS", "device/interference",
+                              "pairs/chatty_inference + dense_inference", "queue/launches ahead of the device", "faults/without MPS"}, passed)
+        for name in ("suspension/client of MPS", "faults/under MPS"):
+            self.assertIn("MPS is the real driver's", found["steps"][name]["reason"])
+        # Whether this driver maps memory, it says itself.
+        self.assertRegex(found["steps"]["suspension/pipeline"]["reason"], "^$|cuMem.*NOT_SUPPORTED")
+        self.assertEqual(found["steps"]["pairs/chatty_inference + dense_inference"]["data"]["lines"][0].split(":")[0], "without the ways of MPS")
+        self.assertEqual(set(found["steps"]["pairs/chatty_inference + dense_inference"]["data"]["rows"]), {"default sharing", "guarded"})
+        self.assertEqual(found["steps"]["queue/launches ahead of the device"]["data"]["profile"]["launch_queue"]["nothing"], 1022)
         for name in ("device/block wait, MPS with priority", "device/block wait, MPS with caps"):
             self.assertIn("knows neither priorities", found["steps"][name]["reason"])
         decisions = [step["data"]["decision"] for step in found["steps"].values() if "decision" in step.get("data", {})]
-        self.assertLessEqual({1, 3, 5}, {one["question"] for one in decisions})
+        self.assertLessEqual({1, 3, 4, 5, 6}, {one["question"] for one in decisions})
         self.assertEqual({one["answer"] for one in decisions}, {"not decided"})
         rows = found["steps"]["sharing/chatty_inference + dense_inference"]["data"]["rows"]
         self.assertEqual({row["how"] for row in rows},
@@ -143,7 +151,7 @@ class AroundModels(unittest.TestCase):
     def test_every_mode_and_feature_is_counted_to_the_launch(self):
         context = self.context()
         with context.daemon() as daemon:
-            for words in (("mlp",), ("mlp", "--mode", "train"), ("mlp", "--feature", "compile"), ("bert", "--mode", "train", "--feature", "workers")):
+            for words in (("mlp",), ("mlp", "--mode", "train"), ("mlp", "--feature", "compile"), ("decoder", "--feature", "graph"), ("bert", "--mode", "train", "--feature", "workers")):
                 with self.subTest(words):
                     one = counting.count(context, daemon, self.models(context, *words, "--iterations", "4", "--warmup", "1"))
                     self.assertEqual(one.differences, [])

@@ -1,11 +1,14 @@
 """Part: what lull adds: to a launch, to a training step, to an inference."""
 
+import contextlib
 import json
 import os
+import pathlib
 import time
 
 from gpu_check import tasks
 from gpu_check.figures import median, median_interval, quantile, ratio
+from gpu_check.led import Led
 from gpu_check.steps import Step
 from gpu_check.verdict import UNDECIDED, Failed, decision
 
@@ -36,12 +39,12 @@ def alternated(bare, ours):
             "bare_spread": ratio(quantile(bare, 0.9) - quantile(bare, 0.1), median(bare)), "rounds": len(steps_)}
 
 
-def null_bars(generations):
+def judged(added):
     """(answer, sentence) of the medians of what lull added, ns a launch, one of each pair of processes."""
-    between = median_interval(generations)
+    between = median_interval(added)
     if between is None:
-        return UNDECIDED, f"{len(generations)} pairs of processes are too few."
-    said = f"lull adds {median(generations):.0f} ns a launch in the median, between {between[0]:.0f} and {between[1]:.0f} by {len(generations)} pairs of processes"
+        return UNDECIDED, f"{len(added)} pairs of processes are too few."
+    said = f"lull adds {median(added):.0f} ns a launch in the median, between {between[0]:.0f} and {between[1]:.0f} by {len(added)} pairs of processes"
     if between[1] <= MOST_ADDED_NS:
         return "yes", f"{said}: at most {MOST_ADDED_NS}."
     if between[0] > MOST_ADDED_NS:
@@ -49,51 +52,36 @@ def null_bars(generations):
     return UNDECIDED, f"{said}: {MOST_ADDED_NS} lies in between."
 
 
-def _turn(context, child, heard):
-    """One turn of `lull-device-probe turns`: its answer. `heard`: lines of it read before."""
-    child.say("go")
-
-    def answers():
-        return [line for line in child.out().split("\n")[:-1] if '"call_ns"' in line]
-    if not child.wait_for(lambda: len(answers()) > heard, context.timeout(30)):
-        raise Failed("turns: " + child.last_words())
-    return json.loads(answers()[heard])
-
-
 def null_launches(context):
     """The driver's own launch call of a kernel that does nothing. A process bare and one under lull take turns, and there
     are several such pairs: what a process is lucky with (where its memory lies) stays with it."""
-    probe = context.program(context.bin, "lull-device-probe")
-    words = [probe, "turns", *(["--calls", "200", "--batches", "3"] if context.short else [])]
+    options = ["--calls", "200", "--batches", "3"] if context.short else []
     pairs_, turns = (2, 3) if context.short else (12, 12)
     one_cpu = {max(os.sched_getaffinity(0))}
-    calls, dones, generations = {"bare": [], "lull": []}, {"bare": [], "lull": []}, []
+    calls, dones, added = {"bare": [], "lull": []}, {"bare": [], "lull": []}, []
     with context.daemon() as daemon:
         for number in range(pairs_):
-            both = {"bare": context.children.start(words, context.env(), "turns-bare"),
-                    "lull": context.children.start(context.lull_run(daemon.socket) + words, context.env(), "turns-lull")}
-            for child in both.values():
-                os.sched_setaffinity(child.pid, one_cpu)
-            for child in both.values():
-                if not child.wait_for(lambda c=child: c.line_with('{"ready"'), context.timeout(60)):
-                    raise Failed("turns: " + child.last_words())
-            added = []
-            for turn in range(turns):
-                order = ("bare", "lull") if (number + turn) % 2 == 0 else ("lull", "bare")
-                answers = {who: _turn(context, both[who], turn) for who in order}
-                for who, answer in answers.items():
-                    calls[who].append(answer["call_ns"])
-                    dones[who].append(answer["done_ns"])
-                added.append(answers["lull"]["call_ns"] - answers["bare"]["call_ns"])
-            generations.append(median(added))
-            for child in both.values():
-                context.children.forget(child)
+            with Led(context, "turns", context.env(), options) as bare, \
+                    Led(context, "turns", context.env(), options, context.lull_run(daemon.socket)) as ours:
+                both, here = {"bare": bare, "lull": ours}, []
+                for one in both.values():
+                    for thread in pathlib.Path(f"/proc/{one.pid}/task").iterdir():
+                        with contextlib.suppress(OSError):  # it may have ended
+                            os.sched_setaffinity(int(thread.name), one_cpu)
+                for turn in range(turns):
+                    order = ("bare", "lull") if (number + turn) % 2 == 0 else ("lull", "bare")
+                    answers = {who: both[who].ask("again") for who in order}
+                    for who, answer in answers.items():
+                        calls[who].append(answer["call_ns"])
+                        dones[who].append(answer["done_ns"])
+                    here.append(answers["lull"]["call_ns"] - answers["bare"]["call_ns"])
+                added.append(median(here))
     call, whole = alternated(calls["bare"], calls["lull"]), alternated(dones["bare"], dones["lull"])
     rows = [[what, a["bare_p50"], a["lull_p50"], a["added_p50"], a["added_p10"], a["added_p90"], a["ratio_p50"], a["bare_spread"]]
             for what, a in (("the call", call), ("until the device is done", whole))]
-    answer, sentence = null_bars(generations)
-    return {"call": call, "until_done": whole, "generations": generations,
-            "lines": ["added to the call, by pair of processes: " + ", ".join(f"{ns:.0f}" for ns in generations) + " ns"],
+    answer, sentence = judged(added)
+    return {"call": call, "until_done": whole, "added_by_pair": added,
+            "lines": ["added to the call, by pair of processes: " + ", ".join(f"{ns:.0f}" for ns in added) + " ns"],
             "decision": decision(context, _QUESTION, f"does an open gate cost at most {MOST_ADDED_NS} ns over the driver's own call?", answer, sentence),
             "tables": [{"title": f"ns a launch of a null kernel, gate open: {pairs_} pairs of processes, {turns} turns each",
                         "columns": ["", "bare", "under lull", "added p50", "p10", "p90", "ratio", "spread of bare"], "rows": rows}]}

@@ -14,6 +14,7 @@ from gpu_check.verdict import UNDECIDED, Failed, Skipped, decision
 _QUESTION = 8
 _READY_S = 60
 _LOOK_S = 3.0      # for so long somebody who goes on is watched
+_TOLD_S = 3.0      # a terminated client is told in so long, or not at all
 _ATTEMPT_S = 8.0   # a program that gets no answer in so long is not served
 _SERVED_S = 40.0   # for so long it is tried
 ADDRESS, KILL, TERMINATE = "illegal address", "killed with work in flight", "terminate_client, then killed"
@@ -77,8 +78,8 @@ def _fault(context, env, how, service):
     if how == TERMINATE:
         for server in service.servers():
             found["terminate_client"] = (service.terminate_client(server, victim.pid) or "no answer").strip() or "no word"
-        victim.wait_for(lambda: any("error" in line for line in said(victim)), 3)
-        found["told"] = next((line["error"] for line in said(victim) if "error" in line), "nothing in 3 s")
+        victim.wait_for(lambda: any("error" in line for line in said(victim)), _TOLD_S)
+        found["told"] = next((line["error"] for line in said(victim) if "error" in line), f"nothing in {_TOLD_S:g} s")
     at = time.monotonic()
     victim.signal(signal.SIGKILL)
     victim.wait(10)

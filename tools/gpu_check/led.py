@@ -10,12 +10,14 @@ _END_S = 10
 
 
 class Led:
-    """A running one. `env`: its whole environment. What the probe skips or fails is raised as such."""
+    """A running one. `env`: its whole environment; `options`: of the subcommand; `under`: words in front of the program.
+    What the probe skips or fails is raised as such."""
 
-    def __init__(self, context, name, env):
+    def __init__(self, context, name, env, options=(), under=()):
         self._context, self._name = context, name
         self._read, self._line = 0, None  # how far its output was taken; a line that nobody has taken yet
-        self.child = context.children.start([context.program(context.bin, "lull-device-probe"), name], env, name)
+        program = [context.program(context.bin, "lull-device-probe"), name]
+        self.child = context.children.start([*under, *program, *options], env, name)
         self.pid = self.child.pid
         self._answer(_READY_S)
 

@@ -8,14 +8,12 @@ by rounds: against the same program alone, without lull and without MPS, in the 
 
 import contextlib
 
-from gpu_check import mps, pairs, tasks
+from gpu_check import bound, mps, pairs, tasks
 from gpu_check.figures import median, quantile, ratio, shown
 from gpu_check.steps import Step
 from gpu_check.verdict import UNDECIDED, Failed, Skipped, decision
 
 _QUESTION = 4
-# What `guarded` promises by default.
-MOST_MEAN, MOST_P99 = 1.03, 1.05
 _UNSTEADY = 0.1  # alone differs by more from round to round: the machine is somebody else's too
 _LEAST = 20      # iterations in a window before its p99 says something
 
@@ -55,9 +53,9 @@ def middle(rounds, key):
 
 
 def unsteadiness(iterations, windows):
-    """By how much the mean differs between windows, of its least; None with fewer than two."""
+    """By how much the mean differs between windows, of its least; None where fewer than two say something."""
     means = [sum(lengths) / len(lengths) for window in windows if (lengths := tasks.lengths(iterations, window))]
-    return max(means) / min(means) - 1 if len(means) > 1 else None
+    return bound.unsteadiness(means) if len(means) > 1 else None
 
 
 def judged(rows, unsteady):
@@ -66,14 +64,14 @@ def judged(rows, unsteady):
     known = {way: row for way, row in rows.items() if row["mean"] is not None and row["p99"] is not None and row["low"] is not None}
     if not known:
         return UNDECIDED, "Too few iterations to tell."
-    kept = {way: row for way, row in known.items() if row["mean"] <= MOST_MEAN and row["p99"] <= MOST_P99}
+    kept = {way: row for way, row in known.items() if row["mean"] <= bound.MEAN and row["p99"] <= bound.P99}
     figures = "; ".join(f"{way} {row['mean']:.2f}x, p99 {row['p99']:.2f}x, low {row['low']:.2f}" for way, row in known.items())
     if unsteady is not None and unsteady > _UNSTEADY:
         return UNDECIDED, f"The program alone differs by {unsteady:.0%} from round to round: single percents are not told here. {figures}."
     if not kept:
         return "none keeps the bound", f"{figures}."
     best = max(kept, key=lambda way: kept[way]["low"])
-    return best, f"It keeps {MOST_MEAN}x in the mean and {MOST_P99}x at p99 and gives the other program most. {figures}."
+    return best, f"It keeps {bound.MEAN}x in the mean and {bound.P99}x at p99 and gives the other program most. {figures}."
 
 
 class _Pair:

@@ -4,10 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "coordinator/channel/model_clock.h"
+#include "tools/gpu_check/native/orders.h"
 #include "tools/gpu_check/native/probes.h"
 
 namespace lull::probe {
@@ -33,11 +33,7 @@ constexpr char kPoke[] = R"(.version 6.0
 
 constexpr uint64_t kNowhere = 0x10;  // no program has memory there
 
-// Times are the host's CLOCK_MONOTONIC: the director's too.
-void say(const json& what) {
-  std::printf("%s\n", what.dump().c_str());
-  std::fflush(stdout);
-}
+void say(const json& what) { answer(what); }
 
 void pause_us(double us) {
   const auto ns = static_cast<long>(us * 1e3);

@@ -1,9 +1,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <functional>
 
+#include "tools/gpu_check/native/orders.h"
 #include "tools/gpu_check/native/probes.h"
 
 namespace lull::probe {
@@ -162,13 +162,10 @@ json probe_turns(Driver& driver, const TurnWishes& wishes) {
     return json{{"call_ns", median(called)}, {"done_ns", median(done)}};
   };
   turn();
-  std::printf("{\"ready\":%d}\n", static_cast<int>(getpid()));
-  std::fflush(stdout);
+  answer({{"ready", getpid()}});
+  Orders orders;
   int turns = 0;
-  for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr; ++turns) {
-    std::printf("%s\n", turn().dump().c_str());
-    std::fflush(stdout);
-  }
+  for (; orders.next(); ++turns) answer(turn());
   return {{"turns", turns}};
 }
 

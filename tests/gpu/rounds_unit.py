@@ -1,0 +1,92 @@
+"""real_pairs: every way against alone in the same round, and which way follows."""
+
+import unittest
+
+import lab
+from gpu_check import mps, pairs, real_pairs, tasks
+from gpu_check.real_pairs import DEFAULT, Way
+from gpu_check.verdict import UNDECIDED
+
+
+def steady(start, length, count):
+    return [(start + n * length, start + (n + 1) * length) for n in range(count)]
+
+
+class Rounds(unittest.TestCase):
+    def test_each_window_is_held_against_alone_of_its_own_round(self):
+        # The machine is twice as slow in the second round: for both.
+        alone = steady(0, 10, 100) + steady(10_000, 20, 100)
+        beside = steady(2_000, 15, 60) + steady(20_000, 30, 60)
+        found = real_pairs.by_round(beside, [(2_000, 2_900), (20_000, 21_800)], alone, [(0, 1_000), (10_000, 12_000)])
+        self.assertEqual([(one["mean"], one["p99"]) for one in found], [(1.5, 1.5), (1.5, 1.5)])
+        self.assertAlmostEqual(found[0]["throughput"], 2 / 3)
+        self.assertEqual(real_pairs.middle(found, "mean"), 1.5)
+
+    def test_few_iterations_say_no_p99_and_none_no_mean(self):
+        few = real_pairs.by_round(steady(0, 10, 5), [(0, 50)], steady(100, 10, 50), [(100, 600)])
+        self.assertEqual((few[0]["mean"], few[0]["p99"]), (1.0, None))
+        none = real_pairs.by_round([], [(0, 50)], steady(100, 10, 50), [(100, 600)])
+        self.assertEqual((none[0]["mean"], none[0]["throughput"]), (None, 0))
+        self.assertIsNone(real_pairs.middle(none, "mean"))
+
+
+def way(mean, p99, low):
+    return {"mean": mean, "p99": p99, "low": low}
+
+
+class WhichWay(unittest.TestCase):
+    def test_of_those_that_keep_the_bound_the_one_that_gives_most(self):
+        rows = {DEFAULT: way(3.0, 3.1, 0.9), "guarded": way(1.02, 1.04, 0.1), "guarded, MPS": way(1.03, 1.05, 0.6), "MPS, priority": way(1.0, 1.06, 0.8)}
+        answer, sentence = real_pairs.judged(rows, 0.01)
+        self.assertEqual(answer, "guarded, MPS")
+        self.assertIn("default sharing 3.00x", sentence)
+
+    def test_none_keeps_it(self):
+        self.assertEqual(real_pairs.judged({DEFAULT: way(1.04, 1.0, 0.9)}, None)[0], "none keeps the bound")
+
+    def test_a_machine_that_is_somebody_elses_too_decides_nothing(self):
+        self.assertEqual(real_pairs.judged({DEFAULT: way(1.0, 1.0, 0.9)}, 0.2)[0], UNDECIDED)
+        self.assertEqual(real_pairs.judged({DEFAULT: way(1.0, None, 0.9)}, 0.0)[0], UNDECIDED)
+
+    def test_unsteady_is_how_alone_differs(self):
+        iterations = steady(0, 10, 100) + steady(10_000, 12, 100)
+        self.assertAlmostEqual(real_pairs.unsteadiness(iterations, [(0, 1_000), (10_000, 11_200)]), 0.2)
+        self.assertIsNone(real_pairs.unsteadiness(iterations, [(0, 1_000)]))
+
+
+class Programs(unittest.TestCase):
+    def test_low_is_below_normal_where_the_way_says_so_and_nobody_else(self):
+        with lab.context_with_fake_mps() as context:
+            with mps.service(context) as service:
+                for one in real_pairs.WAYS:
+                    high, low = real_pairs._envs(context, one, service)
+                    self.assertNotIn("CUDA_MPS_CLIENT_PRIORITY", high)
+                    self.assertEqual(low.get("CUDA_MPS_CLIENT_PRIORITY"), "1" if one.priority else None)
+                    self.assertEqual(high.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
+                    self.assertEqual(low.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
+
+    def test_every_way_is_measured_in_every_round_and_the_granted_priority_is_told(self):
+        ways = (Way(DEFAULT), Way("guarded, MPS, priority", True, mps.BELOW_NORMAL, "guarded"))
+        with lab.context_with_fake_mps() as context:
+            specs = [(name, tasks.played(context, context.root / f"examples/workloads/{name}.json", 1)) for name in ("chatty_inference", "dense_inference")]
+            plain_run, plain_now = context.lull_run, context.model_now_ns
+            context.lull_run = lambda *words: plain_run(*words)[:-1] + ["--sim", "--"]
+
+            def model_now_ns():
+                context.sim = True
+                now = plain_now()
+                context.sim = False
+                return now
+            context.model_now_ns = model_now_ns
+            with mps.service(context) as service:
+                made, granted = real_pairs.measure(context, *specs, ways, service, pairs.Timing(0.15, 0.02, 2))
+        self.assertEqual({name: {which: len(windows) for which, windows in pair.windows.items()} for name, pair in made.items()},
+                         {DEFAULT: {"alone": 2, "low alone": 2, "together": 2}, "guarded, MPS, priority": {"alone": 2, "low alone": 0, "together": 2}})
+        self.assertEqual(granted, {"guarded, MPS, priority": 1})
+        cells, rows, _ = real_pairs.shown_as(made)
+        self.assertEqual(len(cells), 2)
+        self.assertGreater(rows[DEFAULT]["mean"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
