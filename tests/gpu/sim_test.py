@@ -13,7 +13,8 @@ import time
 import unittest
 
 import lab
-from gpu_check import cost, counting, interception, pairs, tasks
+from gpu_check import cost, counting, interception, mps, pairs, real_pairs, tasks
+from gpu_check.real_pairs import DEFAULT, Way
 
 CHECK = lab.ROOT / "tools/gpu-check"
 TIMEOUT_S = 240
@@ -130,6 +131,32 @@ class OnTheSimulatedGpu(unittest.TestCase):
         done = check("cost", "--sim", "--out", self.out, build=self.out)
         self.assertEqual(done.returncode, 2)
         self.assertIn("cmake --preset release", done.stderr)
+
+
+class EveryWay(unittest.TestCase):
+    """real_pairs with a stand-in for MPS."""
+
+    def test_every_way_is_measured_in_every_round_and_the_granted_priority_is_told(self):
+        ways = (Way(DEFAULT), Way("guarded, MPS, priority", True, mps.BELOW_NORMAL, "guarded"))
+        with lab.context_with_fake_mps() as context:
+            specs = [(name, tasks.played(context, context.root / f"examples/workloads/{name}.json", 1)) for name in ("chatty_inference", "dense_inference")]
+            plain_run, plain_now = context.lull_run, context.model_now_ns
+            context.lull_run = lambda *words: plain_run(*words)[:-1] + ["--sim", "--"]
+
+            def model_now_ns():
+                context.sim = True
+                now = plain_now()
+                context.sim = False
+                return now
+            context.model_now_ns = model_now_ns
+            with mps.service(context) as service:
+                made, granted = real_pairs.measure(context, *specs, ways, service, pairs.Timing(0.15, 0.02, 2))
+        self.assertEqual({name: {which: len(windows) for which, windows in pair.windows.items()} for name, pair in made.items()},
+                         {DEFAULT: {"alone": 2, "low alone": 2, "together": 2}, "guarded, MPS, priority": {"alone": 2, "low alone": 0, "together": 2}})
+        self.assertEqual(granted, {"guarded, MPS, priority": 1})
+        cells, rows, _ = real_pairs.shown_as(made)
+        self.assertEqual(len(cells), 2)
+        self.assertGreater(rows[DEFAULT]["mean"], 0)
 
 
 class AroundModels(unittest.TestCase):

@@ -21,6 +21,7 @@ extern "C" int recorded_calls(const char** out, int room);
 extern "C" void refuse_next_launches(int count);
 extern "C" void shape_graph_kernels(unsigned grid);
 extern "C" void hang(bool on);
+extern "C" void hold_up_next_launch(uint64_t ns);
 extern "C" int events_alive();
 
 namespace {
@@ -111,6 +112,9 @@ int main() {
         result = launch(name, static_cast<unsigned>(a), static_cast<int>(b), stream_);
       }).join();
       printf("%d\n", result);
+    } else if (command == "holdup") {  // holdup NS: the next launch call sleeps, the device runs dry
+      hold_up_next_launch(strtoull(name, nullptr, 10));
+      printf("ok\n");
     } else if (command == "refuse") {
       refuse_next_launches(1);
       printf("ok\n");

@@ -2,6 +2,7 @@
 // device clock moves by 10 us a launch. Not a GPU of any kind.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -17,6 +18,7 @@ std::atomic<CUstream> capturing;
 std::atomic<int> refuse_launches;
 std::atomic<int> live_events;
 std::atomic<bool> hanging;  // no event happens
+std::atomic<uint64_t> held_up_ns;  // for so long the next launch call sleeps, and the device has nothing to do
 std::atomic<unsigned> graph_grid{4};
 char names[64][64];
 int name_count;
@@ -39,6 +41,7 @@ EXPORT int recorded_calls(const char** out, int room) {
 EXPORT void shape_graph_kernels(unsigned grid) { graph_grid = grid; }
 EXPORT void refuse_next_launches(int count) { refuse_launches = count; }
 EXPORT void hang(bool on) { hanging = on; }
+EXPORT void hold_up_next_launch(uint64_t ns) { held_up_ns = ns; }
 EXPORT int events_alive() { return live_events; }
 
 struct VersionedCall {
@@ -129,6 +132,10 @@ static CUresult launched(const char* name) {
   if (refuse_launches > 0) {
     --refuse_launches;
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const uint64_t ns = held_up_ns.exchange(0); ns != 0) {
+    usleep(static_cast<useconds_t>(ns / 1000));
+    device_now_ns += ns;
   }
   device_now_ns += 10000;
   return CUDA_SUCCESS;

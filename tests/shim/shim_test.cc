@@ -410,6 +410,18 @@ TEST_CASE("kernels are timed until warm, then in windows, with the gap to the ne
         std::string::npos);
 }
 
+TEST_CASE("a launch call that is held up while the device runs dry makes no kernel longer") {
+  Stage stage({}, /*timing_period=*/1);
+  stage.probe.ask("launch k 1 3 1");
+  stage.probe.ask("holdup 5000000");
+  stage.probe.ask("launch k 1 2 1");
+  stage.probe.ask("sync");
+  const auto timed = drain(stage.client, channel::kRecordTiming);
+  REQUIRE(timed.size() >= 4);
+  CHECK(timed[3].value0 == Approx(10000).margin(2));   // 5 ms and 10 us between its events
+  CHECK(timed[2].value1 == Approx(5'000'000).margin(1000));  // they are the gap before it
+}
+
 TEST_CASE("a gap ends where the stream's next unit begins, whichever thread launched it") {
   Stage stage({}, /*timing_period=*/1);
   stage.probe.ask("launch k 1 2 1");
