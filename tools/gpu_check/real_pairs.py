@@ -117,7 +117,7 @@ def _envs(context, way, service):
 
 
 def measure(context, high, low, ways, service, timing):
-    """{way: pair}, after all rounds."""
+    """({way: pair}, {way: the priority that the server granted the other program}), after all rounds."""
     with contextlib.ExitStack() as stack:
         made = []
         for way in ways:
