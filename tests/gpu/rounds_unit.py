@@ -65,6 +65,16 @@ class Programs(unittest.TestCase):
                     self.assertEqual(high.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
                     self.assertEqual(low.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
 
+    def test_a_way_that_cannot_be_had_is_left_out_and_said(self):
+        with lab.context() as context:
+            context.short = False
+            ways, lines = real_pairs._ways(context, None)
+            self.assertEqual([way.name for way, _ in ways], [real_pairs.DEFAULT, "guarded"])
+            self.assertEqual(len(lines), 4)
+            ways, lines = real_pairs._ways(context, mps.Simulated(context))
+            self.assertEqual([way.name for way, _ in ways], [real_pairs.DEFAULT, "MPS", "guarded", "guarded, MPS"])
+            self.assertIn("neither priorities", lines[0])
+
 
 if __name__ == "__main__":
     unittest.main()

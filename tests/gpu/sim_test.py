@@ -54,8 +54,9 @@ class OnTheSimulatedGpu(unittest.TestCase):
             self.assertIn("MPS is the real driver's", found["steps"][name]["reason"])
         # Whether this driver maps memory, it says itself.
         self.assertRegex(found["steps"]["suspension/pipeline"]["reason"], "^$|cuMem.*NOT_SUPPORTED")
-        self.assertEqual(found["steps"]["pairs/chatty_inference + dense_inference"]["data"]["lines"][0].split(":")[0], "without the ways of MPS")
-        self.assertEqual(set(found["steps"]["pairs/chatty_inference + dense_inference"]["data"]["rows"]), {"default sharing", "guarded"})
+        ways = found["steps"]["pairs/chatty_inference + dense_inference"]["data"]
+        self.assertEqual(set(ways["rows"]), {"default sharing", "guarded, MPS"})
+        self.assertIn("without guarded, MPS, priority: the simulated GPU knows neither priorities", ways["lines"][0])
         self.assertEqual(found["steps"]["queue/launches ahead of the device"]["data"]["profile"]["launch_queue"]["nothing"], 1022)
         for name in ("device/block wait, MPS with priority", "device/block wait, MPS with caps"):
             self.assertIn("knows neither priorities", found["steps"][name]["reason"])
@@ -143,13 +144,14 @@ class EveryWay(unittest.TestCase):
             plain_run, plain_now = context.lull_run, context.model_now_ns
             context.lull_run = lambda *words: plain_run(*words)[:-1] + ["--sim", "--"]
 
-            def model_now_ns():
+            def model_now_ns(device):
                 context.sim = True
-                now = plain_now()
+                now = plain_now(device)
                 context.sim = False
                 return now
             context.model_now_ns = model_now_ns
             with mps.service(context) as service:
+                ways = [(way, real_pairs._envs(context, way, service)) for way in ways]
                 made, granted = real_pairs.measure(context, *specs, ways, service, pairs.Timing(0.15, 0.02, 2))
         self.assertEqual({name: {which: len(windows) for which, windows in pair.windows.items()} for name, pair in made.items()},
                          {DEFAULT: {"alone": 2, "low alone": 2, "together": 2}, "guarded, MPS, priority": {"alone": 2, "low alone": 0, "together": 2}})

@@ -188,11 +188,11 @@ class Context:
             raise Failed(f"{what}: {answer.get('failed') or done.why()}")
         return answer
 
-    def model_now_ns(self):
-        """The clock that iterations are reported in."""
+    def model_now_ns(self, sim_device=None):
+        """The clock that iterations are reported in; each simulated device has its own."""
         if not self.sim:
             return time.monotonic_ns()
-        with open(self.sim_device, "rb") as file:
+        with open(sim_device or self.sim_device, "rb") as file:
             head = file.read(32)
         origin_ns, slow_motion = struct.unpack_from("<Qd", head, 16)
         return (time.monotonic_ns() - origin_ns) / slow_motion
@@ -222,14 +222,15 @@ class Daemon:
 
     _serial = 0
 
-    def __init__(self, context, policy, env=None, decision_log=None):
+    def __init__(self, context, policy, env=None, decision_log=None, sim_device=None):
         Daemon._serial += 1
         self.socket = str(context.scratch / f"d{Daemon._serial}.sock")
         words = [context.program(context.bin, "lulld"), "--socket", self.socket, "--policy", policy]
         if context.sim:
-            if not context.sim_device.exists():
-                context.probe("facts")  # whoever comes first makes the device
-            words += ["--sim", context.sim_device]
+            device = pathlib.Path(sim_device or context.sim_device)
+            if not device.exists():
+                context.probe("facts", env=env)  # whoever comes first makes the device
+            words += ["--sim", device]
         if decision_log is not None:
             words += ["--decision-log", decision_log]
         self.child = context.children.start(words, env or context.env(), "lulld")

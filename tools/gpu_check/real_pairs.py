@@ -7,6 +7,7 @@ by rounds: against the same program alone, without lull and without MPS, in the 
 """
 
 import contextlib
+import time
 
 from gpu_check import bound, mps, pairs, tasks
 from gpu_check.figures import median, quantile, ratio, shown
@@ -79,7 +80,7 @@ class _Pair:
     """Both programs of one way, standing still unless told otherwise."""
 
     def __init__(self, context, way, high, low, envs, daemon):
-        self.way, self.context = way, context
+        self.way, self.context, self._sim_device = way, context, envs[0].get("SIMGPU_DEVICE")
         self.high = tasks.Task(context, *high, daemon=daemon, priority="high" if daemon else None, env=envs[0])
         self.low = tasks.Task(context, *low, daemon=daemon, priority="low" if daemon else None, env=envs[1])
         self.windows = {"alone": [], "low alone": [], "together": []}
@@ -95,11 +96,20 @@ class _Pair:
         running = {"alone": [self.high], "low alone": [self.low], "together": [self.low, self.high]}[which]
         for task in running:
             task.go_on()
-        self.windows[which].append(pairs._window(self.context, running, timing))
+        self.windows[which].append(self._window(running, timing))
         for task in running:
             task.pause()
         for task in running:
             pairs._until_paused(self.context, task)
+
+    def _window(self, running, timing):
+        time.sleep(self.context.timeout(timing.settle_s))
+        start = self.context.model_now_ns(self._sim_device)
+        time.sleep(self.context.timeout(timing.window_s))
+        window = (start, self.context.model_now_ns(self._sim_device))
+        for task in running:
+            task.must_run()
+        return window
 
     def finish(self):
         for task in (self.high, self.low):
@@ -107,12 +117,23 @@ class _Pair:
 
 
 def _ways(context, service):
-    return [way for way in WAYS if (service is not None or not way.with_mps) and not (context.short and way.policy is None and way.name != DEFAULT)]
+    """([(way, environments of both programs)], lines of those that cannot be had here)."""
+    found, lines = [], []
+    for way in WAYS:
+        if context.short and not (way.name == DEFAULT or way.with_mps and way.policy):
+            continue
+        try:
+            found.append((way, _envs(context, way, service)))
+        except Skipped as why:
+            lines.append(f"without {way.name}: {why}")
+    return found, lines
 
 
 def _envs(context, way, service):
     if not way.with_mps:
         return context.env(), context.env()
+    if service is None:
+        raise Skipped("MPS is not to be had")
     return service.env(), service.env(priority=way.priority)
 
 
@@ -120,9 +141,8 @@ def measure(context, high, low, ways, service, timing):
     """({way: pair}, {way: the priority that the server granted the other program}), after all rounds."""
     with contextlib.ExitStack() as stack:
         made = []
-        for way in ways:
-            envs = _envs(context, way, service)
-            daemon = stack.enter_context(context.daemon(way.policy, env=envs[0])) if way.policy else None
+        for way, envs in ways:
+            daemon = stack.enter_context(context.daemon(way.policy, env=envs[0], sim_device=envs[0].get("SIMGPU_DEVICE"))) if way.policy else None
             made.append(_Pair(context, way, high, low, envs, daemon))
         for pair in made:
             pair.wait_ready()
@@ -168,12 +188,13 @@ def compare(context, high, low, timing):
     with contextlib.ExitStack() as stack:
         service = None
         try:
-            service = stack.enter_context(mps.service(context))
+            service = stack.enter_context(mps.together(context))
         except Skipped as why:
-            lines.append(f"without the ways of MPS: {why}")
-        made, granted = measure(context, high, low, _ways(context, service), service, timing)
+            lines.append(f"MPS: {why}")
+        ways, left_out = _ways(context, service)
+        made, granted = measure(context, high, low, ways, service, timing)
     cells, rows, unsteady = shown_as(made)
-    lines += [f"{way}: the server granted the other program priority {level}" for way, level in granted.items() if level is not None]
+    lines += left_out + [f"{way}: the server granted the other program priority {level}" for way, level in granted.items() if level is not None]
     if unsteady is not None:
         lines.append(f"alone, the important program differs by {unsteady:.1%} between rounds")
     data = {"rows": rows, "unsteady": unsteady, "lines": lines, "tables": [{
@@ -186,7 +207,7 @@ def compare(context, high, low, timing):
 
 
 def _timing(context):
-    return pairs.Timing(0.8, 0.3, 1) if context.short else pairs.Timing(1.5, 0.5, 2) if context.sim else pairs.Timing(1.8, 0.6, 3)
+    return pairs.Timing(0.5, 0.15, 1) if context.short else pairs.Timing(1.5, 0.5, 2) if context.sim else pairs.Timing(1.8, 0.6, 3)
 
 
 def _models(high, low):

@@ -92,7 +92,8 @@ def _checkpointed(context, asked, sizes, env=None):
             rows.append([answer["bytes"] / 1e6, call["call"], call["ms"], grew, call["result"]])
         if said[0] == "broken":
             raise Failed(said[1], {"answer": answer, "lines": lines})
-    data = {"lines": lines, "decision": decision(context, _QUESTION, asked, *said),
+    data = {"lines": lines, "profile": {"checkpoint_of_the_rest_ms": {f"{row[0]:.0f} MB, {row[1]}": round(row[2]) for row in rows if row[4] == 0}},
+            "decision": decision(context, _QUESTION, asked, *said),
             "tables": [{"title": "The driver's checkpoint while the memory is out", "columns": ["MB", "call", "ms", "resident memory grew by MB", "CUresult"],
                         "rows": rows}]}
     if said[0] == "lost":

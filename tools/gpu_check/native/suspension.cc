@@ -299,11 +299,16 @@ json probe_suspend(Driver& driver, const SuspendWishes& wanted) {
     back.push_back(mover.back());
     intact = mover.intact() && intact;
   }
-  const auto [copy_out_ms, copy_back_ms] = mover.copies();
+  std::vector<double> copy_out, copy_back;
+  for (int round = 0; round < wishes.rounds; ++round) {
+    const auto [out_ms, back_ms] = mover.copies();
+    copy_out.push_back(out_ms);
+    copy_back.push_back(back_ms);
+  }
   answer["out_ms"] = median(out);
   answer["back_ms"] = median(back);
-  answer["copy_out_ms"] = copy_out_ms;
-  answer["copy_back_ms"] = copy_back_ms;
+  answer["copy_out_ms"] = median(copy_out);
+  answer["copy_back_ms"] = median(copy_back);
   answer["freed_bytes"] = freed;
   answer["intact"] = intact;
   return answer;
