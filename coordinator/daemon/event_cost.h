@@ -18,7 +18,7 @@ namespace lull::daemon {
 
 // Measured on an H100 (docs/hardware, 2026-11-22): the shim's durations of kernels under 10 us were
 // longer than CUPTI's by 2.0 us (bert) and 2.3 us (resnet50 training) in the median, of all kernels
-// by 1.9 and 1.7 us. With 1.8 us taken off, the median error of those two runs is 9 % and 4 %.
+// by 1.9 and 1.8 us. With 1.8 us taken off, the median error of those two runs is 9 % and 4 %.
 inline constexpr Duration kEventCost{1800};
 // No kernel is shorter: the shortest that CUPTI saw there took 0.99 us.
 inline constexpr Duration kShortestKernel{900};
