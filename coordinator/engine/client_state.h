@@ -36,7 +36,7 @@ struct Unit {
   Duration predicted;  // as the policy was told
   Duration expected;   // in the mean
   Instant at;
-  Instant due;         // untracked: counts as done from here on, later by what Seat::kept_off is then
+  Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
   Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
   uint32_t others_done = 0;  // units of others complete on it by then; may wrap
   uint32_t count = 1;
@@ -115,12 +115,18 @@ struct Seat {
   uint32_t done = 0;     // units; may wrap
   Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;
-  Instant last_progress;
+  Instant last_progress;  // reported
   Instant last_due;      // of untracked work, later by kept_off
   Duration kept_off;     // all that others have had of the device while untracked work was there
   Duration device_time;
   Instant settled_until;
   bool stuck = false;    // inversion rule: nothing of it moves
+};
+
+// A waiting thread that could have gone and did not: not believed again while it could go.
+struct GivenUp {
+  ThreadSlot thread;
+  Ticket ticket;
 };
 
 struct Head {
@@ -155,9 +161,11 @@ struct Client {
   std::vector<Stream> streams;               // by slot
   uint64_t busy_streams = 0;                 // bit per slot with units
   std::vector<Head> heads;                   // by thread
+  std::vector<GivenUp> given_up;             // a thread once; at most kMaxHeads
   std::unordered_map<KernelId, KernelUse, KernelHash> kernels;
   LearnedLaunches learned;
   std::string model;  // of the first device
+  Instant attached;
   uint64_t launches = 0;
   uint64_t floor_grants = 0;
   Instant last_floor;

@@ -26,9 +26,22 @@ inline constexpr Duration kGrantedHeadExpires{60'000'000};
 inline constexpr Duration kStaleCredit{1'000'000};
 // A launch held so long after a grant has seen that grant.
 inline constexpr Duration kGrantNoticed{100'000};
-// Inversion rule: no progress for so many times the prediction, and for so long.
-inline constexpr int64_t kStuckFactor = 10;
+// What a client says of its own work holds others no longer than such work could, and a small
+// multiple of what was seen of it:
+// - a launch is over by kStuckFactor times its prediction, and kStuckAtLeast, or lower gates open
+//   (inversion rule). Lengths differ by less from run to run; two processes on a device that takes
+//   turns double them.
+inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
+// - what others have in flight extends that by twice its length, up to twice this: a thousand
+//   kernels of a millisecond, about as many as a driver queues on a stream.
+inline constexpr Duration kAheadAtMost{1'000'000'000};
+// - a measurement is no longer than the time since its launch was heard of, and this: launches are
+//   heard of late, and some are no longer remembered.
+inline constexpr Duration kHeardLate{100'000'000};
+// - untracked work is over so long after its client's last sign of work, or kStuckFactor times the
+//   unit's length.
+inline constexpr Duration kUnreported{1'000'000'000};
 // Untracked work goes on at one part in so many of its pace at least, whatever others have: where
 // kernels run together, and where they have less than was predicted.
 inline constexpr int64_t kLeastPace = 16;
@@ -90,8 +103,11 @@ class Engine::Core {
   Prediction predict(const Client& client, const KernelUse& use,
                      const LearnedLaunches::Place& place) const;
   void count_spent(Seat& seat, Duration charged) const;
+  // `reported`: the client or the device says so; else it is over because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
-            Instant at);
+            Instant at, bool reported);
+  // When untracked work of the seat counts as done.
+  static Instant due(const Seat& seat, const Unit& unit);
   // What a client has had of the device, others' untracked work has not.
   void keep_others_off(Device& on, const Seat& one, Instant since, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
@@ -103,6 +119,8 @@ class Engine::Core {
 
   // measurements.cc
   void take(const Timed& input);
+  // Whether a launch of the client can have taken that long by now.
+  bool is_possible(const Client& client, const Timed& timed) const;
   // How long a launch took, `company`: while others may have had work on the device.
   void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
   // Whether completions are looked at for how long units of the kernel take; a unit is complete.
@@ -130,6 +148,7 @@ class Engine::Core {
 
   // gates.cc
   void expire_heads(Client& client);
+  static bool is_given_up(const Client& client, const Head& head, const Seat& seat);
   void release(Client& client, Head& head, bool tell_policy);
   Gate target(const Client& client, const Seat& seat) const;
   void apply_job_rules();

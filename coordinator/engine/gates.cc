@@ -32,8 +32,17 @@ void Engine::Core::expire_heads(Client& client) {
   for (size_t i = client.heads.size(); i > 0; --i) {
     const Head& head = client.heads[i - 1];
     if (head_expiry(head, seat_of(client, head.device)) > now_) continue;
+    std::erase_if(client.given_up, [&](const GivenUp& g) { return g.thread == head.thread; });
+    if (client.given_up.size() < kMaxHeads) client.given_up.push_back({head.thread, head.ticket});
     drop_head(client, i - 1, /*tell_policy=*/true);
   }
+}
+
+bool Engine::Core::is_given_up(const Client& client, const Head& head, const Seat& seat) {
+  return head_expiry(head, seat) != kNever &&
+         std::ranges::any_of(client.given_up, [&](const GivenUp& g) {
+           return g.thread == head.thread && g.ticket == head.ticket;
+         });
 }
 
 void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
@@ -120,6 +129,7 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   for (ClientId member : on.members) {
     if (member != client.id) others += seat_of(*find(member), seat.device).in_flight;
   }
+  others = std::min(others, kAheadAtMost);
   return at + others + others;
 }
 
@@ -283,7 +293,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
     const Unit& front =
         client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
-    if (!front.tracked) next = std::min(next, front.due + seat_of(client, front.device).kept_off);
+    if (!front.tracked) next = std::min(next, due(seat_of(client, front.device), front));
   }
   for (const Head& head : client.heads) {
     const Seat& seat = seat_of(client, head.device);

@@ -54,7 +54,7 @@ void Engine::Core::take(const ClientAttached& input) {
   client->profile = &tasks_.acquire(
       client->task.empty() ? "\n" + std::to_string(input.client.value) : client->task,
       input.client);
-  client->last_floor = now_;
+  client->attached = client->last_floor = now_;
   Job& job = jobs_[input.job];
   job.members.insert(std::lower_bound(job.members.begin(), job.members.end(), input.client),
                      input.client);
@@ -284,7 +284,7 @@ void Engine::Core::take(const Launched& input) {
   Unit unit;
   const Duration charged = input.charged.ns >= 0 ? input.charged : use.published;
   unit.sequence = input.sequence;
-  unit.at = std::clamp(input.at, seat->last_launch, now_);
+  unit.at = std::clamp(input.at, std::max(seat->last_launch, client->attached), now_);
   unit.tracked = tracked;
   unit.device = input.device;
 
@@ -344,7 +344,7 @@ void Engine::Core::take(const Launched& input) {
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
   if (tracked && input.sequence <= stream.completed) {  // its completion was read before its record
-    done(*client, *seat, slot_id(slot), unit, unit.at, now_);
+    done(*client, *seat, slot_id(slot), unit, unit.at, now_, /*reported=*/true);
     return;
   }
   if (!tracked) {
@@ -396,6 +396,7 @@ void Engine::Core::take(const Held& input) {
   head.said = predict(*client, use, client->learned.next(input.kernel));
   head.charged = use.published;
   head.since = std::clamp(input.at, policies::kLongAgo, now_);
+  if (is_given_up(*client, head, *seat)) return;
   client->heads.insert(at, head);
   device(input.device)->events.push_back(waiting(*client, head));
   mark(*client);
@@ -418,7 +419,7 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
 // Units of the seat are through at `at`. Device time is settled by the union of busy intervals: no
 // more than has passed since the last settlement or the first of these launches.
 void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Unit& units,
-                        Instant first_launch, Instant at) {
+                        Instant first_launch, Instant at, bool reported) {
   const Instant busy_from = std::max(seat.settled_until, first_launch);
   const Duration elapsed = std::max(Duration{}, at - busy_from);
   seat.device_time += std::min(units.expected, elapsed);
@@ -441,11 +442,11 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     seat.in_flight = Duration{};
     seat.last_due = std::min(seat.last_due, at + Duration{-seat.kept_off.ns});
   }
-  seat.last_progress = std::max(seat.last_progress, at);
   on.events.push_back(policies::Completed{client.id, units.count, units.predicted, stream});
-  if (seat.stuck) {
-    seat.stuck = false;
-    recount_stuck(on);
+  if (reported) {
+    seat.last_progress = std::max(seat.last_progress, at);
+    const bool was_stuck = std::exchange(seat.stuck, false);
+    if (was_stuck) recount_stuck(on);
   }
   mark(client);
 }
@@ -459,6 +460,13 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, D
   }
 }
 
+Instant Engine::Core::due(const Seat& seat, const Unit& unit) {
+  const Duration patience{
+      std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
+  return std::min(unit.due + seat.kept_off,
+                  std::max(seat.last_launch, seat.last_progress) + patience);
+}
+
 // Work that nobody reports counts as done when it is predicted to be, in the order of its stream.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
@@ -467,10 +475,10 @@ void Engine::Core::retire_due(Client& client) {
     while (!units.empty() && !units.front().tracked) {
       const Unit unit = units.front();
       Seat& seat = *client.seat(unit.device);
-      const Instant due = unit.due + seat.kept_off;
-      if (due > now_) break;
+      const Instant at = due(seat, unit);
+      if (at > now_) break;
       units.pop();
-      done(client, seat, slot_id(slot), unit, unit.at, due);
+      done(client, seat, slot_id(slot), unit, unit.at, at, /*reported=*/false);
     }
     if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
   }
@@ -518,7 +526,7 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
       stream.units.pop();
     }
     if (all.count == 1) saw(client, slot_id(slot), all);
-    done(client, seat, slot_id(slot), all, all.at, now_);
+    done(client, seat, slot_id(slot), all, all.at, now_, /*reported=*/true);
   }
 }
 
@@ -548,7 +556,7 @@ void Engine::Core::take(const Cancelled& input) {
     if (units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
   }
   // Nothing has run: settled over an empty interval.
-  done(*client, seat, slot_id(slot), one, now_, seat.settled_until);
+  done(*client, seat, slot_id(slot), one, now_, seat.settled_until, /*reported=*/true);
 }
 
 }  // namespace lull::engine

@@ -9,6 +9,7 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
   latest_ = index(launch.stream, launch.sequence);
   places_[latest_] = {
       .sequence = launch.sequence,
+      .at = at,
       .kernel = launch.kernel,
       .before = before_,
       .generation = detector_.generation(),

@@ -20,6 +20,7 @@ class LearnedLaunches {
   // Where a launch stood, for the measurement that comes later.
   struct Place {
     uint64_t sequence = 0;  // 0: none
+    Instant at;
     KernelId kernel;
     KernelId before;        // the client's launch before it; 0: none
     uint64_t generation = 0;
@@ -32,7 +33,7 @@ class LearnedLaunches {
     bool disturbed = false;
     bool completed = false;
   };
-  static_assert(sizeof(Place) == 48);
+  static_assert(sizeof(Place) == 56);
   // The other clients of the device: whether any has work on it now, and their launches so far.
   struct Company {
     bool present = false;

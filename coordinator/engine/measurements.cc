@@ -21,10 +21,19 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
   return false;
 }
 
+// A launch that is no longer remembered may be any: it has run since before the oldest that is, but
+// a client could say so of each.
+bool Engine::Core::is_possible(const Client& client, const Timed& timed) const {
+  const LearnedLaunches::Place* place = client.learned.place(timed);
+  const Duration since_launch = place == nullptr ? Duration{} : now_ - place->at;
+  return timed.duration.ns >= 0 && timed.duration <= since_launch + kHeardLate;
+}
+
 void Engine::Core::take(const Timed& input) {
   Client* client = find(input.client);
-  TaskKernel* kernel =
-      client == nullptr || input.duration.ns < 0 ? nullptr : client->profile->kernel(input.kernel);
+  TaskKernel* kernel = client == nullptr || !is_possible(*client, input)
+                           ? nullptr
+                           : client->profile->kernel(input.kernel);
   if (kernel == nullptr) {
     dropped_ += 1;
     return;

@@ -199,7 +199,9 @@ class Player {
     }
     if (what == "held") {
       const std::string kernel = words.next("a kernel");
-      const uint32_t ticket = ++tickets_[client];
+      const std::string again = words.option("ticket", "");
+      const uint32_t ticket = again.empty() ? ++tickets_[client]
+                                            : static_cast<uint32_t>(parse_number(again));
       held_[{client, thread}] = {ticket, kernel, device.value, stream.value};
       return add(Held{client, device, thread, stream, Ticket{ticket}, kernel_id(kernel), {now_}});
     }
@@ -216,6 +218,8 @@ class Player {
       input.duration = Duration{parse_time(words.next("a duration"))};
       const std::string gap = words.option("gap", "");
       if (!gap.empty()) input.gap = Duration{parse_time(gap)};
+      if (!sequence.empty()) input.sequence = number;
+      input.stream = stream;
       return add(input);
     }
     fail("'" + what + "' is no command");
