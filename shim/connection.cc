@@ -484,11 +484,23 @@ void look_after_full_ring(Attachment& link) {
   still_there(link);
 }
 
+void say_unknown_device(Attachment& link) {
+  const uint32_t unknown = channel::unknown_devices(*link.control);
+  const uint32_t index =
+      unknown == 0 ? channel::kMaxDevices : static_cast<uint32_t>(__builtin_ctz(unknown));
+  if (index >= channel::kMaxDevices || !user_asked()) return;
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  say("lull: device %u is none that the coordinator knows: running unscheduled there: see lull "
+      "status",
+      link.client->device[index].ordinal);
+}
+
 void ring_doorbell_slowly(Attachment& link) {
   // A thread cancelled between taking the doorbell and ringing it would leave the daemon asleep.
   Cancellation off;
   if (!channel::take_doorbell(*link.control)) return;
   KeepErrno keep;
+  look_for_unknown_device(link);
   if (!owns_descriptor(link)) return detach(link);
   const char byte = '!';
   if (send(link.fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&

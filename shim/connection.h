@@ -76,6 +76,14 @@ bool still_there(Attachment& link);
 // an open gate ever gives. Looks, at most every 50 ms.
 void look_after_full_ring(Attachment& link);
 
+// A device of this program is unknown to lulld: one line on stderr, once a process.
+void say_unknown_device(Attachment& link);
+// On paths that wait anyway.
+inline void look_for_unknown_device(Attachment& link) {
+  if (channel::unknown_devices(*link.control) != 0) [[unlikely]]
+    say_unknown_device(link);
+}
+
 void ring_doorbell_slowly(Attachment& link);
 inline void ring_doorbell(Attachment& link) {
   if (channel::daemon_sleeps(*link.control)) [[unlikely]] ring_doorbell_slowly(link);

@@ -178,6 +178,7 @@ inline CUresult synchronise(Remember&& remember, Call&& call) {
   if (result == CUDA_SUCCESS) {
     if (seen.count != 0) report_complete(thread, *link, seen);
     harvest_timing(thread, *link);
+    look_for_unknown_device(*link);
   }
   return result;
 }

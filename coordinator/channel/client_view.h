@@ -97,6 +97,9 @@ inline uint64_t device_ns(lull_control& control, uint64_t host_ns) {
   const uint32_t factor = atomic32(control.slow_motion_1024).load(std::memory_order_relaxed);
   return factor == 0 ? host_ns : host_ns * 1024 / factor;
 }
+inline uint32_t unknown_devices(lull_control& control) {
+  return atomic32(control.unknown_devices).load(std::memory_order_relaxed);
+}
 inline bool wants_markers(lull_control& control, uint32_t device) {
   return atomic32(control.progress_mode[device]).load(std::memory_order_relaxed) == kProgressEvery;
 }

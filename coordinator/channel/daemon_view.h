@@ -237,6 +237,9 @@ inline void publish_slow_motion(const Region& region, double factor) {
   const uint32_t word = factor <= 1 || scaled >= 4e9 ? 0 : static_cast<uint32_t>(scaled);
   atomic32(region.control()->slow_motion_1024).store(word, std::memory_order_relaxed);
 }
+inline void publish_unknown_devices(const Region& region, uint32_t bits) {
+  atomic32(region.control()->unknown_devices).store(bits, std::memory_order_relaxed);
+}
 inline void publish_timing_period(const Region& region, uint32_t period) {
   atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);
 }

@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -79,6 +79,8 @@ struct lull_control {
   uint32_t priority;                       // the level granted, 0 highest .. 9
   uint32_t slow_motion_1024;               // host time a device time, times 1024 (simulated GPUs);
                                            // 0: the same
+  uint32_t unknown_devices;                // a bit an index of lull_client.device: the coordinator
+                                           // knows no such device, no gate of it ever closes
 };
 static_assert(sizeof(lull_control) <= 4096);
 

@@ -8,6 +8,11 @@
 //                                     <-------------------------- one JSON request, starts with '{'
 //                                     JSON reply in packets, then end of file ------------------>
 //
+// Replies are pages of bounded length. One with "next": N has more to say: the tool asks the same
+// again with "from": N, on a connection of its own, until a page says no next. Lists of a page
+// follow those of the one before; an entry that says "continues" goes on with the last entry there,
+// whose own lists follow each other likewise.
+//
 // A connection is a tool's when its first packet starts with '{', a client's when it starts with
 // kMagic. Everything else is closed.
 #pragma once

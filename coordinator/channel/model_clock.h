@@ -7,6 +7,7 @@
 // player, the daemon and every tool read the same one. Pure but for `monotonic_ns`.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -22,11 +23,15 @@ struct sim_device_prefix {
   uint64_t control_latency_ns;  // model time a decision takes to reach a gate
   uint32_t sharing;           // 0 time_slice, 1 mps, 2 serial
   uint32_t device_count;
-  uint8_t reserved[16];
+  uint8_t uuid[16];       // of device 0; of device i byte kSimUuidIndex is greater by i
+  uint64_t memory_bytes;  // of each
+  char name[96];          // of each, NUL-terminated
+  uint8_t reserved[24];
 };
-static_assert(sizeof(sim_device_prefix) == 64);
+static_assert(sizeof(sim_device_prefix) == 192);
+inline constexpr size_t kSimUuidIndex = 7;
 inline constexpr char kSimMagic[8] = {'s', 'i', 'm', 'g', 'p', 'u', '\n', '\0'};
-inline constexpr uint32_t kSimVersion = 1;
+inline constexpr uint32_t kSimVersion = 2;
 
 inline uint64_t monotonic_ns() {
   timespec now;

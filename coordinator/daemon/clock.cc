@@ -95,6 +95,7 @@ std::expected<bool, std::string> Clock::look_for_device() {
   model_ = {.origin_ns = prefix.origin_ns, .slow_motion = prefix.slow_motion};
   control_latency_ = {static_cast<int64_t>(prefix.control_latency_ns)};
   sharing_ = prefix.sharing;
+  sim_device_ = prefix;
   ready_ = true;
   return true;
 }

@@ -47,6 +47,8 @@ class Clock {
   // "time_slice", "mps", "serial"; empty for a real GPU.
   std::string sharing() const;
   const std::string& device_file() const { return device_file_; }
+  // Simulated, once ready: what the file says.
+  const channel::sim_device_prefix& sim_device() const { return sim_device_; }
 
  private:
   struct Reading {
@@ -62,6 +64,7 @@ class Clock {
   uint32_t sharing_ = 0;
   Duration control_latency_{0};
   channel::ModelClock model_;
+  channel::sim_device_prefix sim_device_{};
   Reading first_;
   Reading last_;
   double ns_per_tick_ = 1.0;

@@ -166,11 +166,37 @@ std::vector<PeerMatch> read_operators(const json& value) {
   return operators;
 }
 
+std::vector<KnownDevice> read_devices(const json& value) {
+  std::vector<KnownDevice> devices;
+  for (const json& item : read_list(value, "devices")) {
+    const std::string where = fmt::format("devices[{}]", devices.size());
+    check_keys(item, where, {"uuid", "name", "memory_bytes"});
+    const std::string key = join(where, "uuid");
+    const char* expected = "a device's UUID as nvidia-smi -L prints it, GPU-... or MIG-...,";
+    const auto uuid = item.find("uuid");
+    if (uuid == item.end()) fail(key, fmt::format("is missing: {} is expected", expected));
+    const auto device = parse_uuid(read_string(*uuid, key, expected));
+    if (!device) fail(key, fmt::format("is {}: {} is expected", uuid->dump(), expected));
+    devices.push_back(*device);
+    if (item.contains("name")) {
+      devices.back().name = read_string(item["name"], join(where, "name"), "the model's name");
+    }
+    if (item.contains("memory_bytes")) {
+      devices.back().total_bytes =
+          read_number(item["memory_bytes"], join(where, "memory_bytes"), 0, UINT64_C(1) << 48);
+    }
+  }
+  if (devices.size() > kMaxNodeDevices) {
+    fail("devices",
+         fmt::format("lists {}: at most {} are expected", devices.size(), kMaxNodeDevices));
+  }
+  return devices;
+}
+
 Config read_config(const json& root, const PolicyCheck& check) {
   check_keys(root, "",
-             {"socket", "policy", "priorities", "operators", "max_clients", "timing",
-              "timing_period", "trace", "decision_log", "profiles",
-              "memory_reserve_bytes"});
+             {"socket", "policy", "priorities", "operators", "devices", "max_clients", "timing",
+              "timing_period", "trace", "decision_log", "profiles", "memory_reserve_bytes"});
   Config config;
   if (root.contains("socket")) {
     const json& socket = root["socket"];
@@ -184,6 +210,7 @@ Config read_config(const json& root, const PolicyCheck& check) {
   }
   if (root.contains("priorities")) config.priorities = read_rules(root["priorities"]);
   if (root.contains("operators")) config.operators = read_operators(root["operators"]);
+  if (root.contains("devices")) config.devices = read_devices(root["devices"]);
   if (root.contains("max_clients")) {
     config.max_clients =
         static_cast<uint32_t>(read_number(root["max_clients"], "max_clients", 1, kMaxClientsLimit));

@@ -6,6 +6,7 @@
 //     "priorities": [{"uid": 1000, "highest": "high", "default": "normal"},
 //                    {"any": true, "highest": "normal"}],
 //     "operators": [{"gid": 27}],
+//     "devices": [{"uuid": "GPU-8f6c...", "name": "NVIDIA H100", "memory_bytes": 85899345920}],
 //     "max_clients": 1024,
 //     "timing": "sampled", "timing_period": 64,
 //     "trace": "/var/log/lull/node.lull",
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "coordinator/channel/messages.h"
+#include "coordinator/daemon/device_table.h"
 #include "coordinator/daemon/priority_rules.h"
 #include "policies/launch/registry.h"
 
@@ -42,6 +44,8 @@ struct Config {
   std::string policy{policies::kDefaultPolicy};
   std::optional<std::vector<PriorityRule>> priorities;
   std::vector<PeerMatch> operators;  // may change policy and priorities, besides root and own user
+  // The devices to be coordinated; empty: those that the driver names.
+  std::vector<KnownDevice> devices;
   uint32_t max_clients = 1024;
   channel::lull_timing timing = channel::kTimingSampled;  // of clients without a wish of their own
   // When sampled: about one launch of a known kernel in N is timed. 0 and 1 mean off and full.

@@ -30,6 +30,14 @@ std::string shown(const json& request, const char* key) {
                                 : value->dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+// Where a page begins; a tool that says nonsense gets the first.
+uint32_t from_in(const json& request) {
+  const auto from = request.find("from");
+  return from != request.end() && from->is_number_unsigned() && *from <= UINT32_MAX
+             ? from->get<uint32_t>()
+             : 0;
+}
+
 json answer_policy(const json& request, const Peer& peer, ControlTarget& target) {
   const auto text = request.find("policy");
   if (text == request.end()) return {{"ok", true}, {"policy", target.policy_text()}};
@@ -90,9 +98,8 @@ json answer_kernels(const json& request, ControlTarget& target) {
     return failure(fmt::format("cannot list kernels: client is {}: a client id is expected",
                                shown(request, "client")));
   }
-  const auto list = target.kernels(ClientId{client->get<uint32_t>()});
-  if (!list) return failure(list.error());
-  return {{"ok", true}, {"kernels", *list}};
+  const auto page = target.kernels(ClientId{client->get<uint32_t>()}, from_in(request));
+  return page ? *page : failure(page.error());
 }
 
 json answer_trace(const json& request, const Peer& peer, ControlTarget& target) {
@@ -122,35 +129,40 @@ json answer_trace(const json& request, const Peer& peer, ControlTarget& target) 
   return {{"ok", true}, {"trace", *figures}};
 }
 
-json answer_profile(const json& request, const Peer& peer, ControlTarget& target) {
-  ProfileOrder order;
+using Send = std::function<void(const json&)>;
+
+void answer_profile(const json& request, const Peer& peer, ControlTarget& target,
+                    const Send& send) {
+  ProfileOrder order{.from = from_in(request)};
   for (const auto& [key, value] :
        {std::pair{"show", &order.show}, std::pair{"forget", &order.forget}}) {
     const auto found = request.find(key);
     if (found == request.end()) continue;
     if (!found->is_string() || found->get<std::string>().empty()) {
-      return failure(fmt::format("cannot look at profiles: {} is {}: a task's name is expected", key,
-                                 shown(request, key)));
+      return send(
+          failure(fmt::format("cannot look at profiles: {} is {}: a task's name is expected", key,
+                              shown(request, key))));
     }
     *value = found->get<std::string>();
   }
-  auto reply = target.profiles(order, peer);
-  if (!reply) return failure(reply.error());
-  (*reply)["ok"] = true;
-  return *reply;
+  target.profiles(order, peer, [send](std::expected<json, std::string> reply) {
+    if (!reply) return send(failure(reply.error()));
+    (*reply)["ok"] = true;
+    send(*reply);
+  });
 }
 
+// But for profiles, which are answered later.
 json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   const auto op = request.find("op");
   const std::string name = op != request.end() && op->is_string() ? op->get<std::string>() : "";
   if (name == "ping") return {{"ok", true}, {"version", LULL_VERSION}, {"pid", ::getpid()}};
-  if (name == "status") return target.status();
+  if (name == "status") return target.status(from_in(request));
   if (name == "kernels") return answer_kernels(request, target);
   if (name == "policy") return answer_policy(request, peer, target);
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   if (name == "trace") return answer_trace(request, peer, target);
-  if (name == "profile") return answer_profile(request, peer, target);
   return failure(
       fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority, may, "
                   "trace or profile is expected",
@@ -159,23 +171,33 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
 
 }  // namespace
 
-std::string answer(std::string_view request, const Peer& peer, ControlTarget& target) {
-  json reply;
+void answer(std::string_view request, const Peer& peer, ControlTarget& target,
+            const std::function<void(std::string)>& reply) {
+  const Send send = [reply](const json& value) {
+    reply(value.dump(-1, ' ', false, json::error_handler_t::replace));
+  };
+  json parsed;
   try {
-    const json parsed = json::parse(request, [](int depth, json::parse_event_t, const json&) {
+    parsed = json::parse(request, [](int depth, json::parse_event_t, const json&) {
       if (depth > kDeepestRequest) throw std::length_error("nested too deeply");
       return true;
     });
-    reply = parsed.is_object() ? answer_json(parsed, peer, target)
-                               : failure("unknown request: a JSON object is expected");
   } catch (const json::parse_error&) {
-    reply = failure("unknown request: it is not JSON: send one object such as {\"op\":\"status\"}");
-  } catch (const std::length_error& error) {
-    reply = failure(fmt::format("unknown request: {}: send one flat object", error.what()));
+    return send(
+        failure("unknown request: it is not JSON: send one object such as {\"op\":\"status\"}"));
   } catch (const std::exception& error) {
-    reply = failure(fmt::format("request failed: {}: report this", error.what()));
+    return send(failure(fmt::format("unknown request: {}: send one flat object", error.what())));
   }
-  return reply.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (!parsed.is_object()) return send(failure("unknown request: a JSON object is expected"));
+  const auto op = parsed.find("op");
+  if (op != parsed.end() && *op == "profile") return answer_profile(parsed, peer, target, send);
+  json value;
+  try {
+    value = answer_json(parsed, peer, target);
+  } catch (const std::exception& error) {
+    value = failure(fmt::format("request failed: {}: report this", error.what()));
+  }
+  send(value);
 }
 
 }  // namespace lull::daemon

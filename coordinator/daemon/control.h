@@ -2,23 +2,28 @@
 // out.
 //
 //   {"op":"ping"}                                   {"ok":true,"version":..,"pid":..}
-//   {"op":"status"}                                 {"ok":true, ...} (status.h)
-//   {"op":"kernels","client":3} {"ok":true,"kernels":[{"name","kind","launches",..}]}
+//   {"op":"status"}                                 {"ok":true, ...} (status.h); paged
+//   {"op":"kernels","client":3}     {"ok":true,"kernels":[{"name","kind","launches",..}]}; paged
 //   {"op":"policy"}                                 {"ok":true,"policy":".."}
 //   {"op":"policy","policy":"fikit epsilon_us=5"}   {"ok":true,"policy":"normalised"}
 //   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
 //   {"op":"may","priority":2}                       {"ok":true,"priority":2,"highest":2}
 //   {"op":"trace","file":"/a/b.lull"}               {"ok":true,"trace":{"file","running",..}}
 //   {"op":"trace","stop":true}                      the same; with neither: how it stands
-//   {"op":"profile"}                                {"ok":true,"directory":..,"profiles":[{..}]}
-//   {"op":"profile","show":"train"}                 {"ok":true,"records":[{..}]}
+//   {"op":"profile"}                                {"ok":true,"directory":..,"profiles":[{..}]};
+//   paged
+//   {"op":"profile","show":"train"}                 {"ok":true,"records":[{..}]}; paged
 //   {"op":"profile","forget":"train"}               {"ok":true,"forgotten":2,"running":1}
 //   anything wrong                                  {"ok":false,"error":"one line"}
+//
+// Paged: a reply that says "next" is followed by asking the same with that as "from"
+// (coordinator/channel/messages.h).
 //
 // Here is what requests mean and who may make them; the daemon does them. Loop thread.
 #pragma once
 
 #include <expected>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -35,15 +40,16 @@ inline constexpr size_t kMaxRequestBytes = 65536;
 struct ProfileOrder {
   std::string show;    // a task
   std::string forget;  // a task
+  uint32_t from = 0;
 };
 
 // What the daemon can do for a tool. Errors are one line.
 class ControlTarget {
  public:
   virtual ~ControlTarget() = default;
-  virtual nlohmann::json status() = 0;
-  // Every kernel slot of a client.
-  virtual std::expected<nlohmann::json, std::string> kernels(ClientId client) = 0;
+  // Pages, from the client or the kernel slot asked for on.
+  virtual nlohmann::json status(uint32_t from) = 0;
+  virtual std::expected<nlohmann::json, std::string> kernels(ClientId client, uint32_t from) = 0;
   virtual std::string policy_text() = 0;
   // Returns the normalised text.
   virtual std::expected<std::string, std::string> change_policy(const std::string& text,
@@ -52,16 +58,19 @@ class ControlTarget {
   virtual std::expected<std::vector<ClientId>, std::string> change_priority(const std::string& task,
                                                                             Priority level,
                                                                             const Peer& peer) = 0;
-  // A list of entries, or whole records, or how many were forgotten (profile_store.h).
-  virtual std::expected<nlohmann::json, std::string> profiles(const ProfileOrder& order,
-                                                              const Peer& peer) = 0;
+  // A list of entries, or records, or how many were forgotten (profile_store.h). It takes a disk's
+  // time: `then` is called once, later or now.
+  using Then = std::function<void(std::expected<nlohmann::json, std::string>)>;
+  virtual void profiles(const ProfileOrder& order, const Peer& peer, Then then) = 0;
   virtual PriorityVerdict judge(const Peer& peer, Priority asked) const = 0;
   // Begins a trace, ends the one that runs, or neither. How the trace stands; null: there is none.
   virtual std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order,
                                                            bool stop, const Peer& peer) = 0;
 };
 
-// The reply's text; never throws, whatever the request is.
-std::string answer(std::string_view request, const Peer& peer, ControlTarget& target);
+// `reply` is called once with the reply's text, later or before this returns; never throws,
+// whatever the request is.
+void answer(std::string_view request, const Peer& peer, ControlTarget& target,
+            const std::function<void(std::string)>& reply);
 
 }  // namespace lull::daemon

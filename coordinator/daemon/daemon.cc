@@ -36,9 +36,9 @@ constexpr uint64_t kSpinBelowNs = 50'000;
 constexpr unsigned kSpinProcessors = 3;
 constexpr uint64_t kSocketsEveryNs = 20'000;
 constexpr uint64_t kSweepEveryNs = 1'000'000'000;
-constexpr uint64_t kKeepEveryNs = 60'000'000'000;
 constexpr uint64_t kFirstPacketWithinNs = 10'000'000'000;
 constexpr int kEventsATurn = 64;
+constexpr int kFirstAnswerMs = 1000;
 
 void pause_processor() {
 #if defined(__x86_64__)
@@ -112,6 +112,16 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
     const auto begun = daemon->start_recording({.file = trace});
     if (!begun) return std::unexpected(begun.error());
   }
+  if (told.simulated) {
+    if (daemon->clock_.ready()) daemon->learn_devices(sim_devices(daemon->clock_), UINT64_MAX);
+  } else if (!told.config.devices.empty()) {
+    daemon->learn_devices(told.config.devices, UINT64_MAX);
+  } else {
+    // So that the first client finds them known; a driver that takes longer is not waited for.
+    daemon->ask_driver();
+    daemon->driver_.wait(kFirstAnswerMs);
+    daemon->driver_.finish();
+  }
   daemon->epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   daemon->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (daemon->settings_.handle_signals) {
@@ -121,6 +131,8 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
     daemon->signals_ = FileDescriptor(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   if (!daemon->epoll_ || !daemon->watch(daemon->listener_.fd(), Source::kListener, 0, EPOLLIN) ||
+      !daemon->watch(daemon->driver_.fd(), Source::kDriver, 0, EPOLLIN) ||
+      !daemon->watch(daemon->disk_.fd(), Source::kDisk, 0, EPOLLIN) ||
       (daemon->signals_ && !daemon->watch(daemon->signals_.get(), Source::kSignal, 0, EPOLLIN))) {
     return std::unexpected(
         fmt::format("cannot start: epoll: {}: raise the limit of open files", strerror(errno)));
@@ -179,6 +191,7 @@ bool Daemon::turn(uint64_t most_ns) {
   look_at_clients(monotonic_ns);
   step_engine();
   publish_due();
+  answer_requests();
   keep_house(monotonic_ns);
   bury();
   ++figures_.turns;
@@ -187,12 +200,17 @@ bool Daemon::turn(uint64_t most_ns) {
 
 // ---- waiting ----------------------------------------------------------------------------------
 
-uint64_t Daemon::next_deadline_ns() const {
+uint64_t Daemon::next_deadline_ns() {
   uint64_t deadline = next_watchdog_ns_;
   if (!tools_.empty()) deadline = std::min(deadline, next_sweep_ns_);
+  if (requests_.can_pop([this](uid_t user) { return may_ask(user); })) {
+    deadline = std::min(deadline, next_request_ns_);
+  }
+  if (keep_from_ != 0) deadline = 0;
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
   deadline = std::min(deadline, next_decision_flush_ns_);
+  if (driver_wanted_ && driver_.waiting() == 0) deadline = std::min(deadline, next_driver_ns_);
   if (clock_.ready()) {
     deadline =
         std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next())});
@@ -242,6 +260,12 @@ bool Daemon::look_at_sockets(uint64_t wait_ns) {
         break;
       case Source::kTool:
         take_tool_event(id, events[i].events);
+        break;
+      case Source::kDriver:
+        driver_.finish();
+        break;
+      case Source::kDisk:
+        disk_.finish();
         break;
       case Source::kClient:
         take_client_event(id, events[i].events);
@@ -313,6 +337,8 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
   bool eventful = session.drain(clock_, now, devices_, thorough, inputs_);
   eventful = session.poll_progress(now, inputs_) || eventful;
   figures_.records_lied += session.lies() - lies_before;
+  if (session.has_untold_devices()) [[unlikely]]
+    look_at_unknown_devices(session);
   if (recorder_) [[unlikely]] recorder_->drained(session, now);
   ledger_.look(session, devices_);
   if (session.is_hopeless()) return drop(session, "its records make no sense");
@@ -377,7 +403,7 @@ void Daemon::wake(Session& session) {
 void Daemon::reset_engine() {
   engine::EngineOptions options;
   options.policy = engine_
-                       ? engine_->status().policy
+                       ? engine_->policy()
                        : (settings_.policy.empty() ? settings_.config.policy : settings_.policy);
   options.max_clients = settings_.config.max_clients;
   if (clock_.is_simulated()) options.control_latency = clock_.control_latency();
@@ -462,11 +488,9 @@ void Daemon::keep_house(uint64_t monotonic_ns) {
     notify_service("WATCHDOG=1");
     next_watchdog_ns_ = monotonic_ns + watchdog_interval_ns_;
   }
+  if (driver_wanted_ && driver_.waiting() == 0 && monotonic_ns >= next_driver_ns_) ask_driver();
   if (recorder_ || decisions_) [[unlikely]] keep_records(monotonic_ns);
-  if (monotonic_ns >= next_keep_ns_) {
-    keep_profiles();
-    next_keep_ns_ = channel::monotonic_ns() + kKeepEveryNs;
-  }
+  keep_some_profiles(monotonic_ns);
   if (tools_.empty() || monotonic_ns < next_sweep_ns_) return;
   next_sweep_ns_ = monotonic_ns + kSweepEveryNs;
   std::erase_if(tools_, [&](const auto& entry) {

@@ -23,14 +23,17 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/daemon/background.h"
 #include "coordinator/daemon/client_rates.h"
 #include "coordinator/daemon/config.h"
 #include "coordinator/daemon/control.h"
 #include "coordinator/daemon/listener.h"
 #include "coordinator/daemon/log.h"
+#include "coordinator/daemon/machine_devices.h"
 #include "coordinator/daemon/memory_ledger.h"
 #include "coordinator/daemon/profile_store.h"
 #include "coordinator/daemon/publish_queue.h"
+#include "coordinator/daemon/request_queue.h"
 #include "coordinator/daemon/status.h"
 #include "coordinator/daemon/tool_connection.h"
 #include "coordinator/daemon/trace_recorder.h"
@@ -43,6 +46,9 @@ struct lull_hello;
 namespace lull::daemon {
 
 inline constexpr size_t kMaxToolConnections = 256;
+// Replies that a user's tools have not read yet: beyond it none of this user's requests is
+// answered.
+inline constexpr size_t kUnreadBytesOfUser = 1U << 20;
 
 struct DaemonSettings {
   std::string socket_path;
@@ -52,6 +58,10 @@ struct DaemonSettings {
   std::string decision_log;  // as well
   std::string policy;       // overrides the configuration's, also on reload; empty: none
   std::optional<channel::lull_timing> timing;  // likewise
+  MachineSources machine;                      // where the machine's devices are looked for
+  // A program may name a device that is new, or one that there never was: the driver is asked so
+  // often at most, whoever names what.
+  uint64_t ask_driver_again_ns = 5'000'000'000;
   bool simulated = false;
   std::string sim_device;
   bool verbose = false;
@@ -74,6 +84,7 @@ class Daemon : private ControlTarget {
   void stop();
 
   const Clock& clock() const { return clock_; }
+  const RequestFigures& requests() const { return figures_.requests; }
   size_t client_count() const { return sessions_.size(); }
   uint64_t turns() const { return figures_.turns; }
 
@@ -81,12 +92,13 @@ class Daemon : private ControlTarget {
   Daemon(DaemonSettings settings, Listener listener, Clock clock);
 
   // ---- epoll ----
-  enum class Source : uint32_t { kListener, kSignal, kTool, kClient, kProcess };
+  enum class Source : uint32_t { kListener, kSignal, kTool, kClient, kProcess, kDriver, kDisk };
   bool watch(int fd, Source source, uint32_t id, uint32_t events);
   bool look_at_sockets(uint64_t most_ns);
   void take_connections();
   void take_signals();
   void take_tool_event(uint32_t id, uint32_t events);
+  void make_room_for_tool();
   void take_client_event(uint32_t id, uint32_t events);
 
   // ---- clients ----
@@ -94,6 +106,20 @@ class Daemon : private ControlTarget {
   void refuse(ToolConnection& connection, uint32_t status, const std::string& message);
   JobId job_of(const Peer& peer, const std::string& name, ClientId client);
   void look_for_sim_device();
+
+  // ---- requests of tools (daemon_requests.cc) ----
+  bool may_ask(uid_t user) const;
+  void answer_requests();
+  void reply_to(uint32_t tool, std::string text);
+  size_t unread_bytes(const uid_t* user) const;
+
+  // ---- devices (daemon_devices.cc) ----
+  bool asks_driver() const { return !settings_.simulated && settings_.config.devices.empty(); }
+  void learn_devices(const std::vector<KnownDevice>& devices, uint64_t asked_ns);
+  void ask_driver();
+  void look_at_unknown_devices(Session& session);
+  void tell_unknown_devices(Session& session, uint64_t named_before_ns);
+  std::string why_unknown() const;
   void reset_engine();
   void drop(Session& session, const std::string& why);
   void bury();
@@ -109,15 +135,16 @@ class Daemon : private ControlTarget {
   void publish_due();
   void publish(const engine::Output& output);
   void keep_house(uint64_t monotonic_ns);
-  uint64_t next_deadline_ns() const;
+  uint64_t next_deadline_ns();
   uint64_t wait_ns(uint64_t most_ns);
 
   // ---- what is kept between runs (daemon_profiles.cc) ----
   void recall_profiles();
-  void keep_profile(Session& session);
+  // True: there was something to keep.
+  bool keep_profile(Session& session);
   void keep_profiles();
-  std::expected<nlohmann::json, std::string> profiles(const ProfileOrder& order,
-                                                      const Peer& peer) override;
+  void keep_some_profiles(uint64_t monotonic_ns);
+  void profiles(const ProfileOrder& order, const Peer& peer, Then then) override;
 
   // ---- trace and decision log (daemon_trace.cc) ----
   std::expected<void, std::string> start_recording(TraceOrder order);
@@ -129,8 +156,8 @@ class Daemon : private ControlTarget {
   std::expected<void, std::string> start_decision_log(const std::string& file);
 
   // ---- ControlTarget ----
-  nlohmann::json status() override;
-  std::expected<nlohmann::json, std::string> kernels(ClientId client) override;
+  nlohmann::json status(uint32_t from) override;
+  std::expected<nlohmann::json, std::string> kernels(ClientId client, uint32_t from) override;
   std::string policy_text() override;
   std::expected<std::string, std::string> change_policy(const std::string& text,
                                                         const Peer& peer) override;
@@ -154,6 +181,9 @@ class Daemon : private ControlTarget {
 
   std::unique_ptr<engine::Engine> engine_;
   DeviceTable devices_;
+  Background driver_;            // what may wait for the driver
+  bool driver_wanted_ = false;   // a client names a device that it was not asked about
+  uint64_t next_driver_ns_ = 0;  // and may be asked again
   MemoryLedger ledger_;
   PublishQueue queue_;
   Instant timer_ = kNever;
@@ -169,6 +199,9 @@ class Daemon : private ControlTarget {
   uint64_t next_decision_flush_ns_ = UINT64_MAX;
 
   std::map<uint32_t, ToolConnection> tools_;
+  RequestQueue requests_;
+  uint64_t next_request_ns_ = 0;
+  Background disk_;  // what may wait for a disk
   SessionMap sessions_;
   std::vector<Session*> awake_;
   std::map<std::pair<uid_t, std::string>, JobId> jobs_;
@@ -190,7 +223,9 @@ class Daemon : private ControlTarget {
   DaemonFigures figures_;
   ClientRates rates_;
   ProfileStore store_;
-  uint64_t next_keep_ns_ = UINT64_MAX;
+  uint64_t next_keep_ns_ = UINT64_MAX;  // CLOCK_MONOTONIC, of the next round
+  uint64_t kept_ns_ = 0;                // began the last round
+  uint32_t keep_from_ = 0;              // client that a round has come to; 0: none goes on
 };
 
 }  // namespace lull::daemon

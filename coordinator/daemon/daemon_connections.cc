@@ -53,8 +53,7 @@ void Daemon::take_connections() {
     }
     auto peer = peer_of(socket.get());
     if (!peer) continue;
-    // The oldest that has said nothing makes room.
-    if (tools_.size() >= kMaxToolConnections) tools_.erase(tools_.begin());
+    if (tools_.size() >= kMaxToolConnections) make_room_for_tool();
     const uint32_t id = next_tool_++;
     if (!watch(socket.get(), Source::kTool, id, EPOLLIN)) continue;
     tools_.emplace(id,
@@ -66,37 +65,30 @@ void Daemon::take_tool_event(uint32_t id, uint32_t events) {
   const auto found = tools_.find(id);
   if (found == tools_.end()) return;
   ToolConnection& tool = found->second;
-  if (tool.is_replying()) {
-    if ((events & (EPOLLHUP | EPOLLERR)) != 0 || !tool.send_more()) tools_.erase(found);
+  if (tool.state() != ToolConnection::State::kSilent) {
+    const bool gone = (events & (EPOLLHUP | EPOLLERR)) != 0;
+    const bool replying = tool.state() == ToolConnection::State::kReplying;
+    if (gone || (replying && !tool.send_more())) tools_.erase(found);
     return;
   }
-  std::string packet(kMaxRequestBytes + 1, '\0');
-  const ssize_t got = ::recv(tool.socket(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
+  lull_hello hello{};
+  const ssize_t got =
+      ::recv(tool.socket(), &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC | MSG_PEEK);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
     tools_.erase(found);
     return;
   }
   const auto length = static_cast<size_t>(got);
-  uint32_t magic = 0;
-  memcpy(&magic, packet.data(), std::min(length, sizeof magic));
-  if (packet[0] == '{') {
-    if (length > kMaxRequestBytes) {
-      tool.set_reply(R"({"ok":false,"error":"request too long: at most 65536 bytes"})");
-    } else {
-      packet.resize(length);
-      tool.set_reply(answer(packet, tool.peer(), *this));
-    }
-    if (tool.send_more()) {
-      watch(tool.socket(), Source::kTool, id, EPOLLOUT);
-    } else {
-      tools_.erase(found);
-    }
+  if (reinterpret_cast<const char*>(&hello)[0] == '{') {
+    // It stays in the socket until its turn has come (RequestQueue).
+    tool.set_state(ToolConnection::State::kAsking);
+    watch(tool.socket(), Source::kTool, id, 0);
+    requests_.push(tool.peer().uid, id);
     return;
   }
-  if (magic == channel::kMagic && length >= 2 * sizeof(uint32_t)) {
-    lull_hello hello{};
-    memcpy(&hello, packet.data(), std::min(length, sizeof hello));
+  ::recv(tool.socket(), &hello, sizeof hello, MSG_DONTWAIT);
+  if (hello.magic == channel::kMagic && length >= 2 * sizeof(uint32_t)) {
     if (hello.version != channel::kVersion || length != sizeof hello) {
       refuse(tool, channel::kWelcomeVersion,
              fmt::format("this lulld speaks channel version {}, the program's liblull.so version "
@@ -107,6 +99,17 @@ void Daemon::take_tool_event(uint32_t id, uint32_t events) {
     }
   }
   tools_.erase(found);
+}
+
+// The oldest connection of the user who has most goes: nobody pushes another's out.
+void Daemon::make_room_for_tool() {
+  std::map<uid_t, std::pair<size_t, uint32_t>> users;  // how many, and the oldest
+  for (const auto& [id, tool] : tools_) {
+    users.try_emplace(tool.peer().uid, size_t{0}, id).first->second.first += 1;
+  }
+  const auto most =
+      std::ranges::max_element(users, {}, [](const auto& user) { return user.second.first; });
+  tools_.erase(most->second.second);
 }
 
 void Daemon::refuse(ToolConnection& connection, uint32_t status, const std::string& message) {
@@ -127,9 +130,10 @@ void Daemon::look_for_sim_device() {
   const auto found = clock_.look_for_device();
   if (!found) {
     log_.line(found.error());
-  } else if (*found && sessions_.empty()) {
+  } else if (*found) {
+    learn_devices(sim_devices(clock_), UINT64_MAX);
     // Another device, another origin of time: nothing learnt holds.
-    reset_engine();
+    if (sessions_.empty()) reset_engine();
   }
 }
 

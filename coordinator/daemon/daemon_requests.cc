@@ -1,5 +1,7 @@
 // What Daemon does for tools and for its operator: status, policy, priorities, configuration.
 #include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,23 +10,107 @@
 #include "policies/launch/registry.h"
 
 namespace lull::daemon {
+namespace {
 
-nlohmann::json Daemon::status() {
-  figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
+constexpr uint64_t kRequestPause = 4;
+
+}  // namespace
+
+// ---- whose turn it is ---------------------------------------------------------------------------
+
+size_t Daemon::unread_bytes(const uid_t* user) const {
+  size_t bytes = 0;
+  for (const auto& [id, tool] : tools_) {
+    if (user == nullptr || tool.peer().uid == *user) bytes += tool.unread_bytes();
+  }
+  return bytes;
+}
+
+bool Daemon::may_ask(uid_t user) const {
+  if (unread_bytes(&user) >= kUnreadBytesOfUser) return false;
+  return std::ranges::none_of(tools_, [&](const auto& entry) {
+    return entry.second.state() == ToolConnection::State::kBeingAnswered &&
+           entry.second.peer().uid == user;
+  });
+}
+
+// One a turn at most, and then none for some times as long as it took: clients come first.
+void Daemon::answer_requests() {
+  if (requests_.empty()) return;
+  const uint64_t began_ns = channel::monotonic_ns();
+  if (began_ns < next_request_ns_) return;
+  const uint64_t bytes_before = figures_.requests.reply_bytes;
+  uint64_t pages = 0;
+  while (pages == 0) {
+    const auto id = requests_.pop([this](uid_t user) { return may_ask(user); });
+    if (!id) return;
+    const auto found = tools_.find(*id);
+    if (found == tools_.end()) continue;  // it has gone meanwhile
+    ToolConnection& tool = found->second;
+    std::string request(kMaxRequestBytes + 1, '\0');
+    const ssize_t got =
+        ::recv(tool.socket(), request.data(), request.size(), MSG_DONTWAIT | MSG_TRUNC);
+    if (got <= 0) {
+      tools_.erase(found);
+      continue;
+    }
+    ++pages;
+    if (static_cast<size_t>(got) > kMaxRequestBytes) {
+      reply_to(*id, R"({"ok":false,"error":"request too long: at most 65536 bytes"})");
+      break;
+    }
+    request.resize(static_cast<size_t>(got));
+    tool.set_state(ToolConnection::State::kBeingAnswered);
+    const Peer peer = tool.peer();
+    answer(request, peer, *this,
+           [this, tool = *id](std::string text) { reply_to(tool, std::move(text)); });
+  }
+  RequestFigures& figures = figures_.requests;
+  figures.answered += pages;
+  figures.most_pages_a_turn = std::max(figures.most_pages_a_turn, pages);
+  figures.most_bytes_a_turn =
+      std::max(figures.most_bytes_a_turn, figures.reply_bytes - bytes_before);
+  const uint64_t done_ns = channel::monotonic_ns();
+  next_request_ns_ = done_ns + kRequestPause * (done_ns - began_ns);
+}
+
+// The tool may have gone.
+void Daemon::reply_to(uint32_t id, std::string text) {
+  const auto found = tools_.find(id);
+  if (found == tools_.end()) return;
+  ToolConnection& tool = found->second;
+  RequestFigures& figures = figures_.requests;
+  figures.reply_bytes += text.size();
+  tool.set_reply(std::move(text));
+  figures.most_unread_bytes = std::max<uint64_t>(figures.most_unread_bytes, unread_bytes(nullptr));
+  if (tool.send_more()) {
+    watch(tool.socket(), Source::kTool, id, EPOLLOUT);
+  } else {
+    tools_.erase(found);
+  }
+}
+
+// ---- what is asked ------------------------------------------------------------------------------
+
+nlohmann::json Daemon::status(uint32_t from) {
   // What rings hold now belongs to the answer.
   step_engine();
-  nlohmann::json reply = 
-      make_status(engine_->status(), sessions_, devices_, clock_, figures_, rates_);
-  reply["trace"] = recorder_ ? recorder_->figures() : last_trace_;
-  if (decisions_) {
-    reply["decision_log"] = {{"steps", decisions_->steps()},
-                             {"bytes", decisions_->bytes()},
-                             {"failure", decisions_->failure()}};
+  nlohmann::json reply = {{"ok", true}};
+  if (from == 0) {
+    figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
+    reply = make_status_head(engine_->status({}, 0), devices_, clock_, figures_);
+    reply["trace"] = recorder_ ? recorder_->figures() : last_trace_;
+    if (decisions_) {
+      reply["decision_log"] = {{"steps", decisions_->steps()},
+                               {"bytes", decisions_->bytes()},
+                               {"failure", decisions_->failure()}};
+    }
   }
+  add_clients(reply, from, *engine_, sessions_, devices_, why_unknown(), clock_, rates_);
   return reply;
 }
 
-std::expected<nlohmann::json, std::string> Daemon::kernels(ClientId client) {
+std::expected<nlohmann::json, std::string> Daemon::kernels(ClientId client, uint32_t from) {
   const auto found = sessions_.find(client.value);
   if (found == sessions_.end() || found->second->gone) {
     return std::unexpected(fmt::format(
@@ -32,10 +118,10 @@ std::expected<nlohmann::json, std::string> Daemon::kernels(ClientId client) {
   }
   Session& session = *found->second;
   session.map_kernels();
-  return make_kernels(session);
+  return make_kernels(session, from);
 }
 
-std::string Daemon::policy_text() { return engine_->status().policy; }
+std::string Daemon::policy_text() { return engine_->policy(); }
 
 bool Daemon::is_operator(const Peer& peer) const {
   if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
@@ -147,6 +233,11 @@ void Daemon::reload() {
   if (settings_.timing) settings_.config.timing = *settings_.timing;
   for (const auto& [id, session] : sessions_) {
     session->set_timing_period(timing_period_for(fresh, session->who().timing_wish));
+  }
+  if (asks_driver()) {
+    ask_driver();
+  } else if (!settings_.simulated) {
+    learn_devices(fresh.devices, UINT64_MAX);
   }
   const auto access = listener_.set_access(
       fresh.socket_mode.value_or(::geteuid() == 0 ? 0666 : 0600), fresh.socket_group);

@@ -5,21 +5,54 @@
 #include <algorithm>
 
 namespace lull::daemon {
+namespace {
 
-std::optional<DeviceId> DeviceTable::add_user(const channel::DeviceEntry& entry, ClientId client) {
-  auto row = std::find_if(rows_.begin(), rows_.end(),
-                          [&](const DeviceRow& r) { return r.uuid == entry.uuid; });
-  if (row == rows_.end()) {
-    if (rows_.size() >= kMaxNodeDevices) {
-      const auto unused = std::find_if(rows_.begin(), rows_.end(),
-                                       [](const DeviceRow& r) { return r.users.empty(); });
-      if (unused == rows_.end()) return std::nullopt;
-      rows_.erase(unused);
+bool has_dash_before(size_t byte) { return byte == 4 || byte == 6 || byte == 8 || byte == 10; }
+
+int digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::vector<DeviceRow>::iterator DeviceTable::find(const DeviceUuid& uuid) {
+  return std::find_if(rows_.begin(), rows_.end(),
+                      [&](const DeviceRow& row) { return row.known.uuid == uuid; });
+}
+
+void DeviceTable::learn(std::span<const KnownDevice> devices) {
+  ++generation_;
+  learnt_ = learnt_ || !devices.empty();
+  if (!learnt_) return;
+  std::erase_if(rows_, [&](const DeviceRow& row) {
+    return row.users.empty() && std::ranges::none_of(devices, [&](const KnownDevice& device) {
+             return device.uuid == row.known.uuid;
+           });
+  });
+  for (const KnownDevice& device : devices) {
+    if (const auto row = find(device.uuid); row != rows_.end()) {
+      row->known = device;
+    } else if (rows_.size() < kMaxNodeDevices) {
+      rows_.push_back({.id = {next_id_++}, .known = device, .users = {}});
     }
-    row = rows_.insert(rows_.end(), DeviceRow{.id = {next_id_++},
-                                              .uuid = entry.uuid,
-                                              .name = entry.name,
-                                              .total_bytes = entry.total_bytes});
+  }
+}
+
+std::optional<DeviceId> DeviceTable::add_user(const channel::DeviceEntry& entry, ClientId client,
+                                              bool trusted) {
+  auto row = find(entry.uuid);
+  if (row == rows_.end()) {
+    if (learnt_ || !trusted) return std::nullopt;
+    if (rows_.size() >= kMaxNodeDevices) {
+      std::erase_if(rows_, [](const DeviceRow& r) { return r.users.empty(); });
+    }
+    if (rows_.size() >= kMaxNodeDevices) return std::nullopt;
+    const KnownDevice said{
+        .uuid = entry.uuid, .name = entry.name, .total_bytes = entry.total_bytes};
+    row = rows_.insert(rows_.end(), {.id = {next_id_++}, .known = said, .users = {}});
   }
   const auto at = std::lower_bound(row->users.begin(), row->users.end(), client);
   if (at == row->users.end() || *at != client) row->users.insert(at, client);
@@ -37,13 +70,29 @@ const DeviceRow* DeviceTable::find(DeviceId id) const {
   return nullptr;
 }
 
-std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
-  std::string text = "GPU-";
+std::string uuid_text(const DeviceUuid& uuid, bool instance) {
+  std::string text = instance ? "MIG-" : "GPU-";
   for (size_t i = 0; i < uuid.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    if (has_dash_before(i)) text += '-';
     text += fmt::format("{:02x}", uuid[i]);
   }
   return text;
+}
+
+std::optional<KnownDevice> parse_uuid(std::string_view text) {
+  KnownDevice device;
+  device.instance = text.starts_with("MIG-");
+  if (!device.instance && !text.starts_with("GPU-")) return std::nullopt;
+  text.remove_prefix(4);
+  if (text.size() != 36) return std::nullopt;
+  for (size_t i = 0, at = 0; i < device.uuid.size(); ++i, at += 2) {
+    if (has_dash_before(i) && text[at++] != '-') return std::nullopt;
+    const int high = digit(text[at]);
+    const int low = digit(text[at + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    device.uuid[i] = static_cast<uint8_t>(high * 16 + low);
+  }
+  return device;
 }
 
 }  // namespace lull::daemon

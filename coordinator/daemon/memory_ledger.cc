@@ -72,8 +72,9 @@ void MemoryLedger::leave(Session& session, const DeviceTable& devices) {
 
 uint64_t MemoryLedger::cap(const Job& job, DeviceId device, const DeviceTable& devices) const {
   const DeviceRow* row = devices.find(device);
-  if (reserve_bytes_ == 0 || row == nullptr || row->total_bytes == 0) return job.limit_bytes;
-  const uint64_t left = row->total_bytes > reserve_bytes_ ? row->total_bytes - reserve_bytes_ : 0;
+  if (reserve_bytes_ == 0 || row == nullptr || row->known.total_bytes == 0) return job.limit_bytes;
+  const uint64_t total = row->known.total_bytes;
+  const uint64_t left = total > reserve_bytes_ ? total - reserve_bytes_ : 0;
   return std::min(job.limit_bytes, left);
 }
 

@@ -3,9 +3,11 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/ring.h"
 #include "coordinator/daemon/event_cost.h"
 
@@ -47,11 +49,29 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
   device_count_ = std::max(device_count_, channel::device_count(region_));
   for (uint32_t index = 0; index < device_count_; ++index) {
     Device& device = devices_[index];
-    if (device.id) continue;
+    if (device.id || device.looked == devices.generation()) continue;
     const auto entry = channel::read_device(region_, index);
     if (!entry) continue;
-    const auto id = devices.add_user(*entry, who_.id);
-    if (!id) continue;  // the node's table is full: on this device the client runs unscheduled
+    device.looked = devices.generation();
+    const uint32_t bit = 1U << index;
+    const bool trusted = who_.peer.uid == 0 || who_.peer.uid == ::geteuid();
+    const auto id = devices.add_user(*entry, who_.id, trusted);
+    if (!id) {
+      if ((unknown_devices_ & bit) == 0) {
+        device.uuid = entry->uuid;
+        device.named_ns = channel::monotonic_ns();
+        unknown_devices_ |= bit;
+        untold_devices_ |= bit;
+        // No ledger serves it there: its own limit holds, and a job's is nobody's to share out.
+        set_allowance(index, who_.memory_limit_bytes == 0 ? UINT64_MAX : who_.memory_limit_bytes);
+      }
+      continue;
+    }
+    if ((unknown_devices_ & bit) != 0) {
+      unknown_devices_ &= ~bit;
+      untold_devices_ &= ~bit;
+      channel::publish_unknown_devices(region_, unknown_devices_ & ~untold_devices_);
+    }
     // The program may know one GPU by two numbers: one seat, the same gate.
     const auto twin = std::find_if(devices_.begin(), devices_.end(),
                                    [&](const Device& d) { return d.id == *id; });
@@ -60,10 +80,31 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
       device.epoch = twin->epoch;
       channel::publish_gate(*region_.control(), index, device.gate_word);
     } else {
-      inputs.emplace_back(now, engine::DeviceUsed{who_.id, *id, entry->name});
+      const std::string& model = devices.find(*id)->known.name;
+      inputs.emplace_back(now,
+                          engine::DeviceUsed{who_.id, *id, model.empty() ? entry->name : model});
     }
     device.id = id;
   }
+}
+
+std::vector<Session::UnknownDevice> Session::unknown_devices() const {
+  std::vector<UnknownDevice> list;
+  for (uint32_t index = 0; index < device_count_; ++index) {
+    if ((unknown_devices_ >> index & 1) == 0) continue;
+    list.push_back({devices_[index].uuid, (untold_devices_ >> index & 1) == 0});
+  }
+  return list;
+}
+
+bool Session::tell_unknown_devices(uint64_t named_before_ns) {
+  const uint32_t before = untold_devices_;
+  for (uint32_t index = 0; index < device_count_; ++index) {
+    if (devices_[index].named_ns < named_before_ns) untold_devices_ &= ~(1U << index);
+  }
+  if (untold_devices_ == before) return false;
+  channel::publish_unknown_devices(region_, unknown_devices_ & ~untold_devices_);
+  return true;
 }
 
 void Session::map_kernels() {
@@ -114,6 +155,7 @@ bool Session::drain(const Clock& clock, Instant now, DeviceTable& devices, bool 
     }
     look_at_held(ThreadSlot{slot}, clock, now, inputs);
   }
+  if (thorough) looked_at_ = now;
   return any;
 }
 
@@ -122,7 +164,9 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
   Instant& last = last_at_[thread.value];
   // A timing record is of a launch long recorded.
   const bool stamped = record.tsc != 0 && record.kind != channel::kRecordTiming;
-  const Instant at = last = std::max(last, stamped ? clock.at_ticks(record.tsc, now) : now);
+  // It was not there at the last look, so it went to the driver later, whatever its stamp says.
+  const Instant said = stamped ? clock.at_ticks(record.tsc, now) : now;
+  const Instant at = last = std::max({last, said, std::min(looked_at_, now)});
   switch (record.kind) {
     case channel::kRecordLaunch:
       return take_launch(record, thread, at, inputs);
@@ -189,7 +233,7 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
       record.sequence == 0) {
     return lie();
   }
-  if (!devices_[record.device].id) return;  // beyond the node's table
+  if (!devices_[record.device].id) return;  // unknown: unscheduled
   if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
   if (observer != nullptr) [[unlikely]] {
     observer->launched(*this, record, thread, *devices_[record.device].id, at);

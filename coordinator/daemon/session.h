@@ -110,6 +110,18 @@ class Session {
   uint32_t device_count() const { return device_count_; }
   // Nothing until the client's entry was complete.
   std::optional<DeviceId> device(uint32_t index) const { return devices_[index].id; }
+  // Takes over devices that the client has named since, and those that have become known. What
+  // stays unknown runs unscheduled.
+  void map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
+  // Devices that the client names and the coordinator does not know. Told: the client knows that.
+  struct UnknownDevice {
+    DeviceUuid uuid{};
+    bool told = false;
+  };
+  std::vector<UnknownDevice> unknown_devices() const;
+  bool has_untold_devices() const { return untold_devices_ != 0; }
+  // Tells the client of those that it named before then (CLOCK_MONOTONIC). True: of any.
+  bool tell_unknown_devices(uint64_t named_before_ns);
   channel::GateState gate_state(uint32_t index) const;
   channel::ThreadTotals totals() const;
   // Of `totals`, cheaper: records that found a full ring, of the threads seen.
@@ -139,6 +151,9 @@ class Session {
  private:
   struct Device {
     std::optional<DeviceId> id;
+    DeviceUuid uuid{};
+    uint64_t looked = 0;    // the table's generation when it was looked for
+    uint64_t named_ns = 0;  // found to be unknown then, CLOCK_MONOTONIC
     uint32_t epoch = 0;
     uint64_t gate_word = channel::kGateOpenAtBirth;
   };
@@ -158,7 +173,6 @@ class Session {
     uint32_t predicted_ns = 0;
   };
 
-  void map_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
   std::optional<KernelId> kernel_of(uint32_t slot);
   bool is_copy(uint32_t slot) const;
   void take(const channel::lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
@@ -182,6 +196,8 @@ class Session {
   channel::Region region_;
 
   uint32_t device_count_ = 0;
+  uint32_t unknown_devices_ = 0;  // a bit an index
+  uint32_t untold_devices_ = 0;   // those of them that the client was not told of
   std::array<Device, channel::kMaxDevices> devices_{};
   uint32_t threads_seen_ = 0;  // slots [0, n) have been in use
   uint32_t held_threads_ = 0;
@@ -191,6 +207,7 @@ class Session {
   // The last stamp of each ring: stamps of one thread never go back, though some of its records carry
   // a time and some do not.
   std::array<Instant, channel::kMaxThreads> last_at_{};
+  Instant looked_at_{0};  // the last thorough look: what has come since is younger
   channel::lull_record_mode record_mode_ = channel::kRecordUntimed;
   std::bitset<channel::kMaxStreams> streams_in_flight_;
   std::vector<KernelId> kernel_ids_;  // by slot

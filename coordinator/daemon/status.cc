@@ -5,10 +5,20 @@
 #include <algorithm>
 #include <set>
 
+#include "coordinator/daemon/log.h"
+
 namespace lull::daemon {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kUsersShown = 64;      // of a device
+constexpr size_t kHeldNameShown = 128;  // bytes of a kernel's name
+// About what a client, a device or held launch of it, and a kernel without its name come to as
+// JSON.
+constexpr size_t kClientBytes = 1200;
+constexpr size_t kRowBytes = 350;
+constexpr size_t kKernelBytes = 200;
 
 json client_devices(const Session& session, const engine::ClientStatus* known,
                     const DeviceTable& devices) {
@@ -19,7 +29,7 @@ json client_devices(const Session& session, const engine::ClientStatus* known,
     if (!id || !shown.insert(id->value).second) continue;
     const DeviceRow* row = devices.find(*id);
     constexpr const char* kGates[] = {"open", "credit", "closed"};
-    json device = {{"uuid", row != nullptr ? uuid_text(row->uuid) : "?"},
+    json device = {{"uuid", row != nullptr ? uuid_text(row->known.uuid, row->known.instance) : "?"},
                    {"gate", kGates[static_cast<size_t>(session.gate_state(index)) % 3]},
                    {"memory_bytes", channel::memory_used(session.region(), index)},
                    {"memory_allowance_bytes", channel::memory_allowance(session.region(), index)},
@@ -45,11 +55,22 @@ json client_held(const Session& session, const engine::ClientStatus* known, Inst
   for (const engine::HeldStatus& held : known->held) {
     json by = json::array();
     for (const ClientId id : held.by) by.push_back(id.value);
-    list.push_back({{"thread", session.thread_tid(held.thread)},
-                    {"kernel", session.kernel_name(held.kernel)},
-                    {"for_us", std::max<int64_t>(0, now.ns - held.since.ns) / 1000},
-                    {"by", std::move(by)},
-                    {"why", held.why}});
+    list.push_back(
+        {{"thread", session.thread_tid(held.thread)},
+         {"kernel", printable(session.kernel_name(held.kernel)).substr(0, kHeldNameShown)},
+         {"for_us", std::max<int64_t>(0, now.ns - held.since.ns) / 1000},
+         {"by", std::move(by)},
+         {"why", held.why}});
+  }
+  return list;
+}
+
+// Devices that the client runs on without the coordinator.
+json client_unscheduled(const Session& session, const std::string& why_unknown) {
+  json list = json::array();
+  for (const Session::UnknownDevice& device : session.unknown_devices()) {
+    list.push_back({{"uuid", uuid_text(device.uuid)},
+                    {"why", device.told ? why_unknown : "the driver is asked about it"}});
   }
   return list;
 }
@@ -61,7 +82,7 @@ json bound_json(SlowdownBound bound) {
 }
 
 json client_json(const Session& session, const engine::ClientStatus* known,
-                 const DeviceTable& devices, Instant now) {
+                 const DeviceTable& devices, const std::string& why_unknown, Instant now) {
   const SessionBirth& who = session.who();
   const channel::ThreadTotals totals = session.totals();
   return {{"id", who.id.value},
@@ -73,6 +94,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"priority", who.priority.level},
           {"max_slowdown", bound_json(who.bound)},
           {"devices", client_devices(session, known, devices)},
+          {"unscheduled", client_unscheduled(session, why_unknown)},
           {"launches", totals.launches},
           {"graph_kernels", totals.graph_kernels},
           {"copies", totals.copies},
@@ -81,6 +103,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"untimed", totals.untimed},
           {"held_ns", totals.held_ns},
           {"held", client_held(session, known, now)},
+          {"held_threads", known != nullptr ? known->held_threads : 0},
           {"kernels", session.kernel_count()},
           {"floor_grants", known != nullptr ? known->floor_grants : 0},
           {"lies", session.lies()}};
@@ -124,10 +147,9 @@ void add_rates(json& client, const Session& session, const engine::ClientStatus*
 
 }  // namespace
 
-json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
-                 const DeviceTable& devices, const Clock& clock, const DaemonFigures& figures,
-                 ClientRates& rates) {
-  const Instant now = clock.now();
+json make_status_head(const engine::EngineStatus& engine, const DeviceTable& devices,
+                      const Clock& clock, const DaemonFigures& figures) {
+  const RequestFigures& requests = figures.requests;
   json reply = {{"ok", true},
                 {"pid", ::getpid()},
                 {"version", LULL_VERSION},
@@ -137,41 +159,76 @@ json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
                 {"control_latency_us", static_cast<double>(clock.control_latency().ns) / 1000.0},
                 {"policy", engine.policy},
                 {"uptime_s", figures.uptime_s},
-                {"now_ns", now.ns},
+                {"now_ns", clock.now().ns},
                 {"turns", figures.turns},
                 {"records_lied", figures.records_lied},
                 {"clients_left", figures.clients_left},
+                {"requests",
+                 {{"answered", requests.answered},
+                  {"reply_bytes", requests.reply_bytes},
+                  {"most_pages_a_turn", requests.most_pages_a_turn},
+                  {"most_bytes_a_turn", requests.most_bytes_a_turn},
+                  {"most_unread_bytes", requests.most_unread_bytes}}},
                 {"notices", engine.notices},
                 {"devices", json::array()},
                 {"clients", json::array()}};
   for (const DeviceRow& row : devices.rows()) {
     json users = json::array();
-    for (const ClientId id : row.users) users.push_back(id.value);
+    for (const ClientId id : row.users) {
+      if (users.size() < kUsersShown) users.push_back(id.value);
+    }
     reply["devices"].push_back({{"index", row.id.value},
-                                {"uuid", uuid_text(row.uuid)},
-                                {"name", row.name},
-                                {"total_bytes", row.total_bytes},
-                                {"clients", std::move(users)}});
-  }
-  for (const auto& [id, session] : sessions) {
-    // Both lists ascend by client id.
-    const auto known = std::lower_bound(
-        engine.clients.begin(), engine.clients.end(), session->id(),
-        [](const engine::ClientStatus& client, ClientId wanted) { return client.client < wanted; });
-    const bool found = known != engine.clients.end() && known->client == session->id();
-    json client = client_json(*session, found ? &*known : nullptr, devices, now);
-    add_rates(client, *session, found ? &*known : nullptr, now, clock.slow_motion(), rates);
-    reply["clients"].push_back(std::move(client));
+                                {"uuid", uuid_text(row.known.uuid, row.known.instance)},
+                                {"name", row.known.name},
+                                {"total_bytes", row.known.total_bytes},
+                                {"clients", std::move(users)},
+                                {"client_count", row.users.size()}});
   }
   return reply;
 }
 
-json make_kernels(const Session& session) {
-  json list = json::array();
-  for (uint32_t slot = 0; slot < session.kernel_count(); ++slot) {
+void add_clients(json& reply, uint32_t from, const engine::Engine& engine,
+                 const SessionMap& sessions, const DeviceTable& devices,
+                 const std::string& why_unknown, const Clock& clock, ClientRates& rates) {
+  const Instant now = clock.now();
+  const engine::EngineStatus status = engine.status(ClientId{from}, kClientsAPage);
+  json& clients = reply["clients"] = json::array();
+  size_t bytes = 0;
+  for (auto at = sessions.lower_bound(from); at != sessions.end(); ++at) {
+    const Session& session = *at->second;
+    if (session.gone) continue;
+    if (bytes >= kPageBytes || clients.size() >= kClientsAPage) {
+      reply["next"] = at->first;
+      return;
+    }
+    // Both lists ascend by client id. One that the engine turned away is not in its list.
+    const auto known = std::lower_bound(
+        status.clients.begin(), status.clients.end(), session.id(),
+        [](const engine::ClientStatus& client, ClientId wanted) { return client.client < wanted; });
+    const bool found = known != status.clients.end() && known->client == session.id();
+    const engine::ClientStatus* mine = found ? &*known : nullptr;
+    json client = client_json(session, mine, devices, why_unknown, now);
+    add_rates(client, session, mine, now, clock.slow_motion(), rates);
+    bytes += kClientBytes + kRowBytes * (client["devices"].size() + client["held"].size() +
+                                         client["unscheduled"].size());
+    clients.push_back(std::move(client));
+  }
+}
+
+json make_kernels(const Session& session, uint32_t from) {
+  json reply = {{"ok", true}, {"kernels", json::array()}};
+  json& list = reply["kernels"];
+  size_t bytes = 0;
+  for (uint32_t slot = from; slot < session.kernel_count(); ++slot) {
+    if (bytes >= kPageBytes) {
+      reply["next"] = slot;
+      break;
+    }
     const channel::KernelShape shape = channel::kernel_shape(session.region(), slot);
     constexpr const char* kKinds[] = {"kernel", "graph", "copy", "memset"};
-    list.push_back({{"name", session.slot_name(slot)},
+    std::string name = printable(session.slot_name(slot));
+    bytes += kKernelBytes + name.size();
+    list.push_back({{"name", std::move(name)},
                     {"kind", shape.kind < 4 ? kKinds[shape.kind] : "?"},
                     {"grid", shape.grid},
                     {"block", shape.block},
@@ -179,7 +236,7 @@ json make_kernels(const Session& session) {
                     {"launches", session.slot_launches(slot)},
                     {"predicted_ns", shape.predicted_ns}});
   }
-  return list;
+  return reply;
 }
 
 }  // namespace lull::daemon

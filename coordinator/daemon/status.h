@@ -1,5 +1,5 @@
-// What `lull status --json` shows: the engine's view and the channel's counters put together.
-// Loop thread, on request only; changes nothing.
+// What `lull status --json` shows: the engine's view and the channel's counters put together, in
+// pages (coordinator/channel/messages.h). Loop thread, on request only; changes nothing.
 #pragma once
 
 #include <map>
@@ -16,20 +16,43 @@ namespace lull::daemon {
 
 using SessionMap = std::map<uint32_t, std::unique_ptr<Session>>;  // by client id
 
+// What tools have asked for, and what that cost at most: pages and bytes built in one turn of the
+// loop, and bytes of replies that nobody had read yet.
+struct RequestFigures {
+  uint64_t answered = 0;
+  uint64_t reply_bytes = 0;
+  uint64_t most_pages_a_turn = 0;
+  uint64_t most_bytes_a_turn = 0;
+  uint64_t most_unread_bytes = 0;
+};
+
 struct DaemonFigures {
   uint64_t uptime_s = 0;
   uint64_t turns = 0;
   uint64_t records_lied = 0;
   uint64_t clients_left = 0;
+  RequestFigures requests;
 };
 
-// {"ok":true,"pid":..,"clients":[..],...}
-nlohmann::json make_status(const engine::EngineStatus& engine, const SessionMap& sessions,
-                           const DeviceTable& devices, const Clock& clock,
-                           const DaemonFigures& figures, ClientRates& rates);
+// A page ends with the row that makes it about so long, and rows are bounded: 16 clients at most,
+// kernels with names of 512 bytes at most.
+inline constexpr size_t kPageBytes = 32768;
+inline constexpr size_t kClientsAPage = 16;
+// What a page never exceeds, as JSON: the head of a status with its devices, and one more row.
+inline constexpr size_t kLongestPageBytes = 262144;
 
-// [{"name","kind":"kernel|graph|copy|memset","grid","block","shared_bytes","launches",
-//   "predicted_ns"}]: every kernel slot; `launches` are the launch records seen.
-nlohmann::json make_kernels(const Session& session);
+// {"ok":true,"pid":..,"clients":[..],...}: all but the clients.
+nlohmann::json make_status_head(const engine::EngineStatus& engine, const DeviceTable& devices,
+                                const Clock& clock, const DaemonFigures& figures);
+
+// Adds a page of clients, from this id on, and `next` where there are more.
+void add_clients(nlohmann::json& reply, uint32_t from, const engine::Engine& engine,
+                 const SessionMap& sessions, const DeviceTable& devices,
+                 const std::string& why_unknown, const Clock& clock, ClientRates& rates);
+
+// {"ok":true,"kernels":[{"name","kind":"kernel|graph|copy|memset","grid","block","shared_bytes",
+//   "launches","predicted_ns"}]}: a page of kernel slots, from this one on, and `next` where there
+// are more; `launches` are the launch records seen.
+nlohmann::json make_kernels(const Session& session, uint32_t from);
 
 }  // namespace lull::daemon

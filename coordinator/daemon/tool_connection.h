@@ -1,6 +1,7 @@
-// A connection that is no client's: before its first packet, and then a tool's with its reply on
-// the way. The reply goes in packets of at most kReplyChunkBytes, as fast as the tool reads;
-// nothing here blocks. Loop thread.
+// A connection that is no client's. Nothing here blocks. Loop thread.
+//
+//   silent --its first packet is a request, left in the socket--> asking --its turn has come-->
+//   being answered --> replying: in packets of at most kReplyChunkBytes, as fast as the tool reads
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,15 @@ class ToolConnection {
   uint64_t since_ns() const { return since_ns_; }
   FileDescriptor take_socket() { return std::move(socket_); }
 
+  enum class State : uint8_t { kSilent, kAsking, kBeingAnswered, kReplying };
+  State state() const { return state_; }
+  void set_state(State state) { state_ = state; }
   void set_reply(std::string reply) {
     reply_ = std::move(reply);
-    replying_ = true;
+    state_ = State::kReplying;
   }
-  bool is_replying() const { return replying_; }
+  // Of the reply: bytes that the tool has not taken yet.
+  size_t unread_bytes() const { return reply_.size() - sent_; }
   // False: everything is sent or the tool has gone, close the connection. True: more when the
   // socket can be written to again.
   bool send_more();
@@ -36,7 +41,7 @@ class ToolConnection {
   uint64_t since_ns_;
   std::string reply_;
   size_t sent_ = 0;
-  bool replying_ = false;
+  State state_ = State::kSilent;
 };
 
 }  // namespace lull::daemon

@@ -141,9 +141,9 @@ void TraceRecorder::name_device(DeviceId id) {
   if (!devices_.insert(id.value).second) return;
   trace::DeviceInfo info{.device = id};
   if (const DeviceRow* row = table_.find(id)) {
-    info.uuid = uuid_text(row->uuid);
-    info.name = row->name;
-    info.total_bytes = row->total_bytes;
+    info.uuid = uuid_text(row->known.uuid, row->known.instance);
+    info.name = row->known.name;
+    info.total_bytes = row->known.total_bytes;
   }
   add(std::move(info));
 }

@@ -16,7 +16,7 @@
 
 namespace lull::engine {
 
-inline constexpr size_t kMaxDevices = 64;
+inline constexpr size_t kMaxDevices = 128;
 inline constexpr size_t kNoticesKept = 20;
 // A thread that may go and of which no launch was heard has gone without a record (full ring) or
 // has died. Longer than the shim's 50 ms look at its gate.
@@ -54,7 +54,8 @@ class Engine::Core {
  public:
   explicit Core(EngineOptions options);
   void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
-  EngineStatus status() const;
+  EngineStatus status(ClientId from, size_t most_clients) const;
+  const std::string& policy() const { return choice_.text; }
   std::optional<TaskRecord> record(ClientId client) const;
   std::optional<ClientId> waits_for(ClientId client, DeviceId device) const;
 

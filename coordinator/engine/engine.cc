@@ -25,7 +25,10 @@ Engine::~Engine() = default;
 void Engine::step(Instant now, std::span<const Input> inputs, std::vector<Output>& out) {
   core_->step(now, inputs, out);
 }
-EngineStatus Engine::status() const { return core_->status(); }
+EngineStatus Engine::status(ClientId from, size_t most_clients) const {
+  return core_->status(from, most_clients);
+}
+std::string Engine::policy() const { return core_->policy(); }
 std::optional<TaskRecord> Engine::record(ClientId client) const { return core_->record(client); }
 std::optional<ClientId> Engine::waits_for(ClientId client, DeviceId device) const {
   return core_->waits_for(client, device);

@@ -46,6 +46,9 @@ struct EngineOptions {
   std::span<const policies::PolicyRow> policies = policies::policy_rows();
 };
 
+// Of a status: what a client can make many of is cut.
+inline constexpr size_t kMostShown = 16;
+
 struct SeatStatus {  // a client on a device
   DeviceId device;
   Gate gate = Gate::kOpen;
@@ -62,7 +65,7 @@ struct HeldStatus {  // a thread waiting at the gate
   StreamSlot stream;
   KernelId kernel;
   Instant since;
-  std::vector<ClientId> by;  // who it waits for, ascending
+  std::vector<ClientId> by;  // who it waits for, ascending; at most kMostShown
   std::string why;           // one line
 };
 // What was found out about the client's own repetition (policies/prediction).
@@ -87,7 +90,8 @@ struct ClientStatus {
   Priority priority;  // the level that counts: the highest of its job's
   std::string task;
   std::vector<SeatStatus> devices;  // by device id
-  std::vector<HeldStatus> held;     // by thread
+  std::vector<HeldStatus> held;     // by thread; at most kMostShown
+  size_t held_threads = 0;          // of them all
   uint64_t launches = 0;            // launch records seen
   uint64_t floor_grants = 0;        // releases by the watchdog
   uint64_t kernels = 0;             // kernels known of its task
@@ -95,7 +99,7 @@ struct ClientStatus {
 };
 struct EngineStatus {
   std::string policy;                 // normalised text, with every setting
-  std::vector<ClientStatus> clients;  // by client id
+  std::vector<ClientStatus> clients;  // by client id, from the one asked for on
   std::vector<std::string> notices;   // the last 20, oldest first
   uint64_t steps = 0;
   uint64_t inputs = 0;
@@ -114,8 +118,9 @@ class Engine {
   // timers act. Gates of clients nobody heard of are open, as the shim's are at birth.
   void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
 
-  // As of the last step.
-  EngineStatus status() const;
+  // As of the last step, with at most so many clients from this id on: the cost is theirs alone.
+  EngineStatus status(ClientId from = {}, size_t most_clients = SIZE_MAX) const;
+  std::string policy() const;  // EngineStatus::policy
   // What is worth keeping of this client's task, on the model of its first device. Nothing before
   // it has a device, or before anything of it was measured. Names of kernels are not known here.
   std::optional<TaskRecord> record(ClientId client) const;

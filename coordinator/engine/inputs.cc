@@ -461,8 +461,7 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, D
 }
 
 Instant Engine::Core::due(const Seat& seat, const Unit& unit) {
-  const Duration patience{
-      std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
+  const Duration patience{std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
   return std::min(unit.due + seat.kept_off,
                   std::max(seat.last_launch, seat.last_progress) + patience);
 }

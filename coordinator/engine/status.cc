@@ -58,7 +58,7 @@ std::optional<ClientId> Engine::Core::waits_for(ClientId client, DeviceId device
   return std::nullopt;
 }
 
-EngineStatus Engine::Core::status() const {
+EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
   EngineStatus status;
   status.policy = choice_.text;
   status.notices = notices_;
@@ -70,7 +70,9 @@ EngineStatus Engine::Core::status() const {
     return (client.task.empty() ? "client " + std::to_string(client.id.value) : client.task) +
            " (priority " + std::to_string(client.priority.level) + ")";
   };
-  for (const auto& [id, client] : clients_) {
+  for (auto at = clients_.lower_bound(from);
+       at != clients_.end() && status.clients.size() < most_clients; ++at) {
+    const auto& [id, client] = *at;
     ClientStatus& entry = status.clients.emplace_back();
     entry.client = id;
     entry.job = client->job;
@@ -94,6 +96,8 @@ EngineStatus Engine::Core::status() const {
     for (const Head& head : client->heads) {
       const Seat& seat = *client->seat(head.device);
       if (head.released || seat.gate == Gate::kOpen) continue;
+      entry.held_threads += 1;
+      if (entry.held.size() >= kMostShown) continue;
       HeldStatus& held = entry.held.emplace_back();
       held.thread = head.thread;
       held.ticket = head.ticket;
@@ -107,6 +111,7 @@ EngineStatus Engine::Core::status() const {
         if (!in_the_way(other, *client, head.device)) continue;
         if (held.by.empty()) first = name(other);
         held.by.push_back(member);
+        if (held.by.size() >= kMostShown) break;
       }
       if (seat.gate == Gate::kCredit) {
         held.why = "at most " + std::to_string(seat.bound.ns / 1000) +

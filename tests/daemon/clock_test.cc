@@ -55,8 +55,8 @@ TEST_CASE("a simulated clock stands still until its device is there, then runs s
 
 TEST_CASE("a file that is no simulated device is refused by name") {
   TempDir dir;
-  write_file(dir.path("device"), std::string(64, '\1'));
-  std::string prefix(64, '\0');
+  write_file(dir.path("device"), std::string(sizeof(channel::sim_device_prefix), '\1'));
+  std::string prefix(sizeof(channel::sim_device_prefix), '\0');
   prefix[12] = 1;  // ready, but without the magic
   write_file(dir.path("device"), prefix);
   Clock clock = Clock::simulated(dir.path("device"));

@@ -53,6 +53,9 @@ void write_sim_device(const std::string& path, double slow_motion, uint64_t cont
   prefix.slow_motion = slow_motion;
   prefix.control_latency_ns = control_latency_ns;
   prefix.device_count = 1;
+  prefix.memory_bytes = kDeviceBytes;
+  memset(prefix.uuid, 7, sizeof prefix.uuid);
+  strncpy(prefix.name, "simulated GPU", sizeof prefix.name - 1);
   write_file(path, std::string(reinterpret_cast<const char*>(&prefix), sizeof prefix));
 }
 
@@ -60,7 +63,24 @@ DaemonSettings quiet_settings(const TempDir& dir) {
   DaemonSettings settings;
   settings.socket_path = dir.path("lulld.sock");
   settings.silent = true;
+  for (const uint8_t byte : {7, 8}) {
+    KnownDevice device{.name = "simulated GPU", .total_bytes = kDeviceBytes};
+    device.uuid.fill(byte);
+    settings.config.devices.push_back(device);
+  }
   return settings;
+}
+
+void know_long_kernel(DaemonSettings& settings, const TempDir& dir, const std::string& task,
+                      uint64_t kernel) {
+  policies::KernelProfile profile;
+  for (int n = 0; n < 9; ++n) profile.add_duration(Duration{10'000'000'000}, /*disturbed=*/false);
+  const engine::TaskRecord record{
+      .task = std::to_string(::getuid()) + "/" + task,
+      .gpu = "simulated GPU",
+      .kernels = {{.id = KernelId{kernel}, .name = "long", .saved = profile.saved()}}};
+  settings.config.profiles = dir.path("profiles");
+  if (!ProfileStore(*settings.config.profiles).save(record)) throw std::runtime_error("profile");
 }
 
 std::unique_ptr<Daemon> start_daemon(DaemonSettings settings) {
@@ -88,6 +108,22 @@ bool settle(Daemon& daemon, const std::vector<const FakeClient*>& clients) {
 }
 
 nlohmann::json ask(Daemon& daemon, const std::string& socket, const std::string& request) {
+  nlohmann::json whole = ask_for_page(daemon, socket, request);
+  while (whole.contains("next")) {
+    nlohmann::json more = nlohmann::json::parse(request);
+    more["from"] = whole["next"];
+    whole.erase("next");
+    const nlohmann::json page = ask_for_page(daemon, socket, more.dump());
+    for (const auto& [key, value] : page.items()) {
+      if (key == "next") whole[key] = value;
+      if (!value.is_array()) continue;
+      for (const nlohmann::json& row : value) whole[key].push_back(row);
+    }
+  }
+  return whole;
+}
+
+nlohmann::json ask_for_page(Daemon& daemon, const std::string& socket, const std::string& request) {
   const int fd = connect_to(socket);
   ::send(fd, request.data(), request.size(), MSG_NOSIGNAL);
   std::string reply;

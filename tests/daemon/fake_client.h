@@ -18,6 +18,8 @@ namespace lull::daemon {
 // Liveness bound of everything that waits for the daemon.
 inline constexpr uint64_t kPatienceNs = 20'000'000'000;
 
+inline constexpr uint64_t kDeviceBytes = 80ULL << 30;
+
 class TempDir {
  public:
   TempDir();
@@ -33,7 +35,8 @@ void write_file(const std::string& path, const std::string& text);
 // A simulated device's file, as far as the daemon reads it.
 void write_sim_device(const std::string& path, double slow_motion, uint64_t control_latency_ns);
 
-// Nothing configured: no socket mode, the built-in rules, the default policy.
+// Two devices, with UUIDs all 7 and all 8. Nothing else configured: no socket mode, the built-in
+// rules, the default policy.
 DaemonSettings quiet_settings(const TempDir& dir);
 std::unique_ptr<Daemon> start_daemon(DaemonSettings settings);
 // Turns the loop until `done`; false when that takes longer than kPatienceNs.
@@ -41,7 +44,13 @@ bool turn_until(Daemon& daemon, const std::function<bool()>& done);
 // Turns until every ring is drained, every doorbell armed and nothing is left to do.
 bool settle(Daemon& daemon, const std::vector<const class FakeClient*>& clients);
 
+// A kernel of this user's task is known from an earlier run: it takes ten seconds.
+void know_long_kernel(DaemonSettings& settings, const TempDir& dir, const std::string& task,
+                      uint64_t kernel);
+
+// The whole answer, page by page; or one page.
 nlohmann::json ask(Daemon& daemon, const std::string& socket, const std::string& request);
+nlohmann::json ask_for_page(Daemon& daemon, const std::string& socket, const std::string& request);
 nlohmann::json ask(Daemon& daemon, const std::string& socket, const nlohmann::json& request);
 
 class FakeClient {
@@ -65,7 +74,7 @@ class FakeClient {
   channel::Region region() const { return region_; }
   int memory_fd() const { return memory_fd_; }
 
-  uint32_t add_device(uint8_t uuid_byte, uint64_t total_bytes = 80ULL << 30);
+  uint32_t add_device(uint8_t uuid_byte, uint64_t total_bytes = kDeviceBytes);
   uint32_t add_kernel(uint64_t id, const std::string& name);
   channel::lull_record record(uint32_t kind, uint32_t kernel = 0, uint64_t sequence = 0) const;
   void push(const channel::lull_record& record, uint32_t thread = 0);

@@ -144,23 +144,6 @@ TEST_CASE("claims of progress count only up to what was launched") {
   CHECK(node.status()["clients"][0]["devices"][0]["in_flight_ns"] == 0);
 }
 
-TEST_CASE("devices beyond what a node can have are left out, and nobody is thrown out for them") {
-  Node node;
-  const size_t before = node.daemon->client_count();
-  FakeClient witness(node.socket, FakeClient::hello("witness"));
-  REQUIRE(witness.join(*node.daemon));
-  std::vector<std::unique_ptr<FakeClient>> liars;
-  for (int n = 0; n < 5; ++n) {
-    liars.push_back(std::make_unique<FakeClient>(node.socket, FakeClient::hello("inventor")));
-    REQUIRE(liars.back()->join(*node.daemon));
-    for (int d = 0; d < 16; ++d) liars.back()->add_device(static_cast<uint8_t>(10 + n * 16 + d));
-    liars.back()->push(liars.back()->record(channel::kRecordMemory));
-  }
-  CHECK(turn_until(*node.daemon, [&] { return node.status()["devices"].size() == kMaxNodeDevices; }));
-  CHECK(node.daemon->client_count() == before + 6);
-  CHECK(witness.is_connected());
-}
-
 TEST_CASE("a request nested without end is refused") {
   Node node;
   const std::string deep(20000, '[');

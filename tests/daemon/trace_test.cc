@@ -21,6 +21,7 @@ struct TracingNode {
     DaemonSettings settings = quiet_settings(dir);
     settings.policy = policy;
     if (tracing) settings.trace = dir.path("trace");
+    know_long_kernel(settings, dir, "serve", 101);
     if (deciding) settings.decision_log = dir.path("decisions");
     socket = settings.socket_path;
     daemon = start_daemon(std::move(settings));
@@ -182,12 +183,8 @@ TEST_CASE("a held launch says how long it was held and by whom") {
   TracingNode node("priority max_hold_ms=0");
   auto high = node.client("serve", 1);
   auto low = node.client("train", 8);
-  channel::lull_record timing = high->record(channel::kRecordTiming, 0);
-  timing.value0 = 10'000'000'000;
-  timing.value1 = channel::kGapUnknown;
   REQUIRE(settle(*node.daemon, {high.get(), low.get()}));
-  high->push(timing);
-  high->launch(0, 1);
+  high->launch(0, 1);  // ten seconds, as is known
   REQUIRE(turn_until(*node.daemon, [&] { return low->state() != channel::GateState::kOpen; }));
   // What is in flight already takes the whole of the low client's bound.
   low->launch(0, 1);
@@ -381,7 +378,7 @@ TEST_CASE("with a simulated GPU the trace waits for its clock") {
   CHECK(client.region().control()->wants_launch_records == channel::kRecordEverything);
   // The device comes with the program's first call, the launch before lulld has looked again.
   write_sim_device(dir.path("device"), 4.0, 0);
-  client.add_device(1);
+  client.add_device(7);
   client.add_kernel(1, "kernel");
   for (uint64_t n = 1; n <= 20; ++n) client.launch(0, n, false);
   settle(*daemon, {&client});

@@ -159,6 +159,31 @@ class BadStart(unittest.TestCase):
             self.assertIn("/nonexistent/program", err)
 
 
+class UnknownDevices(unittest.TestCase):
+    def test_a_program_on_a_device_that_lulld_does_not_know_runs_unscheduled_and_says_so(self):
+        with lab.Lab() as here:
+            here.lulld("--policy", "exclusive")
+            first = loop(here, "first", "high", 20000, 10)
+            wait_ready(first)
+            # The second device of another node; lulld's has one.
+            other = loop(here, "other", "low", 20000, 10, SIMGPU_DEVICE=here.folder / "other", SIMGPU_DEVICES=2,
+                         CUDA_VISIBLE_DEVICES=1)
+            wait_ready(other)
+            client = lab.until(lambda: (c := here.client(other.pid)) and c["unscheduled"] and c, "status shows why")
+            self.assertEqual(client["devices"], [])
+            self.assertTrue(client["unscheduled"][0]["uuid"].startswith("GPU-73696d67-7075-0001-"))
+            self.assertIn("no device of", client["unscheduled"][0]["why"])
+            code, out, _ = here.lull("status")
+            self.assertEqual(code, 0)
+            self.assertRegex(out, r"running unscheduled, on devices that lulld does not know:\n +\d+  other ")
+            code, _, err = stop(other)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(err, "lull: device 0 is none that the coordinator knows: running unscheduled there: "
+                                  "see lull status\n")
+            code, _, err = stop(first)
+            self.assertEqual((code, err), (0, ""))
+
+
 class PolicyChanges(unittest.TestCase):
     def test_the_policy_of_a_running_daemon_changes_and_nobody_stays_held(self):
         with lab.Lab() as here:

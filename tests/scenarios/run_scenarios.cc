@@ -200,8 +200,8 @@ class Player {
     if (what == "held") {
       const std::string kernel = words.next("a kernel");
       const std::string again = words.option("ticket", "");
-      const uint32_t ticket = again.empty() ? ++tickets_[client]
-                                            : static_cast<uint32_t>(parse_number(again));
+      const uint32_t ticket =
+          again.empty() ? ++tickets_[client] : static_cast<uint32_t>(parse_number(again));
       held_[{client, thread}] = {ticket, kernel, device.value, stream.value};
       return add(Held{client, device, thread, stream, Ticket{ticket}, kernel_id(kernel), {now_}});
     }

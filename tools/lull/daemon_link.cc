@@ -41,10 +41,9 @@ std::string mend(int error, const std::string& path) {
   }
 }
 
-}  // namespace
-
-std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
-                                                   const nlohmann::json& question) {
+std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
+                                                     const nlohmann::json& question,
+                                                     size_t most_bytes) {
   const auto unreachable = [&](int error) {
     return std::unexpected(AskError{AskError::kUnreachable, mend(error, path)});
   };
@@ -94,7 +93,7 @@ std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
       return unreachable(errno);
     }
     answer.append(packet.data(), static_cast<size_t>(got));
-    if (answer.size() > kAnswerBytesMax) return garbled("is endless");
+    if (answer.size() > most_bytes) return garbled("is endless");
   }
   if (answer.empty()) return garbled("is empty");
   nlohmann::json parsed = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
@@ -105,6 +104,53 @@ std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
   std::string why = "the daemon refuses without a reason";
   if (parsed.contains("error") && parsed["error"].is_string()) why = parsed["error"];
   return std::unexpected(AskError{AskError::kRefused, why});
+}
+
+}  // namespace
+
+void add_page(nlohmann::json& answer, const nlohmann::json& page) {
+  for (const auto& [key, value] : page.items()) {
+    if (!value.is_array() || !answer.contains(key) || !answer[key].is_array()) {
+      if (value.is_array()) answer[key] = value;
+      continue;
+    }
+    nlohmann::json& list = answer[key];
+    for (const nlohmann::json& entry : value) {
+      if (entry.is_object() && entry.value("continues", nlohmann::json()) == true &&
+          !list.empty() && list.back().is_object()) {
+        add_page(list.back(), entry);
+      } else {
+        list.push_back(entry);
+      }
+    }
+  }
+}
+
+std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
+                                                   const nlohmann::json& question) {
+  const auto give_up = std::chrono::steady_clock::now() + kWholeAnswerWait;
+  auto answer = ask_for_page(path, question, kAnswerBytesMax);
+  if (!answer) return answer;
+  nlohmann::json ask_on = question;
+  uint64_t from = 0;
+  size_t pages = 1;
+  while (answer->contains("next")) {
+    const nlohmann::json next = (*answer)["next"];
+    answer->erase("next");
+    if (!next.is_number_unsigned() || next.get<uint64_t>() <= from || ++pages > kPagesMax ||
+        std::chrono::steady_clock::now() > give_up) {
+      return std::unexpected(AskError{
+          AskError::kGarbled,
+          fmt::format("the answer from {} has no end: is the daemon of this version?", path)});
+    }
+    from = next.get<uint64_t>();
+    ask_on["from"] = from;
+    const auto page = ask_for_page(path, ask_on, kAnswerBytesMax);
+    if (!page) return page;
+    add_page(*answer, *page);
+    if (page->contains("next")) (*answer)["next"] = (*page)["next"];
+  }
+  return answer;
 }
 
 }  // namespace lull::command

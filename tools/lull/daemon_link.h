@@ -1,6 +1,7 @@
-// Asks lulld one question and gets its answer: a JSON object each way over the daemon's socket
-// (coordinator/channel/messages.h). Called by the subcommands, on any thread; waits at most
-// `kAnswerWait` for the whole answer. Does not start a daemon and keeps no connection.
+// Asks lulld one question and gets its answer: a JSON object each way over the daemon's socket, of
+// which an answer may come in pages (coordinator/channel/messages.h). Called by the subcommands, on
+// any thread; waits at most `kAnswerWait` for a page and `kWholeAnswerWait` for all of them. Does
+// not start a daemon and keeps no connection.
 #pragma once
 
 #include <chrono>
@@ -11,14 +12,19 @@
 namespace lull::command {
 
 inline constexpr std::chrono::milliseconds kAnswerWait{2000};
-inline constexpr size_t kAnswerBytesMax = 64U << 20;
+inline constexpr std::chrono::milliseconds kWholeAnswerWait{30000};
+inline constexpr size_t kAnswerBytesMax = 8U << 20;  // of a page
+inline constexpr size_t kPagesMax = 4096;
 
 struct AskError {
   enum Kind { kUnreachable, kGarbled, kRefused } kind = kUnreachable;
   std::string text;  // "why: what to do"
 };
 
-// The daemon's answer with "ok": true, or why there is none.
+// Adds the next page to the answer so far.
+void add_page(nlohmann::json& answer, const nlohmann::json& page);
+
+// The daemon's whole answer with "ok": true, or why there is none.
 std::expected<nlohmann::json, AskError> ask_daemon(const std::string& socket_path,
                                                    const nlohmann::json& question);
 

@@ -84,7 +84,7 @@ void print_status(const json& status) {
                field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
                field<double>(status, "control_latency_us", 0));
   }
-  if (list(status, "devices").empty()) fmt::print("no client has used a device yet\n");
+  if (list(status, "devices").empty()) fmt::print("no device is known yet\n");
   for (const json& device : list(status, "devices")) {
     const std::string uuid = field<std::string>(device, "uuid", "?");
     fmt::print("\ndevice {}  {}  {}  {}\n", field<uint64_t>(device, "index", 0), uuid,
@@ -107,12 +107,23 @@ void print_status(const json& status) {
   }
   bool first = true;
   for (const json& client : list(status, "clients")) {
-    if (!list(client, "devices").empty()) continue;
+    if (!list(client, "devices").empty() || !list(client, "unscheduled").empty()) continue;
     if (first) fmt::print("\nattached, no device used yet:\n");
     first = false;
     fmt::print("  {:>4}  {:<20.20}  {:>8}  {}\n", field<uint64_t>(client, "id", 0),
                field<std::string>(client, "task", "?"), field<int64_t>(client, "pid", 0),
                priority_name(field(client, "priority", 5)));
+  }
+  first = true;
+  for (const json& client : list(status, "clients")) {
+    for (const json& device : list(client, "unscheduled")) {
+      if (first) fmt::print("\nrunning unscheduled, on devices that lulld does not know:\n");
+      first = false;
+      fmt::print("  {:>4}  {:<20.20}  {:>8}  {}: {}\n", field<uint64_t>(client, "id", 0),
+                 field<std::string>(client, "task", "?"), field<int64_t>(client, "pid", 0),
+                 field<std::string>(device, "uuid", "?"),
+                 field<std::string>(device, "why", "no reason given"));
+    }
   }
   for (const json& notice : list(status, "notices")) {
     fmt::print("{}notice: {}\n", &notice == &list(status, "notices").front() ? "\n" : "",

@@ -221,12 +221,19 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
     for (const size_t row : place.rows) add(table.row(row));
     if (place.rows.empty()) add("  nobody uses it now");
   }
-  if (places.empty()) add("no client has used a device yet");
+  if (places.empty()) add("no device is known yet");
   size_t waiting = 0;
+  size_t unscheduled = 0;
   for (const json& client : list(status, "clients")) {
-    waiting += list(client, "devices").empty() ? 1 : 0;
+    const bool unknown = !list(client, "unscheduled").empty();
+    unscheduled += unknown ? 1 : 0;
+    waiting += list(client, "devices").empty() && !unknown ? 1 : 0;
   }
   if (waiting > 0) add(fmt::format("{} attached, no device used yet", waiting));
+  if (unscheduled > 0) {
+    add(fmt::format("{} unscheduled on devices that lulld does not know: see lull status",
+                    unscheduled));
+  }
   return lines;
 }
 

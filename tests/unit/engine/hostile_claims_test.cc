@@ -17,11 +17,12 @@ constexpr ClientId kLow{2};
 // thread, whose kernels take a millisecond each. A step a millisecond.
 class Node {
  public:
-  explicit Node(const std::string& policy) : engine_([&] {
-      EngineOptions options;
-      options.policy = policy;
-      return options;
-    }()) {
+  explicit Node(const std::string& policy)
+      : engine_([&] {
+          EngineOptions options;
+          options.policy = policy;
+          return options;
+        }()) {
     tell(ClientAttached{kLiar, JobId{1}, Priority{0}, "liar"});
     tell(ClientAttached{kLow, JobId{2}, Priority{7}, "low"});
     tell(DeviceUsed{kLiar, DeviceId{0}});
@@ -118,8 +119,8 @@ void silent(Node& node, int64_t ms) {
   if (ms > 2) return;
   node.launch(0, static_cast<uint64_t>(ms), /*tracked=*/true);
   if (ms == 2) return;
-  node.tell(Timed{kLiar, KernelId{7}, Duration{3'600'000 * kMs}, Duration{-1}, kNever,
-                  StreamSlot{0}, 1});
+  node.tell(
+      Timed{kLiar, KernelId{7}, Duration{3'600'000 * kMs}, Duration{-1}, kNever, StreamSlot{0}, 1});
   node.tell(Progressed{kLiar, StreamSlot{0}, 1});
 }
 // Something is always in flight, and moves.
@@ -141,7 +142,8 @@ void flood(Node& node, int64_t ms) {
 }  // namespace
 
 TEST_CASE("work that never completes holds a low task no longer than it takes to notice") {
-  for (const char* policy : {"priority max_hold_ms=0", "fikit max_hold_ms=0", "guarded max_hold_ms=0"}) {
+  for (const char* policy :
+       {"priority max_hold_ms=0", "fikit max_hold_ms=0", "guarded max_hold_ms=0"}) {
     INFO(policy);
     Node node(policy);
     CHECK(node.run(2'000, silent) > 1'900);

@@ -93,13 +93,9 @@ const std::string& Device::path() const { return shared_->path(); }
 bool Device::forked() const { return shared_->forked(); }
 
 std::array<uint8_t, 16> Device::uuid(uint32_t device) const {
-  // The same for every process and every run: the model's name and the index, hashed.
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char* c = profile(device).name; *c != '\0'; ++c) {
-    hash = (hash ^ static_cast<uint8_t>(*c)) * 1099511628211ULL;
-  }
-  std::array<uint8_t, 16> uuid{'s', 'i', 'm', 'g', 'p', 'u', 0, static_cast<uint8_t>(device)};
-  std::memcpy(uuid.data() + 8, &hash, sizeof hash);
+  std::array<uint8_t, 16> uuid;
+  std::memcpy(uuid.data(), shared_->prefix().uuid, uuid.size());
+  uuid[lull::channel::kSimUuidIndex] += static_cast<uint8_t>(device);
   return uuid;
 }
 

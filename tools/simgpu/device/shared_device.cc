@@ -109,6 +109,16 @@ std::expected<std::string, std::string> write_new_file(const std::string& path,
                                    : parameters.profile.control_latency_ns;
   prefix->sharing = static_cast<uint32_t>(parameters.sharing);
   prefix->device_count = parameters.devices;
+  // The same for every process and every run: the model's name, hashed.
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char* c = parameters.profile.name; *c != '\0'; ++c) {
+    hash = (hash ^ static_cast<uint8_t>(*c)) * 1099511628211ULL;
+  }
+  std::memcpy(prefix->uuid, "simgpu", 6);
+  std::memcpy(prefix->uuid + 8, &hash, sizeof hash);
+  prefix->memory_bytes = parameters.profile.memory_bytes;
+  static_assert(sizeof prefix->name == sizeof parameters.profile.name);
+  std::memcpy(prefix->name, parameters.profile.name, sizeof prefix->name);
   prefix->origin_ns = monotonic_ns();
   std::atomic_ref<uint32_t>(prefix->ready).store(1, std::memory_order_release);
   munmap(mapped, kFileBytes);

@@ -4,7 +4,7 @@
 //
 //   offset          part
 //   0               sim_device_prefix        by the creator, then constant
-//   64              shared_parameters        by the creator, then constant
+//   192             shared_parameters        by the creator, then constant
 //   kControlOffset  shared_control           lock, which state counts, wake-up words
 //   kStatesOffset   model_state[2]           the published one and the one being prepared
 //   kOpsOffset      op_record[contexts * kMaxOps]
