@@ -94,6 +94,7 @@ TEST_CASE("a thread that says it waits, and may go, holds nobody for long") {
   const uint64_t until_ns = channel::monotonic_ns() + 150'000'000;
   bool stays_open = true;
   while (channel::monotonic_ns() < until_ns) {
+    node.liar->write(HostileClient::record(channel::kRecordMemory));  // so that lulld looks at it
     node.daemon->turn(1'000'000);
     stays_open = stays_open && node.low->state() == GateState::kOpen;
   }
