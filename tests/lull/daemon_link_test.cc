@@ -60,6 +60,21 @@ TEST_CASE("an answer in several packets is one answer") {
   CHECK((*answer)["pid"] == 7);
 }
 
+TEST_CASE("lists of the next page follow, and an entry that continues goes on with the last") {
+  using nlohmann::json;
+  json answer = {{"ok", true}, {"pid", 7}, {"records", {{{"task", "a"}, {"kernels", {1, 2}}}}}};
+  add_page(answer, {{"ok", true},
+                    {"next", 4},
+                    {"records",
+                     {{{"task", "a"}, {"continues", true}, {"kernels", {3}}},
+                      {{"task", "b"}, {"kernels", {4}}}}}});
+  REQUIRE(answer["records"].size() == 2);
+  CHECK(answer["records"][0]["kernels"] == json{1, 2, 3});
+  CHECK(answer["records"][1] == json{{"task", "b"}, {"kernels", {4}}});
+  CHECK(answer["pid"] == 7);
+  CHECK_FALSE(answer.contains("next"));
+}
+
 TEST_CASE("a refusal hands on the daemon's line") {
   OneAnswer daemon({R"({"ok":false,"error":"unknown policy 'x'"})"});
   const auto answer = ask_daemon(daemon.path, {{"op", "policy"}});
