@@ -82,6 +82,9 @@ struct Program {
   CUdeviceptr gate_address = 0;
 };
 
+// What device memory holds that nobody has written.
+inline constexpr unsigned char kFreshByte = 0xC5;
+
 inline float elapsed_ms(CUevent from, CUevent to) {
   float ms = -1;
   OK(cuEventElapsedTime(&ms, from, to));

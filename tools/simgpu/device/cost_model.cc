@@ -79,4 +79,23 @@ uint32_t copy_sm_demand(const DeviceProfile& profile, uint64_t bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>((bytes + 65535) / 65536, 1, profile.sm_count));
 }
 
+uint64_t memory_call_ns(uint64_t fixed_ns, uint64_t ns_per_gib, uint64_t bytes) {
+  constexpr double kGib = 1 << 30;
+  return fixed_ns + static_cast<uint64_t>(static_cast<double>(ns_per_gib) *
+                                          (static_cast<double>(bytes) / kGib));
+}
+
+uint64_t moving_ns(uint64_t fixed_ns, double gb_per_s, uint64_t bytes) {
+  return fixed_ns + static_cast<uint64_t>(static_cast<double>(bytes) / gb_per_s);
+}
+
+uint64_t pinning_ns(const DeviceProfile& profile, uint64_t bytes, uint64_t populated_bytes,
+                    bool huge_pages) {
+  const uint64_t absent = bytes - std::min(bytes, populated_bytes);
+  return moving_ns(0, huge_pages ? profile.populate_huge_gb_per_s : profile.populate_gb_per_s,
+                   absent) +
+         moving_ns(0, huge_pages ? profile.register_huge_gb_per_s : profile.register_gb_per_s,
+                   bytes);
+}
+
 }  // namespace simgpu

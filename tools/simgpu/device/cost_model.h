@@ -47,4 +47,12 @@ uint64_t copy_ns(const DeviceProfile& profile, CopyDirection direction, uint64_t
 // SMs a device-to-device copy or a memset can fill: one for each 64 KiB.
 uint32_t copy_sm_demand(const DeviceProfile& profile, uint64_t bytes);
 
+// Host time of a call about `bytes` of memory: a fixed part and one for each GiB.
+uint64_t memory_call_ns(uint64_t fixed_ns, uint64_t ns_per_gib, uint64_t bytes);
+// A fixed part and what moving `bytes` takes.
+uint64_t moving_ns(uint64_t fixed_ns, double gb_per_s, uint64_t bytes);
+// Pinning host memory of which `populated_bytes` are there already, on huge pages or not.
+uint64_t pinning_ns(const DeviceProfile& profile, uint64_t bytes, uint64_t populated_bytes,
+                    bool huge_pages);
+
 }  // namespace simgpu

@@ -1,7 +1,9 @@
 #include "tools/simgpu/device/device.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -223,6 +225,19 @@ bool Device::is_idle(StreamId stream) {
 
 bool Device::is_idle(ContextId context) { return unfinished(context).empty(); }
 
+bool Device::is_process_idle() {
+  if (forked() || shared_->process() == kMaxProcesses) return true;
+  Session session(*shared_);
+  for (uint32_t c = 0; c < kMaxContexts; ++c) {
+    const context_state& context = session.seen().state().context[c];
+    if (context.used == 0 || context.process != shared_->process()) continue;
+    for (const uint64_t word : context.pending) {
+      if (word != 0) return false;
+    }
+  }
+  return true;
+}
+
 OpPoint Device::last_submitted(StreamId stream) {
   if (forked()) return {};
   Session session(*shared_);
@@ -288,6 +303,11 @@ void Device::wait_for_work(ModelNs at_most_ns, uint64_t spin_real_ns) {
   uint32_t seen = 0;
   {
     Session session(*shared_);
+    if (session.seen().is_asked(shared_->process()) &&
+        session.seen().state().checkpoint[shared_->process()].asked !=
+            attended_.load(std::memory_order_relaxed)) {
+      return;
+    }
     target = std::min(session.seen().earliest_visible(shared_->process()), at_most_ns);
     if (target <= session.now_ns()) return;
     wake.service_until = target;
@@ -317,6 +337,148 @@ void Device::release(ContextId context, uint64_t bytes) {
   if (forked()) return;
   Session session(*shared_);
   session.model().release(context, bytes);
+}
+
+void Device::pass_until(ModelNs until_ns) const {
+  constexpr uint64_t kSpinRealNs = 60'000;
+  const uint64_t end = clock().to_monotonic_ns(until_ns) + 1;
+  while (!forked()) {
+    const uint64_t now = monotonic_ns();
+    if (now >= end) return;
+    if (end - now <= kSpinRealNs) {
+      sched_yield();
+      continue;
+    }
+    const uint64_t wake_at = end - kSpinRealNs;
+    const timespec deadline{static_cast<time_t>(wake_at / 1'000'000'000),
+                            static_cast<long>(wake_at % 1'000'000'000)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, nullptr);
+  }
+}
+
+Status Device::hold(uint32_t device, uint64_t bytes) {
+  if (forked()) return Status::kForked;
+  Session session(*shared_);
+  const auto process = session.own_process();
+  return process ? session.model().hold(*process, device, bytes) : process.error();
+}
+
+void Device::drop(uint32_t device, uint64_t bytes) {
+  if (forked() || shared_->process() == kMaxProcesses) return;
+  Session session(*shared_);
+  session.model().drop(shared_->process(), device, bytes);
+}
+
+std::expected<uint64_t, Status> Device::share(uint32_t device, uint64_t bytes) {
+  if (forked()) return std::unexpected(Status::kForked);
+  Session session(*shared_);
+  const auto process = session.own_process();
+  if (!process) return std::unexpected(process.error());
+  return session.model().share(*process, device, bytes);
+}
+
+Status Device::join(uint64_t block, uint32_t device, uint64_t bytes) {
+  if (forked()) return Status::kForked;
+  if (device >= device_count()) return Status::kStale;
+  Session session(*shared_);
+  const auto process = session.own_process();
+  return process ? session.model().join(*process, block, device, bytes) : process.error();
+}
+
+void Device::leave(uint64_t block) {
+  if (forked() || shared_->process() == kMaxProcesses) return;
+  Session session(*shared_);
+  session.model().leave(shared_->process(), block);
+}
+
+// ----------------------------------------------------------------------------------- checkpoints
+
+std::optional<Device::ProcessView> Device::process_view(int32_t pid) {
+  if (forked()) return std::nullopt;
+  Session session(*shared_);
+  const auto process = session.seen().find_process(pid);
+  if (!process) return std::nullopt;
+  const checkpoint_record& record = session.seen().state().checkpoint[*process];
+  return ProcessView{record.state, record.restore_thread};
+}
+
+std::expected<int32_t, Status> Device::ask(int32_t pid, const CheckpointRequest& request) {
+  uint64_t number = 0;
+  uint64_t start_time = 0;
+  for (;;) {
+    if (forked()) return std::unexpected(Status::kForked);
+    uint32_t* word = nullptr;
+    uint32_t seen = 0;
+    uint64_t until_real_ns = 0;
+    {
+      Session session(*shared_);
+      const auto process = session.seen().find_process(pid);
+      if (!process) return std::unexpected(Status::kStale);
+      const process_state& state = session.seen().state().process[*process];
+      if (number != 0 && state.start_time != start_time) return std::unexpected(Status::kStale);
+      const checkpoint_record& record = session.seen().state().checkpoint[*process];
+      if (number != 0 && record.answered >= number) return record.answer[number % kKeptAnswers];
+      if (number == 0 && !session.seen().is_asked(*process)) {
+        number = *session.model().ask(*process, request);
+        start_time = state.start_time;
+        shared_->control().wake[*process].service_until = 0;
+        session.wake_service(*process);
+      }
+      word = &shared_->control().wake[*process].change_word;
+      seen = load_word(*word);
+      until_real_ns = session.real_ns() + kMaxSleepRealNs;
+    }
+    shared_->sleep(*word, seen, until_real_ns, 0);
+  }
+}
+
+Status Device::serve_requests() {
+  if (forked()) return Status::kForked;
+  Session session(*shared_);
+  const auto process = session.own_process();
+  if (!process) return process.error();
+  session.model().set_restore_thread(*process, static_cast<int32_t>(gettid()));
+  return Status::kOk;
+}
+
+std::optional<CheckpointRequest> Device::asked() {
+  if (forked() || shared_->process() == kMaxProcesses) return std::nullopt;
+  Session session(*shared_);
+  if (!session.seen().is_asked(shared_->process())) return std::nullopt;
+  const checkpoint_record& record = session.seen().state().checkpoint[shared_->process()];
+  attended_.store(record.asked, std::memory_order_relaxed);
+  return record.request;
+}
+
+void Device::answer(ProcessState state, int32_t answer) {
+  if (forked() || shared_->process() == kMaxProcesses) return;
+  Session session(*shared_);
+  session.model().answer(shared_->process(), state, answer);
+  session.wake_changed(shared_->process());
+}
+
+uint64_t Device::held_bytes() {
+  if (forked() || shared_->process() == kMaxProcesses) return 0;
+  Session session(*shared_);
+  const model_state& state = session.seen().state();
+  uint64_t bytes = 0;
+  for (const uint64_t held : state.process[shared_->process()].held_bytes) bytes += held;
+  for (const context_state& context : state.context) {
+    if (context.used != 0 && context.process == shared_->process()) bytes += context.memory_bytes;
+  }
+  return bytes;
+}
+
+void Device::leave_devices() {
+  if (forked() || shared_->process() == kMaxProcesses) return;
+  Session session(*shared_);
+  session.model().leave_devices(shared_->process());
+}
+
+Status Device::return_to_devices(const std::array<uint8_t, kMaxDevices>& to) {
+  if (forked() || shared_->process() == kMaxProcesses) return Status::kStale;
+  Session session(*shared_);
+  return session.model().return_to_devices(shared_->process(), to);
 }
 
 MemoryInfo Device::memory_info(uint32_t device) {

@@ -21,15 +21,18 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "coordinator/channel/model_clock.h"
+#include "tools/simgpu/device/checkpoint_record.h"
 #include "tools/simgpu/device/cost_model.h"
 #include "tools/simgpu/device/profile.h"
 
@@ -39,12 +42,12 @@ using ModelNs = uint64_t;  // model time, ns since the device was created
 inline constexpr ModelNs kNever = UINT64_MAX;
 using Seq = uint64_t;  // per context, from 1, increasing over all streams
 
-inline constexpr uint32_t kMaxDevices = 16;
-inline constexpr uint32_t kMaxProcesses = 32;  // live at one time
-inline constexpr uint32_t kMaxContexts = 64;   // live at one time, all processes and devices
-inline constexpr uint32_t kMaxStreams = 256;   // per context
-inline constexpr uint32_t kMaxOps = 1024;      // per context: submitted and not yet collected
-inline constexpr uint32_t kMaxWaits = 4;       // dependencies of one op
+inline constexpr uint32_t kMaxProcesses = 32;      // live at one time
+inline constexpr uint32_t kMaxContexts = 64;       // live at one time, all processes and devices
+inline constexpr uint32_t kMaxStreams = 256;       // per context
+inline constexpr uint32_t kMaxOps = 1024;          // per context: submitted and not yet collected
+inline constexpr uint32_t kMaxWaits = 4;           // dependencies of one op
+inline constexpr uint32_t kMaxSharedBlocks = 256;  // held by more than one process, or made to be
 
 enum class Sharing : uint32_t { kTimeSlice = 0, kMps = 1, kSerial = 2 };
 
@@ -55,6 +58,7 @@ enum class Status : uint32_t {
   kStale,        // the context or stream does not exist (any more)
   kRingFull,     // try_submit: kMaxOps ops are in flight
   kForked,       // the caller is a fork child of the process that opened the device
+  kBusy,         // ask: another request for that process is not answered yet
 };
 
 // Ids name a slot and its use, so that a destroyed one never means its successor. All zero: none.
@@ -197,6 +201,8 @@ class Device {
   // True when no op of the stream (of any stream of the context) is unfinished.
   bool is_idle(StreamId stream);
   bool is_idle(ContextId context);
+  // Of all contexts of the calling process.
+  bool is_process_idle();
   // The last op submitted to the stream: what a synchronisation waits for. seq 0: none so far.
   OpPoint last_submitted(StreamId stream);
   // The last ops of every stream of the context that still has unfinished ones.
@@ -218,17 +224,53 @@ class Device {
   // longer than 20 ms of real time (dead processes are looked for). One thread at a time.
   void wait_for_work(ModelNs at_most_ns = kNever, uint64_t spin_real_ns = 0);
   void wake_service();
+  // Keeps the calling thread until then; true to the microsecond. Hold no lock.
+  void pass_until(ModelNs until_ns) const;
 
   // --- memory: numbers only, shared by all processes on the device ---
+  // Of a context: goes with it.
   Status allocate(ContextId context, uint64_t bytes);
   void release(ContextId context, uint64_t bytes);
+  // Of the calling process, whatever contexts it has: goes with the process.
+  Status hold(uint32_t device, uint64_t bytes);
+  void drop(uint32_t device, uint64_t bytes);
+  // What was held becomes a block that other processes may join, counted once; its number. The
+  // block goes when its last holder leaves or dies.
+  std::expected<uint64_t, Status> share(uint32_t device, uint64_t bytes);
+  // A block that is gone meanwhile (its contents are in a file that travels) is counted anew.
+  Status join(uint64_t block, uint32_t device, uint64_t bytes);
+  void leave(uint64_t block);
   MemoryInfo memory_info(uint32_t device);
+
+  // --- checkpoints of processes (checkpoint_record.h) ---
+  struct ProcessView {
+    ProcessState state = ProcessState::kRunning;
+    int32_t restore_thread = 0;
+  };
+  // Of a live process with a context or a restore thread on these devices.
+  std::optional<ProcessView> process_view(int32_t pid);
+  // Has the restore thread of the process do it; returns its answer. Blocks until then, behind
+  // other requesters. kStale: there is no such process, or it died meanwhile.
+  std::expected<int32_t, Status> ask(int32_t pid, const CheckpointRequest& request);
+  // The calling thread is the restore thread of its process from now on: it looks at `asked`
+  // whenever `wait_for_work` returns, and answers, if not at once. `wait_for_work` returns for a
+  // request that `asked` has not given out yet.
+  Status serve_requests();
+  std::optional<CheckpointRequest> asked();
+  void answer(ProcessState state, int32_t answer);
+  // All that the calling process holds, with its contexts and without.
+  uint64_t held_bytes();
+  // The process gives all its memory back to the devices and keeps its contexts, idle ones.
+  void leave_devices();
+  // The reverse; what was on device i comes to device to[i]. kOutOfMemory: nothing has changed.
+  Status return_to_devices(const std::array<uint8_t, kMaxDevices>& to);
 
   SharedDevice& shared() { return *shared_; }
 
  private:
   explicit Device(std::unique_ptr<SharedDevice> shared);
   std::unique_ptr<SharedDevice> shared_;
+  std::atomic<uint64_t> attended_{0};  // the newest request that `asked` gave out
 };
 
 // What SIMGPU_PROFILE, SIMGPU_SHARING, SIMGPU_SLOW_MOTION, SIMGPU_CONTROL_LATENCY_NS and

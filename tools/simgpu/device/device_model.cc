@@ -86,12 +86,18 @@ size_t copy_changes(const model_state& from, model_state& to) {
   if (from.head.dirty_tables != 0) {
     std::memcpy(to.process, from.process, sizeof to.process);
     std::memcpy(to.finished, from.finished, sizeof to.finished);
-    bytes += sizeof to.process + sizeof to.finished;
+    std::memcpy(to.block, from.block, sizeof to.block);
+    bytes += sizeof to.process + sizeof to.finished + sizeof to.block;
   }
+  each_bit(from.head.dirty_checkpoints, [&](uint32_t p) {
+    to.checkpoint[p] = from.checkpoint[p];
+    bytes += sizeof(checkpoint_record);
+  });
   to.head = from.head;
   to.head.dirty_contexts = 0;
   to.head.dirty_devices = 0;
   to.head.dirty_tables = 0;
+  to.head.dirty_checkpoints = 0;
   return bytes;
 }
 
@@ -106,6 +112,7 @@ size_t copy_all(const model_state& from, model_state& to) {
   to.head.dirty_contexts = 0;
   to.head.dirty_devices = 0;
   to.head.dirty_tables = 0;
+  to.head.dirty_checkpoints = 0;
   return bytes;
 }
 
@@ -478,6 +485,7 @@ void DeviceModel::remove_process(uint32_t process) {
     if (s_.context[c].process == process) destroy_context({c, s_.context[c].generation});
     step();
   });
+  forget_process_memory(process);
   process_state& p = s_.process[process];
   for (uint32_t d = 0; d < p_.device_count; ++d) {
     if (p.launches[d] == 0 && p.busy_ns[d] == 0) continue;
@@ -534,7 +542,7 @@ Status DeviceModel::destroy_context(ContextId context) {
   if (d.current == slot) d.current = kGoneContext;
   if (d.switch_to == slot) d.switch_to = kGoneContext;
   d.contexts &= ~bit(slot);
-  d.memory_bytes -= c.memory_bytes;
+  if (p.away == 0) d.memory_bytes -= c.memory_bytes;
   s_.head.contexts &= ~bit(slot);
   recheck_processes_ |= 1U << c.process;
   const uint32_t generation = c.generation;
@@ -687,24 +695,6 @@ void DeviceModel::collect(uint32_t process, Collected& out) {
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.order < b.order; });
   for (Found& f : found) out.completed.push_back(f.completion);
-}
-
-Status DeviceModel::allocate(ContextId context, uint64_t bytes) {
-  if (!valid(context)) return Status::kStale;
-  const uint32_t device = s_.context[context.slot].device;
-  if (bytes > p_.memory_bytes - s_.device[device].memory_bytes) return Status::kOutOfMemory;
-  touch_context(context.slot).memory_bytes += bytes;
-  step();
-  touch_device(device).memory_bytes += bytes;
-  return Status::kOk;
-}
-
-void DeviceModel::release(ContextId context, uint64_t bytes) {
-  if (!valid(context)) return;
-  context_state& c = touch_context(context.slot);
-  const uint64_t freed = std::min(bytes, c.memory_bytes);
-  c.memory_bytes -= freed;
-  touch_device(c.device).memory_bytes -= freed;
 }
 
 // ---------------------------------------------------------------------------------------- asking

@@ -164,9 +164,18 @@ struct process_state {
   uint32_t used;
   uint64_t start_time;  // /proc/pid/stat, field 22
   uint32_t context_count;
-  uint32_t reserved;
+  uint32_t away;  // checkpointed: what its contexts and itself hold is counted on no device
   uint64_t busy_ns[kMaxDevices];  // of contexts that are gone
   uint64_t launches[kMaxDevices];
+  uint64_t held_bytes[kMaxDevices];  // without a context
+};
+
+// Device memory that several processes may hold; a bit for each holder.
+struct shared_block {
+  uint64_t id;  // 0: free
+  uint64_t bytes;
+  uint32_t device;
+  uint32_t holders;
 };
 
 struct finished_record {
@@ -183,10 +192,13 @@ struct model_head {
   uint64_t contexts;        // live
   uint64_t finished_count;  // total; the table holds the last kFinishedRecords
   uint64_t commits;
+  uint64_t last_block;  // newest number given to a shared block
   // What differs from the state that was published before this one.
   uint64_t dirty_contexts;
   uint32_t dirty_devices;
   uint32_t dirty_tables;
+  uint32_t dirty_checkpoints;
+  uint32_t reserved;
 };
 
 // All zero plus `initialise` is the state at model time 0.
@@ -195,6 +207,8 @@ struct model_state {
   device_state device[kMaxDevices];
   process_state process[kMaxProcesses];
   finished_record finished[kFinishedRecords];
+  shared_block block[kMaxSharedBlocks];
+  checkpoint_record checkpoint[kMaxProcesses];
   context_state context[kMaxContexts];
   stream_state stream[kMaxContexts][kMaxStreams];
 };
@@ -244,14 +258,28 @@ class DeviceModel {
   Status satisfy(OpPoint external);
   void collect(uint32_t process, Collected& out);
 
+  // --- memory and checkpoints (process_model.cc); device.h says what they mean ---
   Status allocate(ContextId context, uint64_t bytes);
   void release(ContextId context, uint64_t bytes);
+  Status hold(uint32_t process, uint32_t device, uint64_t bytes);
+  void drop(uint32_t process, uint32_t device, uint64_t bytes);
+  std::expected<uint64_t, Status> share(uint32_t process, uint32_t device, uint64_t bytes);
+  Status join(uint32_t process, uint64_t block, uint32_t device, uint64_t bytes);
+  void leave(uint32_t process, uint64_t block);
+  void leave_devices(uint32_t process);
+  Status return_to_devices(uint32_t process, const std::array<uint8_t, kMaxDevices>& to);
+  // The request's number.
+  std::expected<uint64_t, Status> ask(uint32_t process, const CheckpointRequest& request);
+  void answer(uint32_t process, ProcessState state, int32_t answer);
+  void set_restore_thread(uint32_t process, int32_t thread);
 
   // --- asking; nothing changes ---
   bool valid(ContextId context) const;
   bool valid(StreamId stream) const;
   bool is_complete(OpPoint point) const;
   bool has_work_to_report(uint32_t process) const;
+  bool is_asked(uint32_t process) const;
+  std::optional<uint32_t> find_process(int32_t pid) const;
   StreamId id_of(uint32_t context, uint32_t stream) const;
   // Lower bounds: not before this can the point be complete, or can `collect` have something for
   // the process, unless somebody submits, satisfies or removes something. kNever: not by time
@@ -272,6 +300,10 @@ class DeviceModel {
   context_state& touch_context(uint32_t context);
   stream_state& touch_stream(uint32_t context, uint32_t stream);
   device_state& touch_device(uint32_t device);
+  checkpoint_record& touch_checkpoint(uint32_t process);
+  uint64_t free_bytes(uint32_t device) const;
+  void forget_process_memory(uint32_t process);
+  void move_context(uint32_t context, uint32_t to);
   op_record& op(uint32_t context, uint32_t slot) const { return ops_[context * kMaxOps + slot]; }
   const op_record& first_op(uint32_t context, uint32_t stream) const {
     return op(context, s_.stream[context][stream].head);

@@ -41,14 +41,18 @@ std::expected<Usage, std::string> read_usage(const std::string& path) {
       const process_state& process = state.process[p];
       if (process.used == 0) continue;
       ProcessUsage entry{process.pid, true, process.busy_ns[d], process.launches[d], 0};
-      bool here = entry.launches > 0 || entry.busy_ns > 0;
+      if (process.away == 0) entry.memory_bytes = process.held_bytes[d];
+      for (const shared_block& block : state.block) {
+        if (block.device == d && block.holders & 1U << p) entry.memory_bytes += block.bytes;
+      }
+      bool here = entry.launches > 0 || entry.busy_ns > 0 || entry.memory_bytes > 0;
       for (uint32_t c = 0; c < kMaxContexts; ++c) {
         const context_state& context = state.context[c];
         if (context.used == 0 || context.process != p || context.device != d) continue;
         here = true;
         entry.busy_ns += model.busy_ns(c);
         entry.launches += context.launches;
-        entry.memory_bytes += context.memory_bytes;
+        if (process.away == 0) entry.memory_bytes += context.memory_bytes;
       }
       if (here) row.processes.push_back(entry);
     }

@@ -52,6 +52,28 @@ const Key kKeys[] = {
     {"d2d_gb_per_s", &DeviceProfile::d2d_gb_per_s, 1e-3, 1e6},
     {"memset_gb_per_s", &DeviceProfile::memset_gb_per_s, 1e-3, 1e6},
     {"pageable_factor", &DeviceProfile::pageable_factor, 1e-3, 1},
+    {"vmm_reserve_ns", &DeviceProfile::vmm_reserve_ns, 0, kAny},
+    {"vmm_create_ns", &DeviceProfile::vmm_create_ns, 0, kAny},
+    {"vmm_create_ns_per_gib", &DeviceProfile::vmm_create_ns_per_gib, 0, kAny},
+    {"vmm_map_ns", &DeviceProfile::vmm_map_ns, 0, kAny},
+    {"vmm_map_ns_per_gib", &DeviceProfile::vmm_map_ns_per_gib, 0, kAny},
+    {"vmm_access_ns", &DeviceProfile::vmm_access_ns, 0, kAny},
+    {"vmm_access_ns_per_gib", &DeviceProfile::vmm_access_ns_per_gib, 0, kAny},
+    {"vmm_unmap_ns", &DeviceProfile::vmm_unmap_ns, 0, kAny},
+    {"vmm_unmap_ns_per_gib", &DeviceProfile::vmm_unmap_ns_per_gib, 0, kAny},
+    {"vmm_release_ns", &DeviceProfile::vmm_release_ns, 0, kAny},
+    {"vmm_release_ns_per_gib", &DeviceProfile::vmm_release_ns_per_gib, 0, kAny},
+    {"register_gb_per_s", &DeviceProfile::register_gb_per_s, 1e-3, 1e6},
+    {"register_huge_gb_per_s", &DeviceProfile::register_huge_gb_per_s, 1e-3, 1e6},
+    {"unregister_gb_per_s", &DeviceProfile::unregister_gb_per_s, 1e-3, 1e6},
+    {"populate_gb_per_s", &DeviceProfile::populate_gb_per_s, 1e-3, 1e6},
+    {"populate_huge_gb_per_s", &DeviceProfile::populate_huge_gb_per_s, 1e-3, 1e6},
+    {"checkpoint_lock_ns", &DeviceProfile::checkpoint_lock_ns, 0, kAny},
+    {"checkpoint_unlock_ns", &DeviceProfile::checkpoint_unlock_ns, 0, kAny},
+    {"checkpoint_out_ns", &DeviceProfile::checkpoint_out_ns, 0, kAny},
+    {"checkpoint_out_gb_per_s", &DeviceProfile::checkpoint_out_gb_per_s, 1e-3, 1e6},
+    {"checkpoint_back_ns", &DeviceProfile::checkpoint_back_ns, 0, kAny},
+    {"checkpoint_back_gb_per_s", &DeviceProfile::checkpoint_back_gb_per_s, 1e-3, 1e6},
 };
 
 const Key* find_key(std::string_view name) {
@@ -183,6 +205,28 @@ DeviceProfile built_in_profile() {
   p.d2d_gb_per_s = 1498.099;
   p.memset_gb_per_s = 3214.95;
   p.pageable_factor = 0.214;
+  p.vmm_reserve_ns = 5610;
+  p.vmm_create_ns = 12450;
+  p.vmm_create_ns_per_gib = 24650;
+  p.vmm_map_ns = 875;
+  p.vmm_map_ns_per_gib = 2645;
+  p.vmm_access_ns = 25450;
+  p.vmm_access_ns_per_gib = 76550;
+  p.vmm_unmap_ns = 17620;
+  p.vmm_unmap_ns_per_gib = 42080;
+  p.vmm_release_ns = 11740;
+  p.vmm_release_ns_per_gib = 493260;
+  p.register_gb_per_s = 23.4;
+  p.register_huge_gb_per_s = 44.6;
+  p.unregister_gb_per_s = 58.7;
+  p.populate_gb_per_s = 1.72;
+  p.populate_huge_gb_per_s = 5.39;
+  p.checkpoint_lock_ns = 394000;
+  p.checkpoint_unlock_ns = 1280000;
+  p.checkpoint_out_ns = 326900000;
+  p.checkpoint_out_gb_per_s = 2.026;
+  p.checkpoint_back_ns = 263200000;
+  p.checkpoint_back_gb_per_s = 6.763;
   return p;
 }
 

@@ -57,6 +57,32 @@ struct DeviceProfile {
   double memset_gb_per_s;
   double pageable_factor;  // 0 < f <= 1: pageable host memory gets this share of the speed
 
+  // Host time of calls that manage memory: a fixed part and one for each GiB.
+  uint64_t vmm_reserve_ns;
+  uint64_t vmm_create_ns;
+  uint64_t vmm_create_ns_per_gib;
+  uint64_t vmm_map_ns;
+  uint64_t vmm_map_ns_per_gib;
+  uint64_t vmm_access_ns;
+  uint64_t vmm_access_ns_per_gib;
+  uint64_t vmm_unmap_ns;
+  uint64_t vmm_unmap_ns_per_gib;
+  uint64_t vmm_release_ns;
+  uint64_t vmm_release_ns_per_gib;
+  // Host memory that the driver pins: by 4 KiB pages, by huge ones, and what is not there yet.
+  double register_gb_per_s;
+  double register_huge_gb_per_s;
+  double unregister_gb_per_s;
+  double populate_gb_per_s;
+  double populate_huge_gb_per_s;
+  // The checkpoint of a process.
+  uint64_t checkpoint_lock_ns;
+  uint64_t checkpoint_unlock_ns;
+  uint64_t checkpoint_out_ns;  // fixed part
+  double checkpoint_out_gb_per_s;
+  uint64_t checkpoint_back_ns;
+  double checkpoint_back_gb_per_s;
+
   uint32_t rule_count;
   CostRule rule[kMaxCostRules];
 };

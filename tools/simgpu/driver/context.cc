@@ -59,7 +59,7 @@ CUresult synchronize(CUcontext handle) {
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   if (const CUresult refused = refuse_context_wait(call.state, *context)) return refused;
   call.wait(call.state.device->unfinished(context->engine));
-  return CUDA_SUCCESS;
+  return call.state.effects->failure(context->engine);
 }
 
 CUresult release_primary(CUdevice device) {

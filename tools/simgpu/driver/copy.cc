@@ -55,8 +55,7 @@ CUresult run(Call& call, const std::shared_ptr<Stream>& stream,
     }
   }
   const CUresult result = enqueue(call, stream, std::move(*work));
-  if (result == CUDA_SUCCESS && waits) call.wait(stream->point());
-  return result;
+  return result == CUDA_SUCCESS && waits ? call.wait(stream->point()) : result;
 }
 
 CUresult linear(uint64_t target, CUmemorytype target_type, uint64_t source,

@@ -115,6 +115,8 @@ std::optional<int> attribute_value(State& state, int device, CUdevice_attribute 
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       return 1;
     // Clusters launch as what they are to the cost rules: blocks.
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
@@ -131,7 +133,7 @@ std::optional<int> attribute_value(State& state, int device, CUdevice_attribute 
     case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH:
       return 1 << 28;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return 1 + device;
+      return to_int(state.visible_at_start[device] + 1);
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
       return to_int(p.memory_clock_khz);
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
@@ -209,6 +211,7 @@ SIM_API cuInit(unsigned flags) {
   }
   state.visible = visible_devices(**device);
   if (state.visible.empty()) return CUDA_ERROR_NO_DEVICE;
+  state.visible_at_start = state.visible;
   state.device = *device;
   auto log = EventLog::open_from_environment();
   if (!log) {
@@ -329,7 +332,7 @@ SIM_API cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
   DeviceCall call(device, text != nullptr && length > 0);
   if (!call) return call.error;
   std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
-                call.state.visible[device] + 1);
+                call.state.visible_at_start[device] + 1);
   return CUDA_SUCCESS;
 }
 
@@ -341,7 +344,7 @@ SIM_API cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   unsigned bus = 0;
   if (std::sscanf(text, "%x:%x", &domain, &bus) != 2) return kWrong;
   for (size_t i = 0; i < call.state.visible.size(); ++i) {
-    if (domain == 0 && call.state.visible[i] + 1 == bus) {
+    if (domain == 0 && call.state.visible_at_start[i] + 1 == bus) {
       *device = static_cast<CUdevice>(i);
       return CUDA_SUCCESS;
     }

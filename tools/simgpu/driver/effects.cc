@@ -18,7 +18,8 @@ thread_local bool t_in_host_function = false;
 
 bool Effects::in_host_function() { return t_in_host_function; }
 
-void Effects::start() {
+void Effects::start(std::function<ModelNs()> attend) {
+  attend_ = std::move(attend);
   // The program's signals are the program's threads' business.
   sigset_t all;
   sigset_t before;
@@ -35,6 +36,20 @@ void Effects::start() {
   pthread_create(&thread, &attributes, body, this);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+CUresult Effects::failure(ContextId context) {
+  // Acquire: pairs with the release in `fail`; what made it fail is seen with it.
+  if (!any_failed_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+  const std::lock_guard lock(table_);
+  const auto found = failed_.find(context);
+  return found == failed_.end() ? CUDA_SUCCESS : found->second;
+}
+
+void Effects::fail(ContextId context, CUresult error) {
+  const std::lock_guard lock(table_);
+  failed_.emplace(context, error);
+  any_failed_.store(true, std::memory_order_release);
 }
 
 std::expected<Seq, Status> Effects::submit(StreamId stream, Op op, Action action) {
@@ -82,7 +97,9 @@ void Effects::pump_locked() {
         pending_.erase(found);
       }
       if (pending.action.logged) log_->add(*pending.action.logged, completion);
-      if (pending.action.apply) pending.action.apply(completion);
+      if (!pending.action.apply || failure(pending.context) != CUDA_SUCCESS) continue;
+      const CUresult result = pending.action.apply(completion);
+      if (result != CUDA_SUCCESS) fail(pending.context, result);
     }
     host_functions_.clear();
     value_waits_ = false;
@@ -91,15 +108,21 @@ void Effects::pump_locked() {
         host_functions_.push_back(wait);
         continue;
       }
-      std::function<bool()> satisfied;
+      std::function<std::expected<bool, CUresult>()> satisfied;
       {
         const std::lock_guard lock(table_);
         const auto found = pending_.find(wait.token);
         if (found != pending_.end()) satisfied = found->second.action.satisfied;
       }
-      if (satisfied && !satisfied()) {
-        value_waits_ = true;
-        continue;
+      const ContextId context = wait.at.stream.context;
+      if (satisfied && failure(context) == CUDA_SUCCESS) {
+        const auto reached = satisfied();
+        if (!reached) {
+          fail(context, reached.error());
+        } else if (!*reached) {
+          value_waits_ = true;
+          continue;
+        }
       }
       if (device_.satisfy(wait.at) == Status::kOk) moved = true;
       const std::lock_guard lock(table_);
@@ -117,6 +140,7 @@ void Effects::pump() {
 }
 
 void Effects::serve() {
+  device_.serve_requests();
   for (;;) {
     std::vector<ReachedWait> calls;
     ModelNs deadline = kNever;
@@ -138,10 +162,11 @@ void Effects::serve() {
         }
       }
       t_in_host_function = true;
-      if (action.call) action.call();
+      if (action.call) action.call(failure(wait.at.stream.context));
       t_in_host_function = false;
       device_.satisfy(wait.at);
     }
+    deadline = std::min(deadline, attend_());
     if (calls.empty()) device_.wait_for_work(deadline);
   }
 }
@@ -166,6 +191,7 @@ void Effects::forget(ContextId context) {
   const std::lock_guard lock(apply_);
   const std::lock_guard table_lock(table_);
   std::erase_if(pending_, [&](const auto& entry) { return entry.second.context == context; });
+  failed_.erase(context);
 }
 
 }  // namespace simgpu::driver

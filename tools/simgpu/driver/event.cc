@@ -62,6 +62,8 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
            end->recording->complete.load(std::memory_order_acquire);
   };
   if (!known()) call.state.effects->pump();
+  const CUresult failed = call.state.effects->failure(start->recording->point.stream.context);
+  if (failed != CUDA_SUCCESS) return failed;
   if (!known()) return CUDA_ERROR_NOT_READY;
   const auto from = static_cast<double>(start->recording->at_ns.load(std::memory_order_relaxed));
   const auto to = static_cast<double>(end->recording->at_ns.load(std::memory_order_relaxed));
@@ -105,7 +107,8 @@ SIM_API cuEventQuery(CUevent handle) {
     // Its effects were applied in order, so all before it are too.
     return CUDA_SUCCESS;
   }
-  return call.state.effects->is_complete(recording->point) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  if (!call.state.effects->is_complete(recording->point)) return CUDA_ERROR_NOT_READY;
+  return call.state.effects->failure(recording->point.stream.context);
 }
 
 SIM_API cuEventSynchronize(CUevent handle) {
@@ -116,8 +119,7 @@ SIM_API cuEventSynchronize(CUevent handle) {
   if (const CUresult refused = refuse_captured(*event)) return refused;
   const auto recording = event->recording;
   if (!recording || recording->complete.load(std::memory_order_acquire)) return CUDA_SUCCESS;
-  call.wait(recording->point);
-  return CUDA_SUCCESS;
+  return call.wait(recording->point);
 }
 
 SIM_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {

@@ -1,9 +1,15 @@
 // Memory that is allocated, pinned, registered, and what a pointer is.
 #include "tools/simgpu/driver/memory.h"
 
-#include <algorithm>
-#include <cstring>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "tools/simgpu/device/cost_model.h"
 #include "tools/simgpu/driver/export.h"
 #include "tools/simgpu/driver/graph.h"
 
@@ -108,6 +114,8 @@ CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
   const uint64_t address = call.state.memory.add_pinned(range);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *out = reinterpret_cast<void*>(address);
+  call.spend(simgpu::pinning_ns(call.state.profile(range.device), bytes, /*populated_bytes=*/0,
+                                /*huge_pages=*/false));
   return CUDA_SUCCESS;
 }
 
@@ -122,7 +130,55 @@ CUresult release_host(void* pointer, MemoryKind kind, CUresult absent) {
     call.wait(call.state.device->unfinished(context->engine));
   }
   call.state.memory.remove(range->begin);
+  if (kind == MemoryKind::kRegistered) {
+    call.spend(simgpu::moving_ns(0, call.state.profile(range->device).unregister_gb_per_s,
+                                 range->size_bytes));
+  }
   return CUDA_SUCCESS;
+}
+
+// Of the mappings that overlap it, as far as /proc tells.
+uint64_t huge_page_bytes(uint64_t begin, uint64_t bytes) {
+  std::ifstream smaps("/proc/self/smaps");
+  uint64_t huge = 0;
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    unsigned long long from = 0, to = 0, kib = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &from, &to) == 2) {
+      if (from >= begin + bytes) break;
+      inside = to > begin;
+    } else if (inside && (std::sscanf(line.c_str(), "AnonHugePages: %llu", &kib) == 1 ||
+                          std::sscanf(line.c_str(), "ShmemPmdMapped: %llu", &kib) == 1 ||
+                          std::sscanf(line.c_str(), "Shared_Hugetlb: %llu", &kib) == 1 ||
+                          std::sscanf(line.c_str(), "Private_Hugetlb: %llu", &kib) == 1)) {
+      huge += uint64_t{kib} << 10;
+    }
+  }
+  return huge;
+}
+
+struct HostPages {
+  uint64_t populated_bytes = 0;
+  bool huge = false;  // most of what is there
+};
+
+// What pinning them costs depends on it; never on the result.
+HostPages host_pages(uint64_t begin, uint64_t bytes) {
+  constexpr uint64_t kPageBytes = 4096;
+  const uint64_t first = begin / kPageBytes * kPageBytes;
+  const uint64_t pages = (begin + bytes - first + kPageBytes - 1) / kPageBytes;
+  std::vector<unsigned char> present(pages);
+  HostPages found;
+  if (mincore(reinterpret_cast<void*>(first), pages * kPageBytes, present.data()) == 0) {
+    const auto populated = std::ranges::count_if(present, [](auto page) { return page & 1; });
+    found.populated_bytes = static_cast<uint64_t>(populated) * kPageBytes;
+  }
+  // /proc walks every page of the process: only where it matters.
+  constexpr uint64_t kWorthwhileBytes = uint64_t{64} << 20;
+  if (found.populated_bytes >= kWorthwhileBytes) {
+    found.huge = huge_page_bytes(begin, bytes) >= found.populated_bytes / 2;
+  }
+  return found;
 }
 
 CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
@@ -137,17 +193,40 @@ CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
   range.device = call.context->device;
   range.context = call.context->handle;
   range.flags = flags;
-  return call.state.memory.add_registered(range) ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  const HostPages pages = host_pages(range.begin, bytes);
+  if (!call.state.memory.add_registered(range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  call.spend(simgpu::pinning_ns(call.state.profile(range.device), bytes, pages.populated_bytes,
+                                pages.huge));
+  return CUDA_SUCCESS;
 }
 
-CUresult pointer_attribute(State& state, void* out, CUpointer_attribute attribute,
+// Of an address that is reserved and not mapped.
+CUresult reserved_attribute(void* out, CUpointer_attribute attribute, const Reservation& reserved) {
+  const auto give = [&](auto value) {
+    std::memcpy(out, &value, sizeof value);
+    return CUDA_SUCCESS;
+  };
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return give(reserved.begin);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return give(static_cast<size_t>(reserved.size_bytes));
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return give(0u);
+    default:
+      return kWrong;
+  }
+}
+
+CUresult pointer_attribute(const Call& call, void* out, CUpointer_attribute attribute,
                            const MemoryRange& range, uint64_t address) {
   const auto give = [&](auto value) {
     std::memcpy(out, &value, sizeof value);
     return CUDA_SUCCESS;
   };
   const bool managed = range.kind == MemoryKind::kManaged;
+  const Physical* const physical = range.physical.get();
+  const auto reserved = physical != nullptr ? call.state.memory.reservation(address) : std::nullopt;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return give(to_handle<CUcontext>(range.pool ? 0 : range.context));
@@ -157,7 +236,7 @@ CUresult pointer_attribute(State& state, void* out, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return give(CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (range.kind == MemoryKind::kDevice) {
+      if (range.kind == MemoryKind::kDevice || range.kind == MemoryKind::kMapped) {
         give(uint64_t{0});
         return kWrong;
       }
@@ -170,31 +249,43 @@ CUresult pointer_attribute(State& state, void* out, CUpointer_attribute attribut
       return give(static_cast<unsigned>(managed));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return give(range.device);
+    // What is mapped may be a part of what is reserved.
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return give(reserved ? reserved->begin : range.begin);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return give(range.begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return give(static_cast<size_t>(range.size_bytes));
+      return give(static_cast<size_t>(reserved ? reserved->size_bytes : range.size_bytes));
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return give(static_cast<size_t>(range.reserved_bytes));
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return give(1u);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return give(uint64_t{0});
+      return give(physical != nullptr
+                      ? static_cast<uint64_t>(physical->properties.requestedHandleTypes)
+                      : uint64_t{0});
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      if (physical != nullptr) {
+        const int by = call.context ? call.context->device : range.device;
+        return give(static_cast<unsigned>(range.access[by]));
+      }
       return give(static_cast<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return give(to_handle<CUmemoryPool>(range.pool));
+    // Physical memory counts apart from ranges.
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return give(static_cast<unsigned long long>(range.id));
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return give(static_cast<unsigned long long>(
+          physical != nullptr ? physical->id | uint64_t{1} << 63 : range.id));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return give(physical != nullptr
+                      ? static_cast<unsigned>(physical->properties.allocFlags.gpuDirectRDMACapable)
+                      : 0u);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return give(0u);
     default:
       break;
   }
-  (void)state;
   return kWrong;
 }
 
@@ -276,7 +367,9 @@ SIM_API cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdevice
   if (!call) return call.error;
   if (out == nullptr) return kWrong;
   const auto range = call.state.memory.find(address);
-  return range ? pointer_attribute(call.state, out, attribute, *range, address) : kWrong;
+  if (range) return pointer_attribute(call, out, attribute, *range, address);
+  const auto reserved = call.state.memory.reservation(address);
+  return reserved ? reserved_attribute(out, attribute, *reserved) : kWrong;
 }
 
 // For memory that nobody knows this one succeeds, with zeros.
@@ -286,10 +379,13 @@ SIM_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, 
   if (!call) return call.error;
   if (count == 0 || attributes == nullptr || out == nullptr) return kWrong;
   const auto range = call.state.memory.find(address);
+  const auto reserved = call.state.memory.reservation(address);
   for (unsigned i = 0; i < count; ++i) {
     if (out[i] == nullptr) return kWrong;
     if (range) {
-      pointer_attribute(call.state, out[i], attributes[i], *range, address);
+      pointer_attribute(call, out[i], attributes[i], *range, address);
+    } else if (reserved && reserved_attribute(out[i], attributes[i], *reserved) == CUDA_SUCCESS) {
+      continue;
     } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
       *static_cast<int*>(out[i]) = CU_DEVICE_INVALID;
     } else {

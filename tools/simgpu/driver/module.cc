@@ -32,6 +32,8 @@ std::shared_ptr<Module> make_module(State& state, std::shared_ptr<const Image> i
       error = CUDA_ERROR_OUT_OF_MEMORY;
       return nullptr;
     }
+    const auto still = state.memory.hold_still();
+    state.memory.touch(address, global.size_bytes, Touch::kWrite, context.device);
     std::memset(reinterpret_cast<void*>(address), 0, global.size_bytes);
     std::memcpy(reinterpret_cast<void*>(address), global.initial.data(),
                 std::min<size_t>(global.initial.size(), global.size_bytes));

@@ -89,6 +89,7 @@ SIM_API cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
                 {.apply = [&state = call.state, address, charged = context->engine,
                            pool = call.state.pools.find(range->pool)](const simgpu::Completion&) {
                   release_device(state, address, charged, pool);
+                  return CUDA_SUCCESS;
                 }});
   if (!point) return point.error();
   (*stream)->last = point->seq;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "tools/simgpu/driver/checkpoint.h"
 #include "tools/simgpu/driver/graph.h"
 
 namespace simgpu::driver {
@@ -87,8 +88,14 @@ CUresult to_result(Status status) {
       return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     case Status::kForked:
       return CUDA_ERROR_NOT_INITIALIZED;
+    case Status::kBusy:
+      return CUDA_ERROR_NOT_READY;
   }
   return CUDA_ERROR_UNKNOWN;
+}
+
+void State::serve() {
+  std::call_once(serving, [&] { effects->start([] { return attend_requests(); }); });
 }
 
 std::expected<std::shared_ptr<Context>, CUresult> State::create_context(int ordinal,
@@ -108,10 +115,7 @@ std::expected<std::shared_ptr<Context>, CUresult> State::create_context(int ordi
   }
   context->legacy = *legacy;
   contexts.add(context);
-  if (!serving) {
-    serving = true;
-    effects->start();
-  }
+  serve();
   return context;
 }
 
@@ -149,6 +153,7 @@ void State::destroy_context(std::unique_lock<std::mutex>& lock,
   lock.unlock();
   effects->wait(device->unfinished(context->engine));
   lock.lock();
+  unlocked.wait(lock, [&] { return !locked; });
   effects->forget(context->engine);
   device->destroy_context(context->engine);
   const auto ours = [&](const auto& object) { return object.context.lock() == context; };
@@ -181,16 +186,26 @@ Call::Call(unsigned needs) : state(State::get()) {
   error = refuse_call();
   if (error != CUDA_SUCCESS) return;
   lock = std::unique_lock(state.mutex);
+  state.unlocked.wait(lock, [&] { return !state.locked; });
   ThreadState& thread = thread_state();
   if (thread.depth > 0) context = state.contexts.find(thread.context[thread.depth - 1]);
   if (needs & kContext && !context) {
     error = thread.depth == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return;
   }
-  if (needs & kUnsafeInCapture) error = refuse_unsafe_call(state);
+  if (needs != kNothing && context) error = state.effects->failure(context->engine);
+  if (error == CUDA_SUCCESS && needs & kUnsafeInCapture) error = refuse_unsafe_call(state);
 }
 
 std::expected<std::shared_ptr<Stream>, CUresult> Call::stream(CUstream handle) {
+  auto found = find_stream(handle);
+  if (!found) return found;
+  const CUresult failed = state.effects->failure((*found)->lane.context);
+  if (failed != CUDA_SUCCESS) return std::unexpected(failed);
+  return found;
+}
+
+std::expected<std::shared_ptr<Stream>, CUresult> Call::find_stream(CUstream handle) {
   const auto absent = [&] {
     return std::unexpected(thread_state().depth == 0 ? CUDA_ERROR_INVALID_CONTEXT
                                                      : CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -219,16 +234,24 @@ std::expected<std::shared_ptr<Stream>, CUresult> Call::stream(CUstream handle) {
   return stream;
 }
 
-void Call::wait(OpPoint point) {
-  lock.unlock();
-  state.effects->wait(point);
-  lock.lock();
-}
+CUresult Call::wait(OpPoint point) { return wait(std::vector{point}); }
 
-void Call::wait(const std::vector<OpPoint>& points) {
+CUresult Call::wait(const std::vector<OpPoint>& points) {
   lock.unlock();
   state.effects->wait(points);
   lock.lock();
+  state.unlocked.wait(lock, [&] { return !state.locked; });
+  for (const OpPoint& point : points) {
+    const CUresult failed = state.effects->failure(point.stream.context);
+    if (failed != CUDA_SUCCESS) return failed;
+  }
+  return CUDA_SUCCESS;
+}
+
+void Call::spend(ModelNs host_ns) {
+  const ModelNs until = state.device->now_ns() + host_ns;
+  lock.unlock();
+  state.device->pass_until(until);
 }
 
 }  // namespace simgpu::driver

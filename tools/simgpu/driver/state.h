@@ -10,6 +10,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <expected>
 #include <map>
@@ -26,6 +27,7 @@
 #include "tools/simgpu/driver/export.h"
 #include "tools/simgpu/driver/image.h"
 #include "tools/simgpu/driver/memory_map.h"
+#include "tools/simgpu/driver/physical.h"
 
 namespace simgpu::driver {
 
@@ -190,6 +192,13 @@ struct ThreadState {
   CUstreamCaptureMode capture_mode;
 };
 
+// What a CUmemGenericAllocationHandle names.
+struct MemoryHandle {
+  std::shared_ptr<Physical> physical;
+  int references = 0;  // 0: released, still named by mappings
+  int mappings = 0;
+};
+
 struct PrimaryContext {
   std::shared_ptr<Context> context;
   int references = 0;
@@ -205,8 +214,12 @@ struct State {
   Effects* effects = nullptr;
   EventLog* log = nullptr;  // none: nobody asked for one
   uint64_t graph_launches = 0;
-  bool serving = false;
+  std::once_flag serving;
   std::vector<uint32_t> visible;  // engine's device index of each of the program's devices
+  // The same as it was when the program started: bus ids stay, however the process is moved.
+  std::vector<uint32_t> visible_at_start;
+  bool locked = false;  // for a checkpoint: calls wait for `unlocked`
+  std::condition_variable unlocked;
   uint64_t next_handle = 0;
   uint64_t next_id = 1;
 
@@ -226,12 +239,15 @@ struct State {
   Table<GraphExec> execs;
   std::vector<std::weak_ptr<Capture>> captures;  // open ones
   MemoryMap memory;
+  std::map<uint64_t, MemoryHandle> memory_handles;
 
   uint64_t new_handle() { return next_handle += 64; }
   const DeviceProfile& profile(int ordinal) const { return device->profile(visible[ordinal]); }
   bool is_device(int ordinal) const {
     return ordinal >= 0 && static_cast<size_t>(ordinal) < visible.size();
   }
+  // Starts the service thread unless it runs.
+  void serve();
   std::expected<std::shared_ptr<Context>, CUresult> create_context(int ordinal, unsigned flags);
   // Waits for its work with the mutex released.
   void destroy_context(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Context>& context);
@@ -254,27 +270,34 @@ Handle to_handle(uint64_t handle) {
 CUresult to_result(Status status);
 
 // One call of the program into the driver: refuses it before cuInit, in a fork child and in a host
-// function, takes the lock, finds the current context.
+// function, waits while the process is locked for a checkpoint, takes the lock, finds the current
+// context. A context that has failed refuses every call that needs one.
 class Call {
  public:
   enum Needs : unsigned {
     kNothing = 0,          // initialised only
     kContext = 1,          // a current context that is alive
     kUnsafeInCapture = 2,  // refused while a capture forbids calls of that kind
+    kUnfailed = 4,         // works without a context, but not with one that has failed
   };
   explicit Call(unsigned needs = kNothing);
   explicit operator bool() const { return error == CUDA_SUCCESS; }
 
   // 0 and the two special handles included. A stream of another context than the current is fine.
   std::expected<std::shared_ptr<Stream>, CUresult> stream(CUstream handle);
-  // Waits with the lock released.
-  void wait(OpPoint point);
-  void wait(const std::vector<OpPoint>& points);
+  // Waits with the lock released. Returns what the points' context failed with.
+  CUresult wait(OpPoint point);
+  CUresult wait(const std::vector<OpPoint>& points);
+  // Keeps the caller for as long as the device's driver would, with the lock released for good.
+  void spend(ModelNs host_ns);
 
   State& state;
   std::unique_lock<std::mutex> lock;
   std::shared_ptr<Context> context;  // with kContext
   CUresult error = CUDA_SUCCESS;
+
+ private:
+  std::expected<std::shared_ptr<Stream>, CUresult> find_stream(CUstream handle);
 };
 
 // The refusal of a call that may be made without a lock or a context; CUDA_SUCCESS: go on.

@@ -106,7 +106,7 @@ SIM_API cuStreamQuery(CUstream handle) {
   const auto points = points_of(**stream);
   if (!call.state.device->are_complete(points)) return CUDA_ERROR_NOT_READY;
   call.state.effects->pump();
-  return CUDA_SUCCESS;
+  return call.state.effects->failure((*stream)->lane.context);
 }
 
 SIM_API cuStreamSynchronize(CUstream handle) {
@@ -115,8 +115,7 @@ SIM_API cuStreamSynchronize(CUstream handle) {
   const auto stream = call.stream(handle);
   if (!stream) return stream.error();
   if (const CUresult refused = refuse_asking(call.state, **stream)) return refused;
-  call.wait(points_of(**stream));
-  return CUDA_SUCCESS;
+  return call.wait(points_of(**stream));
 }
 
 SIM_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {

@@ -9,6 +9,11 @@
 namespace simgpu::driver {
 namespace {
 
+// From the first byte of the first row to the last byte of the last.
+uint64_t extent(uint64_t width, uint64_t height, uint64_t pitch, uint64_t depth, uint64_t slice) {
+  return (depth - 1) * slice + (height - 1) * pitch + width;
+}
+
 void copy_rows(const CopyShape& shape, const uint8_t* source) {
   auto* target = reinterpret_cast<uint8_t*>(shape.target);
   for (uint64_t z = 0; z < shape.depth; ++z) {
@@ -18,6 +23,54 @@ void copy_rows(const CopyShape& shape, const uint8_t* source) {
                    shape.width_bytes);
     }
   }
+}
+
+struct Rows {
+  uint64_t begin;
+  uint64_t width_bytes;
+  uint64_t height;
+  uint64_t pitch_bytes;
+  uint64_t depth;
+  uint64_t slice_bytes;
+};
+
+// Before they are written: whole blocks only where no gap between rows keeps its contents.
+bool touch_rows(MemoryMap& memory, int device, const Rows& rows) {
+  if (rows.height * rows.depth == 1) {
+    return memory.touch(rows.begin, rows.width_bytes, Touch::kWrite, device);
+  }
+  for (uint64_t z = 0; z < rows.depth; ++z) {
+    for (uint64_t y = 0; y < rows.height; ++y) {
+      const uint64_t row = rows.begin + z * rows.slice_bytes + y * rows.pitch_bytes;
+      if (!memory.touch(row, rows.width_bytes, Touch::kWrite, device)) return false;
+    }
+  }
+  return true;
+}
+
+bool has_peer(State& state, const Context& context, int device) {
+  return std::ranges::any_of(context.peers, [&](const auto& peer) {
+    const auto other = state.contexts.find(peer.first);
+    return other && other->device == device;
+  });
+}
+
+// What a device's copy engine does: `source` is the host's where the bytes were staged.
+CUresult copy(MemoryMap& memory, int device, const CopyShape& shape, const uint8_t* staged) {
+  const auto still = memory.hold_still();
+  const bool readable =
+      staged != nullptr ||
+      memory.touch(shape.source,
+                   extent(shape.width_bytes, shape.height, shape.source_pitch_bytes, shape.depth,
+                          shape.source_slice_bytes),
+                   Touch::kRead, device);
+  if (!readable || !touch_rows(memory, device,
+                               {shape.target, shape.width_bytes, shape.height,
+                                shape.target_pitch_bytes, shape.depth, shape.target_slice_bytes})) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  copy_rows(shape, staged != nullptr ? staged : reinterpret_cast<const uint8_t*>(shape.source));
+  return CUDA_SUCCESS;
 }
 
 void set_rows(const CUDA_MEMSET_NODE_PARAMS& set) {
@@ -33,18 +86,45 @@ void set_rows(const CUDA_MEMSET_NODE_PARAMS& set) {
   }
 }
 
+CUresult fill(MemoryMap& memory, int device, const CUDA_MEMSET_NODE_PARAMS& set) {
+  const auto still = memory.hold_still();
+  if (!touch_rows(memory, device,
+                  {set.dst, set.width * set.elementSize, set.height, set.pitch, 1, 0})) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  set_rows(set);
+  return CUDA_SUCCESS;
+}
+
+uint64_t value_bytes(const CUstreamBatchMemOpParams& operation) {
+  return operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ||
+                 operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64
+             ? 8
+             : 4;
+}
+
 // Pairs with whatever the program reads its own memory by; release, as the device's write is.
-void write_value(const CUstreamBatchMemOpParams& operation) {
+CUresult write_value(MemoryMap& memory, int device, const CUstreamBatchMemOpParams& operation) {
   const auto& write = operation.writeValue;
+  const auto still = memory.hold_still();
+  if (!memory.touch(write.address, value_bytes(operation), Touch::kWrite, device)) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
   if (operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64) {
     __atomic_store_n(reinterpret_cast<uint64_t*>(write.address), write.value64, __ATOMIC_RELEASE);
   } else {
     __atomic_store_n(reinterpret_cast<uint32_t*>(write.address), write.value, __ATOMIC_RELEASE);
   }
+  return CUDA_SUCCESS;
 }
 
-bool value_reached(const CUstreamBatchMemOpParams& operation) {
+std::expected<bool, CUresult> value_reached(MemoryMap& memory, int device,
+                                            const CUstreamBatchMemOpParams& operation) {
   const auto& wait = operation.waitValue;
+  const auto still = memory.hold_still();
+  if (!memory.touch(wait.address, value_bytes(operation), Touch::kRead, device)) {
+    return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
   const bool wide = operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
   const uint64_t now =
       wide ? __atomic_load_n(reinterpret_cast<const uint64_t*>(wait.address), __ATOMIC_ACQUIRE)
@@ -71,6 +151,29 @@ std::optional<uint64_t> spin_ns_of(const KernelWork& kernel) {
   uint64_t value;
   std::memcpy(&value, kernel.arguments.data() + parameter.offset_bytes, sizeof value);
   return value;
+}
+
+// Addresses among a kernel's arguments that it may turn out not to be allowed to touch: reserved
+// ones, and memory of other devices. An address right behind what it may touch is an end, not used.
+std::vector<uint64_t> doubtful_pointers(State& state, const Context& context,
+                                        const KernelWork& kernel) {
+  std::vector<uint64_t> doubtful;
+  if (!state.memory.has_reservations() && state.visible.size() == 1) return doubtful;
+  for (const ImageParameter& parameter : kernel.function->kernel->parameters) {
+    uint64_t value = 0;
+    if (parameter.size_bytes != sizeof value ||
+        parameter.offset_bytes + sizeof value > kernel.arguments.size()) {
+      continue;
+    }
+    std::memcpy(&value, kernel.arguments.data() + parameter.offset_bytes, sizeof value);
+    const auto range = state.memory.find(value);
+    const bool foreign = range && range->kind == MemoryKind::kDevice &&
+                         range->device != context.device && !range->pool;
+    if (state.memory.reservation(value) || (foreign && !has_peer(state, context, range->device))) {
+      doubtful.push_back(value);
+    }
+  }
+  return doubtful;
 }
 
 struct Submitter {
@@ -105,16 +208,27 @@ struct Submitter {
         .kind = OpKind::kKernel, .duration_ns = cost.duration_ns, .sm_demand = cost.sm_demand};
     Action action;
     if (state.log != nullptr) action.logged = state.log->kernel(launch, kernel.shared_bytes);
+    auto doubtful = doubtful_pointers(state, context, kernel);
+    if (!doubtful.empty()) {
+      launched.unhurried = true;
+      action.apply = [memory = &state.memory, device = context.device,
+                      doubtful = std::move(doubtful)](const Completion&) {
+        const bool allowed = std::ranges::all_of(doubtful, [&](uint64_t address) {
+          return memory->is_usable(address, device) || memory->is_usable(address - 1, device);
+        });
+        return allowed ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+      };
+    }
     return op(launched, std::move(action));
   }
 
   Result operator()(const CopyWork& copy) {
     Op copied{.kind = copy.direction, .bytes = copy.shape.bytes(), .pageable = copy.pageable};
     return op(copied, {.apply =
-                           [shape = copy.shape, staged = copy.staged](const Completion&) {
-                             copy_rows(shape,
-                                       staged ? staged->data()
-                                              : reinterpret_cast<const uint8_t*>(shape.source));
+                           [memory = &state.memory, device = context.device, shape = copy.shape,
+                            staged = copy.staged](const Completion&) {
+                             return driver::copy(*memory, device, shape,
+                                                 staged ? staged->data() : nullptr);
                            },
                        .logged = logged_bytes(copied)});
   }
@@ -123,16 +237,18 @@ struct Submitter {
     Op filled{
         .kind = OpKind::kMemset,
         .bytes = set.description.width * set.description.height * set.description.elementSize};
-    return op(filled, {.apply = [description = set.description](
-                                    const Completion&) { set_rows(description); },
-                       .logged = logged_bytes(filled)});
+    return op(
+        filled,
+        {.apply = [memory = &state.memory, device = context.device, description = set.description](
+                      const Completion&) { return fill(*memory, device, description); },
+         .logged = logged_bytes(filled)});
   }
 
   Result operator()(const HostWork& host) {
-    return op({.kind = OpKind::kHostFunction}, {.call = [host] {
+    return op({.kind = OpKind::kHostFunction}, {.call = [host](CUresult failure) {
                 if (host.callback != nullptr) {
-                  host.callback(host.stream, CUDA_SUCCESS, host.user_data);
-                } else {
+                  host.callback(host.stream, failure, host.user_data);
+                } else if (failure == CUDA_SUCCESS) {
                   host.function(host.user_data);
                 }
               }});
@@ -147,6 +263,7 @@ struct Submitter {
         recording->at_ns.store(completion.completed_ns, std::memory_order_relaxed);
         // Pairs with the acquire of those who ask for the event's time.
         recording->complete.store(true, std::memory_order_release);
+        return CUDA_SUCCESS;
       };
     }
     // Whoever wants to know asks, and asking collects.
@@ -171,12 +288,17 @@ struct Submitter {
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
           last = op({.kind = OpKind::kWriteValue},
-                    {.apply = [operation](const Completion&) { write_value(operation); }});
+                    {.apply = [memory = &state.memory, device = context.device,
+                               operation](const Completion&) {
+                      return write_value(*memory, device, operation);
+                    }});
           break;
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
           last = op({.kind = OpKind::kWaitValue},
-                    {.satisfied = [operation] { return value_reached(operation); }});
+                    {.satisfied = [memory = &state.memory, device = context.device, operation] {
+                      return value_reached(*memory, device, operation);
+                    }});
           break;
         default:
           last = op({.kind = OpKind::kMarker});
@@ -416,14 +538,14 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
     slice_bytes = pitch * height;
     base += z * slice_bytes + y * pitch + x;
     const auto range = state.memory.find(base);
+    if (!range && state.memory.reservation(base)) return false;
     on_device[index] = range && range->on_device();
     pinned[index] = range && !range->on_device();
     if (type == CU_MEMORYTYPE_DEVICE && !range) return false;
     if (!range) return true;
-    const uint64_t extent =
-        (d.Depth - 1) * slice_bytes + (d.Height - 1) * pitch_bytes + d.WidthInBytes;
+    const uint64_t bytes = extent(d.WidthInBytes, d.Height, pitch_bytes, d.Depth, slice_bytes);
     // Past the end of a registered range plain host memory may follow; device memory ends there.
-    return !range->on_device() || base + extent <= range->begin + range->reserved_bytes;
+    return !range->on_device() || state.memory.reaches(base, bytes);
   };
   if (!side(0, d.srcMemoryType, d.srcHost, d.srcDevice, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch,
             d.srcHeight, shape.source, shape.source_pitch_bytes, shape.source_slice_bytes) ||
@@ -481,9 +603,9 @@ std::expected<SetWork, CUresult> make_set_work(State& state, const CUDA_MEMSET_N
   const auto range = state.memory.find(d.dst);
   if (!range || d.dst % d.elementSize != 0) return wrong;
   if (d.height > 1 && d.pitch < d.width * d.elementSize) return wrong;
-  const uint64_t end =
-      d.dst + (d.height - 1) * work.description.pitch + uint64_t{d.width} * d.elementSize;
-  if (end > range->begin + range->reserved_bytes) return wrong;
+  const uint64_t bytes =
+      extent(uint64_t{d.width} * d.elementSize, d.height, work.description.pitch, 1, 0);
+  if (!state.memory.reaches(d.dst, bytes)) return wrong;
   return work;
 }
 
@@ -513,7 +635,7 @@ std::expected<ValueWork, CUresult> make_value_work(State& state, unsigned count,
     }
     const uint64_t address = operation.writeValue.address;
     const auto range = state.memory.find(address);
-    if (!range || address % size != 0 || address + size > range->begin + range->reserved_bytes) {
+    if (!range || address % size != 0 || !state.memory.reaches(address, size)) {
       return wrong;
     }
   }
