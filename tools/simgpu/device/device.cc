@@ -397,7 +397,12 @@ std::optional<Device::ProcessView> Device::process_view(int32_t pid) {
   if (forked()) return std::nullopt;
   Session session(*shared_);
   const auto process = session.seen().find_process(pid);
+  // The dead are removed a little later.
   if (!process) return std::nullopt;
+  const uint64_t start = process_start_time(pid);
+  if (start != session.seen().state().process[*process].start_time && start != UINT64_MAX) {
+    return std::nullopt;
+  }
   const checkpoint_record& record = session.seen().state().checkpoint[*process];
   return ProcessView{record.state, record.restore_thread};
 }

@@ -54,13 +54,15 @@ class Attendant {
     return s_.device->now_ns();  // somebody may have asked again
   }
 
-  void set_locked(bool locked) {
-    s_.locked = locked;
-    if (!locked) s_.unlocked.notify_all();
+  // With State::mutex held.
+  void let_in() {
+    s_.locked = false;
+    s_.unlocked.notify_all();
   }
 
-  // Calls stop at once, what was submitted runs to its end. The thread that has the lock may be
-  // waiting for this one (for room in the ring), so it is only ever tried.
+  // New calls stop at once, the one that is under way ends, what was submitted runs to its end. The
+  // thread that has the mutex may be waiting for this one (for room in the ring), so it is only
+  // ever tried.
   ModelNs lock(const CheckpointRequest& request) {
     if (r_.state != ProcessState::kRunning) return finish(CUDA_ERROR_ILLEGAL_STATE);
     // A client of the multi-process service has no context of its own to take out.
@@ -70,9 +72,9 @@ class Attendant {
     constexpr ModelNs kNsPerMs = 1'000'000;
     const bool late =
         request.timeout_ms != 0 && now >= *r_.lock_asked_ns + request.timeout_ms * kNsPerMs;
+    s_.locked = true;
     std::unique_lock lock(s_.mutex, std::try_to_lock);
     if (!lock) return now + kPollNs;
-    set_locked(true);
     if (s_.device->is_process_idle()) {
       lock.unlock();
       s_.effects->pump();
@@ -81,7 +83,7 @@ class Attendant {
       return finish(CUDA_SUCCESS);
     }
     if (!late) return now + kPollNs;
-    set_locked(false);
+    let_in();
     return finish(CUDA_ERROR_NOT_READY);
   }
 
@@ -172,7 +174,7 @@ class Attendant {
     s_.device->pass_until(s_.device->now_ns() + profile().checkpoint_unlock_ns);
     r_.state = ProcessState::kRunning;
     const std::lock_guard lock(s_.mutex);
-    set_locked(false);
+    let_in();
     return CUDA_SUCCESS;
   }
 

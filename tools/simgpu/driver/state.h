@@ -218,7 +218,8 @@ struct State {
   std::vector<uint32_t> visible;  // engine's device index of each of the program's devices
   // The same as it was when the program started: bus ids stay, however the process is moved.
   std::vector<uint32_t> visible_at_start;
-  bool locked = false;  // for a checkpoint: calls wait for `unlocked`
+  // For a checkpoint: calls wait for `unlocked`. Cleared with the mutex held only.
+  std::atomic<bool> locked{false};
   std::condition_variable unlocked;
   uint64_t next_handle = 0;
   uint64_t next_id = 1;
