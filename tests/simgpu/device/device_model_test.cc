@@ -264,3 +264,86 @@ TEST_CASE("memory is counted over all processes of a device") {
   CHECK(b.model().destroy_context(one.context) == Status::kOk);
   CHECK(b.state->device[0].memory_bytes == 500);
 }
+
+TEST_CASE(
+    "memory of processes is counted where it is, shared memory once, and goes with the last") {
+  Bench bench({2, Sharing::kTimeSlice, 4, 1000, 0, 1000});
+  DeviceModel m = bench.model();
+  const uint32_t one = *m.add_process(1, 1);
+  const uint32_t two = *m.add_process(2, 1);
+  const auto used = [&](uint32_t device) { return bench.state->device[device].memory_bytes; };
+  CHECK(m.hold(one, 0, 600) == Status::kOk);
+  CHECK(m.hold(two, 0, 401) == Status::kOutOfMemory);
+  CHECK(m.hold(two, 1, 400) == Status::kOk);
+  CHECK_FALSE(m.share(one, 0, 601));
+  const uint64_t block = *m.share(one, 0, 500);
+  CHECK(used(0) == 600);
+  CHECK(m.join(two, block, 0, 500) == Status::kOk);
+  CHECK(used(0) == 600);
+  m.remove_process(one);
+  CHECK(used(0) == 500);
+  m.leave(two, block);
+  CHECK(used(0) == 0);
+  // It travelled on meanwhile: counted anew, where there is room.
+  CHECK(m.join(two, block, 0, 500) == Status::kOk);
+  CHECK(used(0) == 500);
+  const uint32_t three = *m.add_process(3, 1);
+  CHECK(m.join(three, block + 1, 0, 501) == Status::kOutOfMemory);
+  m.remove_process(three);
+  m.remove_process(two);
+  CHECK(used(0) == 0);
+  CHECK(used(1) == 0);
+}
+
+TEST_CASE("a process that was away comes back to other devices with its contexts, or not at all") {
+  Bench bench({3, Sharing::kTimeSlice, 4, 1000, 0, 1000});
+  const StreamId stream = bench.stream_of_a_new_process(0);
+  const uint32_t process = bench.state->context[stream.context.slot].process;
+  DeviceModel m = bench.model();
+  CHECK(m.allocate(stream.context, 300) == Status::kOk);
+  CHECK(m.hold(process, 2, 200) == Status::kOk);
+  bench.kernel(stream, 0, 100, 1);
+  bench.run(1000);
+  m.leave_devices(process);
+  const auto used = [&](uint32_t device) { return bench.state->device[device].memory_bytes; };
+  CHECK(used(0) + used(1) + used(2) == 0);
+  const uint32_t hog = *m.add_process(9, 1);
+  CHECK(m.hold(hog, 1, 800) == Status::kOk);
+  const std::array<uint8_t, kMaxDevices> rotated{1, 2, 0};
+  CHECK(m.return_to_devices(process, rotated) == Status::kOutOfMemory);
+  CHECK(used(0) + used(1) + used(2) == 800);
+  m.drop(hog, 1, 800);
+  CHECK(m.return_to_devices(process, rotated) == Status::kOk);
+  CHECK(used(0) == 200);
+  CHECK(used(1) == 300);
+  CHECK(used(2) == 0);
+  // What ran before stays with the device that ran it; what comes now runs on the other.
+  bench.kernel(stream, 2000, 50, 2);
+  CHECK(bench.run(3000).at(2).completed_ns == 2050);
+  CHECK(m.busy_ns(stream.context.slot) == 50);
+  CHECK(bench.state->process[process].busy_ns[0] == 100);
+  CHECK(m.device_busy_ns(1) == 50);
+  // Gone while away.
+  m.leave_devices(process);
+  m.remove_process(process);
+  CHECK(used(0) + used(1) + used(2) == 0);
+}
+
+TEST_CASE("one request at a time is asked of a process, and its answers are kept for a while") {
+  Bench bench({1, Sharing::kTimeSlice, 4, 1000, 0, 1000});
+  DeviceModel m = bench.model();
+  const uint32_t process = *m.add_process(1, 1);
+  const uint64_t first = *m.ask(process, {.action = CheckpointAction::kLock});
+  CHECK(m.is_asked(process));
+  CHECK(m.ask(process, {}).error() == Status::kBusy);
+  m.answer(process, ProcessState::kLocked, 0);
+  CHECK_FALSE(m.is_asked(process));
+  const uint64_t second = *m.ask(process, {.action = CheckpointAction::kUnlock});
+  CHECK(second == first + 1);
+  m.answer(process, ProcessState::kRunning, 7);
+  const checkpoint_record& record = bench.state->checkpoint[process];
+  CHECK(record.answer[first % kKeptAnswers] == 0);
+  CHECK(record.answer[second % kKeptAnswers] == 7);
+  m.remove_process(process);
+  CHECK(bench.state->checkpoint[process].answered == 0);
+}

@@ -95,6 +95,21 @@ int play_everything(const std::string& path) {
       if (!satisfied || seen < 7) d.wait_for_work(d.now_ns() + 1'000'000);
     }
     d.release(*context, 1 << 19);
+    if (d.hold(1, 1 << 20) != Status::kOk) return 19;
+    if (d.hold(0, 1 << 20) != Status::kOk) return 20;
+    d.drop(1, 1 << 18);
+    const auto block = d.share(0, 1 << 19);
+    if (!block || d.join(*block, 0, 1 << 19) != Status::kOk) return 21;
+    // Its own requester and its own restore thread.
+    if (d.serve_requests() != Status::kOk) return 22;
+    std::thread requester([&] { (void)d.ask(getpid(), {.action = CheckpointAction::kLock}); });
+    while (!d.asked()) sched_yield();
+    d.leave_devices();
+    d.answer(ProcessState::kCheckpointed, 0);
+    requester.join();
+    std::array<uint8_t, kMaxDevices> swapped{1, 0};
+    if (d.return_to_devices(swapped) != Status::kOk) return 23;
+    d.leave(*block);
     d.destroy_stream(*two);
     if (d.destroy_context(*context) != Status::kOk) return 18;
   }
@@ -248,6 +263,7 @@ TEST_CASE("a process killed at any step of any update leaves the device whole to
         sched_yield();
       }
       REQUIRE(device->memory_info(0).free_bytes == total - 1000);
+      REQUIRE(device->memory_info(1).free_bytes == total);
     }
     CHECK(steps > 300);
     auto shared = SharedDevice::open_existing(temporary.path);
