@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/seed.h"
 #include "tests/simgpu/driver/sim_program.h"
 #include "tools/simgpu/device/inspect.h"
 
@@ -407,8 +408,8 @@ TEST_CASE("a restore without memory is the end of that process, and of no other"
 
 TEST_CASE("a process moves among four devices at random with all its bytes") {
   Machine machine("4");
-  const unsigned seed = std::random_device{}();
-  INFO("seed " << seed);
+  const auto seed = static_cast<unsigned>(lull::tests::test_seed());
+  CAPTURE(seed);
   CHECK(ends_well(child([seed] {
     start(1);
     const int self = getpid();
