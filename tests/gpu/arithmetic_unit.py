@@ -107,6 +107,22 @@ class Profiles(unittest.TestCase):
         self.assertNotIn("switch_ns", found)  # three samples are none
         self.assertNotIn("control_latency_ns", found)
 
+    def test_the_shipped_profile_has_the_times_of_memory_calls_that_were_measured(self):
+        steps = json.loads((lab.ROOT / "docs/hardware/2026-11-22-H100/results.json").read_text())["steps"]
+
+        def answer(step):
+            return steps[f"device/{step}"]["data"]["answer"]
+        found = simgpu_profile.memory_calls(answer("mapping"), answer("registration"), [answer(f"checkpoint, {gib} GiB") for gib in (1, 8, 32)])
+        shipped = json.loads((lab.ROOT / "tools/simgpu/profiles/h100.json").read_text())
+        self.assertEqual(len(found), 22)
+        for key, (value, _) in found.items():
+            self.assertEqual(shipped[key], value, key)
+
+    def test_one_size_of_memory_calls_makes_no_line(self):
+        row = {"bytes": 1 << 21, "reserve_us": 1, "create_us": 2, "map_us": 3, "set_access_us": 4, "unmap_us": 5, "release_us": 6}
+        self.assertEqual(set(simgpu_profile.memory_calls({"rows": [row]}, None, [])), {"vmm_reserve_ns"})
+        self.assertEqual(simgpu_profile.memory_calls(None, None, []), {})
+
     def test_nothing_measured_keeps_every_assumption(self):
         base = json.loads((lab.ROOT / "tools/simgpu/profiles/h200.json").read_text())
         made = simgpu_profile.make(base, {"name": "NVIDIA H200", "sm_count": 132}, simgpu_profile.measured(None, None, None, None), "nothing", "2026-01-02")

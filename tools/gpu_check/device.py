@@ -301,6 +301,9 @@ def write_profile(context):
     machine = context.results.data["machine"]
     found = simgpu_profile.measured(_data_of(context, "launches"), _data_of(context, "copies"), _data_of(context, "time slice"),
                                     _data_of(context, "wake"))
+    checkpoints = [_data_of(context, f"checkpoint, {gib} GiB") for gib in (1, 8, 32)]
+    found |= simgpu_profile.memory_calls(_data_of(context, "mapping"), _data_of(context, "registration"),
+                                         [answer for answer in checkpoints if answer])
     made = simgpu_profile.make(base, found_facts, found, f"{found_facts['name']}, driver {machine.get('driver', '-')}", machine.get("date", "-"),
                                simgpu_profile.gathered(context.results.data["steps"]))
     path = context.out / "profile.json"

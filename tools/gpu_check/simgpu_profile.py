@@ -56,6 +56,50 @@ def gathered(steps):
     return found
 
 
+def _line(points):
+    """(fixed, slope) through the smallest and the largest of some (x, y); None for less than two."""
+    (x0, y0), *_, (x1, y1) = sorted(points) if len(points) > 1 else [(0, 0), (0, 0)]
+    return None if x1 == x0 else (y0 - x0 * (y1 - y0) / (x1 - x0), (y1 - y0) / (x1 - x0))
+
+
+def memory_calls(mapping, registration, checkpoints):
+    """{profile key: (value, how)} of host times; `checkpoints`: the answers of those that passed."""
+    found = {}
+    rows = mapping["rows"] if mapping else []
+    for key, column in (("create", "create_us"), ("map", "map_us"), ("access", "set_access_us"), ("unmap", "unmap_us"), ("release", "release_us")):
+        line = _line([(row["bytes"] / 2**30, row[column] * 1e3) for row in rows])
+        if line:
+            how = "the call for the least and the most memory measured, medians"
+            found[f"vmm_{key}_ns"] = (round(max(0, line[0])), how)
+            found[f"vmm_{key}_ns_per_gib"] = (round(max(0, line[1])), how)
+    if rows:
+        found["vmm_reserve_ns"] = (round(sorted(row["reserve_us"] for row in rows)[len(rows) // 2] * 1e3),
+                                   "cuMemAddressReserve, the middle one of the sizes measured, median")
+    for row in registration["rows"] if registration else []:
+        pages = {"anonymous, 4 KiB pages": "", "anonymous, huge pages asked for": "huge_"}.get(row["kind"])
+        if pages is None:
+            continue
+        for key in ("populate", "register") + (("unregister",) if not pages else ()):
+            value = row[f"{key}_gb_per_s"]
+            if value > 0:
+                found[f"{key}_{pages}gb_per_s"] = (round(value, 3), f"one thread, {row['kind']}")
+    points = {}
+    for answer in checkpoints:
+        for call in answer["calls"]:
+            if call["result"] == 0:
+                points.setdefault(call["call"], []).append((answer["bytes"], call["ms"] * 1e6))
+    for call in ("lock", "unlock"):
+        if call in points:
+            found[f"checkpoint_{call}_ns"] = (round(sorted(ns for _, ns in points[call])[len(points[call]) // 2]), f"{call} of a process, median")
+    for call, key in (("checkpoint", "out"), ("restore", "back")):
+        line = _line(points.get(call, []))
+        if line and line[1] > 0:
+            how = f"{call} of the least and the most memory measured"
+            found[f"checkpoint_{key}_ns"] = (round(max(0, line[0])), how + ": what does not grow")
+            found[f"checkpoint_{key}_gb_per_s"] = (round(1 / line[1], 3), how + ": what grows")
+    return found
+
+
 def make(base, facts, found, where, date, further=None):
     """`base`: the profile whose assumptions stand in; `further`: of `gathered`. The new profile, as a dictionary."""
     made = dict(base)
