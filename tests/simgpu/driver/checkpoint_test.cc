@@ -19,6 +19,7 @@
 #include "tests/seed.h"
 #include "tests/simgpu/driver/sim_program.h"
 #include "tools/simgpu/device/inspect.h"
+#include "tools/simgpu/device/shared_device.h"
 
 namespace {
 
@@ -67,6 +68,16 @@ struct Machine {
       for (const auto& process : device.processes) used.back() += process.memory_bytes;
     }
     return used;
+  }
+  // Somebody has asked for a transition of the process, and it has not come yet.
+  void wait_until_asked(pid_t pid) const {
+    const auto device = simgpu::SharedDevice::open_existing(folder + "/device");
+    REQUIRE(device);
+    for (bool asked = false; !asked; usleep(500)) {
+      const simgpu::Session session(**device);
+      const auto process = session.seen().find_process(pid);
+      asked = process && session.seen().is_asked(*process);
+    }
   }
   std::string folder;
 };
@@ -570,7 +581,7 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
     _exit(1);
   });
   asking.take();
-  usleep(20'000);
+  machine.wait_until_asked(target);
   end(requester);
   go_on.give();
   // The lock is carried out all the same; somebody else unlocks.
@@ -588,7 +599,7 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
     WANT(lock(target) == CUDA_ERROR_INVALID_VALUE);
   });
   asking.take();
-  usleep(20'000);
+  machine.wait_until_asked(target);
   end(target);
   CHECK(ends_well(second));
 }

@@ -17,7 +17,7 @@
 namespace simgpu {
 
 inline constexpr uint32_t kMaxDevices = 16;
-inline constexpr uint32_t kKeptAnswers = 4;
+inline constexpr uint32_t kKeptAnswers = 32;
 
 // As CUprocessState counts.
 enum class ProcessState : uint32_t { kRunning = 0, kLocked = 1, kCheckpointed = 2, kFailed = 3 };

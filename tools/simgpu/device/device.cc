@@ -422,7 +422,11 @@ std::expected<int32_t, Status> Device::ask(int32_t pid, const CheckpointRequest&
       const process_state& state = session.seen().state().process[*process];
       if (number != 0 && state.start_time != start_time) return std::unexpected(Status::kStale);
       const checkpoint_record& record = session.seen().state().checkpoint[*process];
-      if (number != 0 && record.answered >= number) return record.answer[number % kKeptAnswers];
+      if (number != 0 && record.answered >= number) {
+        // So late that many others have asked since: the answer is lost.
+        if (record.answered - number >= kKeptAnswers) return std::unexpected(Status::kStale);
+        return record.answer[number % kKeptAnswers];
+      }
       if (number == 0 && !session.seen().is_asked(*process)) {
         number = *session.model().ask(*process, request);
         start_time = state.start_time;

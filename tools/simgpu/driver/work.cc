@@ -4,144 +4,11 @@
 #include <cstring>
 
 #include "tools/simgpu/driver/graph.h"
+#include "tools/simgpu/driver/memory_effects.h"
 #include "tools/simgpu/driver/module.h"
 
 namespace simgpu::driver {
 namespace {
-
-// From the first byte of the first row to the last byte of the last.
-uint64_t extent(uint64_t width, uint64_t height, uint64_t pitch, uint64_t depth, uint64_t slice) {
-  return (depth - 1) * slice + (height - 1) * pitch + width;
-}
-
-void copy_rows(const CopyShape& shape, const uint8_t* source) {
-  auto* target = reinterpret_cast<uint8_t*>(shape.target);
-  for (uint64_t z = 0; z < shape.depth; ++z) {
-    for (uint64_t y = 0; y < shape.height; ++y) {
-      std::memmove(target + z * shape.target_slice_bytes + y * shape.target_pitch_bytes,
-                   source + z * shape.source_slice_bytes + y * shape.source_pitch_bytes,
-                   shape.width_bytes);
-    }
-  }
-}
-
-struct Rows {
-  uint64_t begin;
-  uint64_t width_bytes;
-  uint64_t height;
-  uint64_t pitch_bytes;
-  uint64_t depth;
-  uint64_t slice_bytes;
-};
-
-// Before they are written: whole blocks only where no gap between rows keeps its contents.
-bool touch_rows(MemoryMap& memory, int device, const Rows& rows) {
-  if (rows.height * rows.depth == 1) {
-    return memory.touch(rows.begin, rows.width_bytes, Touch::kWrite, device);
-  }
-  for (uint64_t z = 0; z < rows.depth; ++z) {
-    for (uint64_t y = 0; y < rows.height; ++y) {
-      const uint64_t row = rows.begin + z * rows.slice_bytes + y * rows.pitch_bytes;
-      if (!memory.touch(row, rows.width_bytes, Touch::kWrite, device)) return false;
-    }
-  }
-  return true;
-}
-
-bool has_peer(State& state, const Context& context, int device) {
-  return std::ranges::any_of(context.peers, [&](const auto& peer) {
-    const auto other = state.contexts.find(peer.first);
-    return other && other->device == device;
-  });
-}
-
-// What a device's copy engine does: `source` is the host's where the bytes were staged.
-CUresult copy(MemoryMap& memory, int device, const CopyShape& shape, const uint8_t* staged) {
-  const auto still = memory.hold_still();
-  const bool readable =
-      staged != nullptr ||
-      memory.touch(shape.source,
-                   extent(shape.width_bytes, shape.height, shape.source_pitch_bytes, shape.depth,
-                          shape.source_slice_bytes),
-                   Touch::kRead, device);
-  if (!readable || !touch_rows(memory, device,
-                               {shape.target, shape.width_bytes, shape.height,
-                                shape.target_pitch_bytes, shape.depth, shape.target_slice_bytes})) {
-    return CUDA_ERROR_ILLEGAL_ADDRESS;
-  }
-  copy_rows(shape, staged != nullptr ? staged : reinterpret_cast<const uint8_t*>(shape.source));
-  return CUDA_SUCCESS;
-}
-
-void set_rows(const CUDA_MEMSET_NODE_PARAMS& set) {
-  for (size_t y = 0; y < set.height; ++y) {
-    auto* row = reinterpret_cast<uint8_t*>(set.dst) + y * set.pitch;
-    if (set.elementSize == 1) {
-      std::memset(row, static_cast<int>(set.value & 0xff), set.width);
-    } else if (set.elementSize == 2) {
-      std::fill_n(reinterpret_cast<uint16_t*>(row), set.width, static_cast<uint16_t>(set.value));
-    } else {
-      std::fill_n(reinterpret_cast<uint32_t*>(row), set.width, set.value);
-    }
-  }
-}
-
-CUresult fill(MemoryMap& memory, int device, const CUDA_MEMSET_NODE_PARAMS& set) {
-  const auto still = memory.hold_still();
-  if (!touch_rows(memory, device,
-                  {set.dst, set.width * set.elementSize, set.height, set.pitch, 1, 0})) {
-    return CUDA_ERROR_ILLEGAL_ADDRESS;
-  }
-  set_rows(set);
-  return CUDA_SUCCESS;
-}
-
-uint64_t value_bytes(const CUstreamBatchMemOpParams& operation) {
-  return operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ||
-                 operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64
-             ? 8
-             : 4;
-}
-
-// Pairs with whatever the program reads its own memory by; release, as the device's write is.
-CUresult write_value(MemoryMap& memory, int device, const CUstreamBatchMemOpParams& operation) {
-  const auto& write = operation.writeValue;
-  const auto still = memory.hold_still();
-  if (!memory.touch(write.address, value_bytes(operation), Touch::kWrite, device)) {
-    return CUDA_ERROR_ILLEGAL_ADDRESS;
-  }
-  if (operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64) {
-    __atomic_store_n(reinterpret_cast<uint64_t*>(write.address), write.value64, __ATOMIC_RELEASE);
-  } else {
-    __atomic_store_n(reinterpret_cast<uint32_t*>(write.address), write.value, __ATOMIC_RELEASE);
-  }
-  return CUDA_SUCCESS;
-}
-
-std::expected<bool, CUresult> value_reached(MemoryMap& memory, int device,
-                                            const CUstreamBatchMemOpParams& operation) {
-  const auto& wait = operation.waitValue;
-  const auto still = memory.hold_still();
-  if (!memory.touch(wait.address, value_bytes(operation), Touch::kRead, device)) {
-    return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
-  }
-  const bool wide = operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-  const uint64_t now =
-      wide ? __atomic_load_n(reinterpret_cast<const uint64_t*>(wait.address), __ATOMIC_ACQUIRE)
-           : __atomic_load_n(reinterpret_cast<const uint32_t*>(wait.address), __ATOMIC_ACQUIRE);
-  const uint64_t wanted = wide ? wait.value64 : wait.value;
-  switch (wait.flags & 3) {
-    case CU_STREAM_WAIT_VALUE_GEQ:
-      return wide ? static_cast<int64_t>(now - wanted) >= 0
-                  : static_cast<int32_t>(static_cast<uint32_t>(now) - wait.value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ:
-      return now == wanted;
-    case CU_STREAM_WAIT_VALUE_AND:
-      return (now & wanted) != 0;
-    default:
-      return wide ? ~(now | wanted) != 0 : static_cast<uint32_t>(~(now | wanted)) != 0;
-  }
-}
 
 std::optional<uint64_t> spin_ns_of(const KernelWork& kernel) {
   const int index = kernel.function->kernel->spin_parameter;
@@ -151,6 +18,13 @@ std::optional<uint64_t> spin_ns_of(const KernelWork& kernel) {
   uint64_t value;
   std::memcpy(&value, kernel.arguments.data() + parameter.offset_bytes, sizeof value);
   return value;
+}
+
+bool has_peer(State& state, const Context& context, int device) {
+  return std::ranges::any_of(context.peers, [&](const auto& peer) {
+    const auto other = state.contexts.find(peer.first);
+    return other && other->device == device;
+  });
 }
 
 // Addresses among a kernel's arguments that it may turn out not to be allowed to touch: reserved
@@ -227,8 +101,8 @@ struct Submitter {
     return op(copied, {.apply =
                            [memory = &state.memory, device = context.device, shape = copy.shape,
                             staged = copy.staged](const Completion&) {
-                             return driver::copy(*memory, device, shape,
-                                                 staged ? staged->data() : nullptr);
+                             return copy_bytes(*memory, device, shape,
+                                               staged ? staged->data() : nullptr);
                            },
                        .logged = logged_bytes(copied)});
   }
@@ -240,7 +114,7 @@ struct Submitter {
     return op(
         filled,
         {.apply = [memory = &state.memory, device = context.device, description = set.description](
-                      const Completion&) { return fill(*memory, device, description); },
+                      const Completion&) { return fill_bytes(*memory, device, description); },
          .logged = logged_bytes(filled)});
   }
 
@@ -543,7 +417,8 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
     pinned[index] = range && !range->on_device();
     if (type == CU_MEMORYTYPE_DEVICE && !range) return false;
     if (!range) return true;
-    const uint64_t bytes = extent(d.WidthInBytes, d.Height, pitch_bytes, d.Depth, slice_bytes);
+    const uint64_t bytes =
+        extent_bytes(d.WidthInBytes, d.Height, pitch_bytes, d.Depth, slice_bytes);
     // Past the end of a registered range plain host memory may follow; device memory ends there.
     return !range->on_device() || state.memory.reaches(base, bytes);
   };
@@ -604,7 +479,7 @@ std::expected<SetWork, CUresult> make_set_work(State& state, const CUDA_MEMSET_N
   if (!range || d.dst % d.elementSize != 0) return wrong;
   if (d.height > 1 && d.pitch < d.width * d.elementSize) return wrong;
   const uint64_t bytes =
-      extent(uint64_t{d.width} * d.elementSize, d.height, work.description.pitch, 1, 0);
+      extent_bytes(uint64_t{d.width} * d.elementSize, d.height, work.description.pitch, 1, 0);
   if (!state.memory.reaches(d.dst, bytes)) return wrong;
   return work;
 }
