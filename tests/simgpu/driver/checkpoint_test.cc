@@ -116,6 +116,9 @@ bool ends_well(pid_t pid) {
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// Short in a failure's output, which shows the expression as it is written.
+void must_end_well(pid_t pid) { CHECK(ends_well(pid)); }
+
 void end(pid_t pid) {
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
@@ -172,7 +175,7 @@ CUresult restore_onto(int pid, std::vector<CUcheckpointGpuPair> pairs) {
 TEST_CASE(
     "a process suspends itself from a thread; its memory is out, its other threads stand still") {
   Machine machine;
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     const CUcontext context = start();
     constexpr size_t kPlain = 5 * kUnit;
     const CUdeviceptr plain = filled(kPlain, 0x5a);
@@ -235,13 +238,13 @@ TEST_CASE(
     other.join();
     // Reserved addresses survive too.
     DONE(cuMemMap(place + kUnit, kUnit, 0, handle, 0));
-  })));
+  }));
   CHECK(machine.used_bytes()[0] == 0);
 }
 
 TEST_CASE("what was submitted is done before a process is locked, or the lock gives up in time") {
   Machine machine;
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     start();
     const int self = getpid();
     unsigned* gate = nullptr;
@@ -266,12 +269,12 @@ TEST_CASE("what was submitted is done before a process is locked, or the lock gi
     opener.join();
     DONE(unlock(self));
     DONE(cuStreamSynchronize(stream));
-  })));
+  }));
 }
 
 TEST_CASE("transitions from a wrong state are refused and change nothing") {
   Machine machine;
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     DONE(cuInit(0));
     const int self = getpid();
     const auto illegal = CUDA_ERROR_ILLEGAL_STATE;
@@ -304,12 +307,12 @@ TEST_CASE("transitions from a wrong state are refused and change nothing") {
     std::string name;
     std::getline(std::ifstream(task), name);
     WANT(name == "simgpu");
-  })));
-  CHECK(ends_well(child([] {
+  }));
+  must_end_well(child([] {
     CUprocessState state;
     WANT(cuCheckpointProcessGetState(getpid(), &state) == CUDA_ERROR_NOT_INITIALIZED);
     WANT(lock(getpid()) == CUDA_ERROR_NOT_INITIALIZED);
-  })));
+  }));
 }
 
 TEST_CASE("another process suspends a process and resumes it") {
@@ -322,7 +325,7 @@ TEST_CASE("another process suspends a process and resumes it") {
     resumed.take();
     WANT(holds(memory, 3'000'000, 0x42));
   });
-  CHECK(ends_well(child([&] {
+  must_end_well(child([&] {
     DONE(cuInit(0));
     ready.take();
     WANT(state_of(target) == CU_PROCESS_STATE_RUNNING);
@@ -333,13 +336,13 @@ TEST_CASE("another process suspends a process and resumes it") {
     DONE(restore(target));
     DONE(unlock(target));
     resumed.give();
-  })));
-  CHECK(ends_well(target));
+  }));
+  must_end_well(target);
 }
 
 TEST_CASE("what a checkpoint cannot carry is refused, and the process goes on") {
   Machine machine;
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     start();
     const int self = getpid();
     CUdeviceptr managed = 0;
@@ -369,13 +372,13 @@ TEST_CASE("what a checkpoint cannot carry is refused, and the process goes on") 
     DONE(restore(self));
     DONE(unlock(self));
     WANT(holds(memory, 5000, 9));
-  })));
+  }));
   Machine shared("1", "mps");
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     start();
     WANT(lock(getpid()) == CUDA_ERROR_NOT_SUPPORTED);
     filled(5000, 9);
-  })));
+  }));
 }
 
 TEST_CASE("a restore without memory is the end of that process, and of no other") {
@@ -398,7 +401,7 @@ TEST_CASE("a restore without memory is the end of that process, and of no other"
     failed.give();
     pause();
   });
-  CHECK(ends_well(child([&] {
+  must_end_well(child([&] {
     start();
     suspended.take();
     const CUdeviceptr hog = filled(kMemoryBytes / 4 * 3, 2);
@@ -413,7 +416,7 @@ TEST_CASE("a restore without memory is the end of that process, and of no other"
     WANT(state == CU_PROCESS_STATE_FAILED);
     const CUdeviceptr all = filled(kMemoryBytes / 8 * 7, 3);
     WANT(holds(all, 1000, 3));
-  })));
+  }));
   end(target);
 }
 
@@ -421,7 +424,7 @@ TEST_CASE("a process moves among four devices at random with all its bytes") {
   Machine machine("4");
   const auto seed = static_cast<unsigned>(lull::tests::test_seed());
   CAPTURE(seed);
-  CHECK(ends_well(child([seed] {
+  must_end_well(child([seed] {
     start(1);
     const int self = getpid();
     std::mt19937 random(seed);
@@ -475,12 +478,12 @@ TEST_CASE("a process moves among four devices at random with all its bytes") {
     DONE(cuMemUnmap(place, kUnit));
     DONE(cuMemRelease(handle));
     for (size_t i = 0; i < 4; ++i) WANT(used_here(i) == 0);
-  })));
+  }));
 }
 
 TEST_CASE("pairs have to name every device of the machine once, and the process has to see them") {
   Machine machine("3");
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     start();
     const int self = getpid();
     const CUdeviceptr memory = filled(1000, 1);
@@ -499,8 +502,8 @@ TEST_CASE("pairs have to name every device of the machine once, and the process 
     WANT(used_here(1) > 0);
     DONE(unlock(self));
     WANT(holds(memory, 1000, 1));
-  })));
-  CHECK(ends_well(child([] {
+  }));
+  must_end_well(child([] {
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
     start();
     const int self = getpid();
@@ -511,7 +514,7 @@ TEST_CASE("pairs have to name every device of the machine once, and the process 
     WANT(restore_onto(self, {{id[0], id[0]}, {id[1], id[1]}}) == CUDA_ERROR_INVALID_VALUE);
     DONE(restore(self));
     DONE(unlock(self));
-  })));
+  }));
 }
 
 TEST_CASE("a process that is killed in any state leaves nothing on the device") {
@@ -536,7 +539,7 @@ TEST_CASE("a process that is killed in any state leaves nothing on the device") 
     });
     reached.take();
     end(target);
-    CHECK(ends_well(child([&] {
+    must_end_well(child([&] {
       start(1);
       CUprocessState state;
       WANT(cuCheckpointProcessGetState(target, &state) == CUDA_ERROR_INVALID_VALUE);
@@ -548,7 +551,7 @@ TEST_CASE("a process that is killed in any state leaves nothing on the device") 
         DONE(cuMemGetInfo_v2(&free_bytes, &total));
       }
       WANT(free_bytes == total);
-    })));
+    }));
     CHECK(machine.used_bytes() == std::vector<uint64_t>{0, 0});
   }
 }
@@ -585,12 +588,12 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
   end(requester);
   go_on.give();
   // The lock is carried out all the same; somebody else unlocks.
-  CHECK(ends_well(child([&] {
+  must_end_well(child([&] {
     DONE(cuInit(0));
     while (state_of(target) != CU_PROCESS_STATE_LOCKED) usleep(1000);
     DONE(unlock(target));
     ready.take();
-  })));
+  }));
   // A target that dies with a request pending: the requester is told.
   kill(target, SIGSTOP);
   const pid_t second = child([&] {
@@ -601,7 +604,7 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
   asking.take();
   machine.wait_until_asked(target);
   end(target);
-  CHECK(ends_well(second));
+  must_end_well(second);
 }
 
 TEST_CASE("memory that another process imported outlives its exporter") {
@@ -632,7 +635,7 @@ TEST_CASE("memory that another process imported outlives its exporter") {
     exported.give();
     pause();
   });
-  CHECK(ends_well(child([&] {
+  must_end_well(child([&] {
     start();
     const int theirs = exported.take();
     const std::string path = "/proc/" + std::to_string(exporter) + "/fd/" + std::to_string(theirs);
@@ -665,13 +668,13 @@ TEST_CASE("memory that another process imported outlives its exporter") {
     DONE(cuMemRelease(handle));
     DONE(cuMemGetInfo_v2(&free_bytes, &total));
     WANT(total == free_bytes);
-  })));
+  }));
   waitpid(exporter, nullptr, 0);
 }
 
 TEST_CASE("a checkpoint takes the time that was measured") {
   Machine machine;
-  CHECK(ends_well(child([] {
+  must_end_well(child([] {
     unsetenv("SIMGPU_PROFILE");
     setenv("SIMGPU_DEVICE", (std::string(getenv("SIMGPU_DEVICE")) + ".real").c_str(), 1);
     start();
@@ -692,5 +695,5 @@ TEST_CASE("a checkpoint takes the time that was measured") {
     WANT(ms_of([&] { return checkpoint(self); }) >= 856);
     WANT(ms_of([&] { return restore(self); }) >= 421);
     WANT(ms_of([&] { return unlock(self); }) >= 1.2);
-  })));
+  }));
 }
