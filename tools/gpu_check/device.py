@@ -85,7 +85,7 @@ _MAPPING_COLUMNS = (("bytes", "bytes"), ("reserve_us", "reserve us"), ("create_u
 
 def mapping(context):
     # The simulated device's memory is the host's: what is filled there is really taken.
-    answer = context.probe("mapping", *(["--most-bytes", 32 << 20] if context.sim else []), timeout_s=90)
+    answer = context.probe("mapping", *(["--most-bytes", (2 if context.short else 32) << 20] if context.sim else []), timeout_s=90)
     data = {"answer": answer, "lines": [f"granularity {answer['granularity_bytes']} bytes, advised {answer['granularity_advised_bytes']}"],
             "tables": [{"title": "Virtual memory calls, us, medians", "rows": _rows(answer, _MAPPING_COLUMNS),
                         "columns": [name for _, name in _MAPPING_COLUMNS]}]}
