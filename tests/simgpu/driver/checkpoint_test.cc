@@ -577,7 +577,9 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
     ready.give();
     go_on.take();
     __atomic_store_n(gate, 1u, __ATOMIC_RELEASE);
-    WANT(holds(memory, 1000, 1));  // once it is unlocked
+    WANT(holds(memory, 1000, 1));  // before it is locked, or once it is unlocked
+    ready.give();
+    go_on.take();
     *gate = 0;
     DONE(cuStreamWaitValue32_v2(stream, reinterpret_cast<CUdeviceptr>(gate), 1, 0));
     ready.give();
@@ -603,6 +605,8 @@ TEST_CASE("who asks may be killed, and who is asked: nobody else waits for ever"
     ready.take();
   }));
   // A target that dies with a request pending: the requester is told.
+  go_on.give();
+  ready.take();
   const pid_t second = child([&] {
     DONE(cuInit(0));
     asking.give();
