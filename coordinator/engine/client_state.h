@@ -116,6 +116,7 @@ struct Seat {
   Duration in_flight;    // predicted, as the policy counts it
   Instant last_launch;
   Instant last_progress;  // reported
+  Instant touched;        // when it last launched or had a unit complete
   Instant last_due;      // of untracked work, later by kept_off
   Duration kept_off;     // all that others have had of the device while untracked work was there
   Duration device_time;

@@ -67,12 +67,14 @@ class Engine::Core {
     Instant policy_timer = kNever;
     std::vector<ClientId> members;  // ascending
     uint32_t launches = 0;          // of all, gone ones too
-    uint32_t units = 0;             // in flight, of the members
+    std::vector<ClientId> busy;     // the members with units in flight, ascending
+    std::vector<ClientId> lately;   // the members by when they last launched or had a unit complete
     uint32_t done = 0;              // of all, gone ones too; may wrap
     Instant done_at{0};             // the last of them
     Instant reported_until{0};      // the last whose completion was reported
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
+    int highest_level = 0;
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
   };
 
@@ -87,7 +89,7 @@ class Engine::Core {
   void take(const Cancelled& input);
   void take(const Progressed& input);
   static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
-    return {on.units > seat.units, on.launches - seat.launches};
+    return {on.busy.size() > (seat.units > 0 ? 1U : 0U), on.launches - seat.launches};
   }
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
@@ -104,6 +106,9 @@ class Engine::Core {
   Prediction predict(const Client& client, const KernelUse& use,
                      const LearnedLaunches::Place& place) const;
   void count_spent(Seat& seat, Duration charged) const;
+  // The seat has `units` in flight from here on, and something of it has just happened.
+  void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
+  void touch(Device& on, ClientId client, Seat& seat);
   // `reported`: the client or the device says so; else it is over because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at, bool reported);

@@ -126,7 +126,7 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   if (at > now_) return at;
   // It may well be behind the others' work; that has its time too.
   Duration others;
-  for (ClientId member : on.members) {
+  for (ClientId member : on.busy) {
     if (member != client.id) others += seat_of(*find(member), seat.device).in_flight;
   }
   others = std::min(others, kAheadAtMost);

@@ -71,7 +71,8 @@ void Engine::Core::take(const ClientDetached& input) {
   for (const auto& seat : client->seats) {
     Device* on = device(seat->device);
     std::erase(on->members, client->id);
-    on->units -= seat->units;
+    std::erase(on->busy, client->id);
+    std::erase(on->lately, client->id);
     on->events.push_back(policies::Left{client->id});
     mark_all(*on);
   }
@@ -128,6 +129,7 @@ void Engine::Core::take(const DeviceUsed& input) {
   if (!on.policy) on.policy = choice_.row->make(choice_.values);
   on.members.insert(std::lower_bound(on.members.begin(), on.members.end(), client->id),
                     client->id);
+  touch(on, client->id, *client->seat(input.device));
   on.events.push_back(policies::Joined{.client = client->id,
                                        .job = client->job,
                                        .priority = client->priority,
@@ -184,12 +186,14 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   bool several_levels = false;
   bool several_jobs = false;
   on.lowest_level = 0;
+  on.highest_level = kNobodyStuck;
   const Client& first = *find(on.members.front());
   for (ClientId member : on.members) {
     const Client& client = *find(member);
     several_levels |= client.priority != first.priority;
     several_jobs |= client.job != first.job;
     on.lowest_level = std::max<int>(on.lowest_level, client.priority.level);
+    on.highest_level = std::min<int>(on.highest_level, client.priority.level);
   }
   const policies::ProgressNeed need = choice_.row->progress;
   on.progress = (need == policies::ProgressNeed::kBetweenLevels && several_levels) ||
@@ -319,16 +323,15 @@ void Engine::Core::take(const Launched& input) {
   unit.expected = said.expected;
   if (is_seen(use)) {
     unit.ahead = Duration{};
-    for (ClientId member : on.members) unit.ahead += find(member)->seat(input.device)->in_flight;
+    for (ClientId member : on.busy) unit.ahead += find(member)->seat(input.device)->in_flight;
     unit.others_done = on.done - seat->done;
   }
   client->launches += 1;
   seat->last_launch = unit.at;
   if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
   seat->launches += 1;
-  seat->units += 1;
   on.launches += 1;
-  on.units += 1;
+  set_units(on, *client, *seat, seat->units + 1);
   seat->in_flight += unit.predicted;
   const policies::IterationDetector& detector = client->learned.detector();
   const policies::IterationPlace place{.in_step = learned.in_step,
@@ -416,6 +419,27 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
   mark(client);
 }
 
+void Engine::Core::set_units(Device& on, const Client& client, Seat& seat, uint32_t units) {
+  if ((seat.units > 0) != (units > 0)) {
+    const auto at = std::ranges::lower_bound(on.busy, client.id);
+    if (units > 0) {
+      on.busy.insert(at, client.id);
+    } else {
+      on.busy.erase(at);
+    }
+  }
+  seat.units = units;
+  touch(on, client.id, seat);
+}
+
+void Engine::Core::touch(Device& on, ClientId client, Seat& seat) {
+  seat.touched = now_;
+  if (!on.lately.empty() && on.lately.back() == client) return;
+  const auto before = std::find(on.lately.rbegin(), on.lately.rend(), client);
+  if (before != on.lately.rend()) on.lately.erase(std::next(before).base());
+  on.lately.push_back(client);
+}
+
 // Units of the seat are through at `at`. Device time is settled by the union of busy intervals: no
 // more than has passed since the last settlement or the first of these launches.
 void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Unit& units,
@@ -432,9 +456,8 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     keep_others_off(on, seat, from, std::min(units.expected, Duration{took.ns - took.ns / kLeastPace}));
   }
   const uint32_t count = std::min(seat.units, units.count);
-  seat.units -= count;
+  set_units(on, client, seat, seat.units - count);
   seat.done += count;
-  on.units -= count;
   on.done += count;
   on.done_at = std::max(on.done_at, at);
   seat.in_flight -= std::min(seat.in_flight, units.predicted);
@@ -452,8 +475,8 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
 }
 
 void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Duration had) {
-  if (on.members.size() < 2) return;
-  for (ClientId member : on.members) {
+  if (on.busy.size() < 2) return;
+  for (ClientId member : on.busy) {
     Seat& other = *find(member)->seat(one.device);
     const bool there = other.units > 0 && other.last_due + other.kept_off > since;
     if (&other != &one && there) other.kept_off += had;

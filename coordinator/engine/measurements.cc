@@ -9,13 +9,17 @@ namespace lull::engine {
 bool Engine::Core::had_company(const Client& client, Instant since) const {
   if (since == kNever) return false;
   for (const auto& mine : client.seats) {
-    for (ClientId member : device_of(*mine).members) {
-      if (member == client.id) continue;
-      const Client& other = *find(member);
+    const Device& on = device_of(*mine);
+    if (on.busy.size() > (mine->units > 0 ? 1U : 0U)) return true;
+    // Nothing of a client has ended after it was touched last.
+    for (auto member = on.lately.rbegin(); member != on.lately.rend(); ++member) {
+      if (*member == client.id) continue;
+      const Client& other = *find(*member);
       const Seat& seat = *other.seat(mine->device);
+      if (seat.touched < since) break;
       const Instant due = seat.last_due + seat.kept_off;
       const Instant last = std::max({seat.last_launch, seat.last_progress, due});
-      if (seat.units > 0 || (other.launches > 0 && last >= since)) return true;
+      if (other.launches > 0 && last >= since) return true;
     }
   }
   return false;
@@ -90,7 +94,7 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
 // Since when others have had work on the device that is not complete yet; now_ where they have none.
 Instant Engine::Core::others_since(const Device& on, const Client& client, DeviceId device) const {
   Instant since = now_;
-  for (ClientId member : on.members) {
+  for (ClientId member : on.busy) {
     if (member == client.id) continue;
     const Client& other = *find(member);
     for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
@@ -113,9 +117,7 @@ void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   const bool alone = others == now_ && unit.ahead.ns <= (now_ - unit.at).ns / 8 &&
                      on.done - client.seat(unit.device)->done == unit.others_done;
   const Duration took = (others - began) + Duration{(now_ - others).ns / 2};
-  const bool below = std::ranges::any_of(on.members, [&](ClientId member) {
-    return find(member)->priority.level < client.priority.level;
-  });
+  const bool below = on.highest_level < client.priority.level;
   const bool more = took.ns > unit.predicted.ns + unit.predicted.ns / 8;
   if (!alone && !(below && more)) return;
   const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);

@@ -1,10 +1,13 @@
 #include "policies/launch/guarded.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "policies/launch/client_table.h"
+#include "policies/launch/crowd.h"
 #include "policies/launch/device_queue.h"
 #include "policies/launch/floor_account.h"
 #include "policies/launch/task_guard.h"
@@ -19,8 +22,7 @@ constexpr Duration kLargestCredit{1'000'000};
 constexpr int64_t kUnits = 3;
 constexpr int64_t kCreditStep = 4'096;
 constexpr int64_t kSmallStep = 1'024;
-constexpr int64_t kReactionPreset = 15'000;
-constexpr int64_t kReactions = 5;          // credit covers so many, so that the device stays busy
+constexpr int64_t kReactions = 5;  // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
 
 class Guarded final : public LaunchPolicy {
@@ -31,12 +33,15 @@ class Guarded final : public LaunchPolicy {
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
     for (const Event& event : events) take(event, now);
     floor_.settle(now);
-    for (const Member& member : table_.members()) {
-      if (TaskGuard* guard = extra(member.client).guard.get()) guard->settle(lower_units(member) > 0);
+    for (const uint32_t index : crowd_.awake()) {
+      CrowdMember& its = crowd_.own(index);
+      if (its.waited && its.guard) its.guard->settle(lower_units(crowd_.member(index)) > 0);
+      its.waited = false;
     }
+    crowd_.settle_down(now, [](const CrowdMember& its) { return usual_credit(its); });
     look_again_ = false;
-    for (Member& member : table_.members()) decide(member, now, out);
-    Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
+    decide_all(now, out);
+    Instant wake = crowd_.table().has_several_levels() ? crowd_.table().next_expiry(now) : kNever;
     if (look_again_) wake = std::min(wake, now + kLookAgain);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
       wake_ = wake;
@@ -45,77 +50,64 @@ class Guarded final : public LaunchPolicy {
   }
 
  private:
-  struct Extra {  // what is kept of a client beside the table's
-    ClientId client;
-    std::unique_ptr<TaskGuard> guard;  // of one with lower clients
-    Instant released_at = kNever;      // the head let go last, until it has launched
-    int64_t reaction_ns = kReactionPreset;
-    int64_t unit_ns = 0;               // usual length of its launches
-    uint32_t kernels = 0;              // on the device, copies apart
-  };
-
-  Extra& extra(ClientId client) {
-    auto at = std::lower_bound(extras_.begin(), extras_.end(), client,
-                               [](const Extra& e, ClientId id) { return e.client < id; });
-    if (at == extras_.end() || at->client != client) {
-      at = extras_.insert(at, Extra{});
-      at->client = client;
-    }
-    return *at;
-  }
-
   void take(const Event& event, Instant now) {
     if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
     floor_.take(event);
-    Member* member = table_.apply(event);
-    if (const auto* left = std::get_if<Left>(&event)) {
-      const uint32_t gone = extra(left->client).kernels;
-      std::erase_if(extras_, [&](const Extra& e) { return e.client == left->client; });
-      queue_.left(left->client);
-      for (Extra& its : extras_) {
-        if (its.guard) its.guard->lower_kernels().left(left->client);
-      }
-      for (const Member& high : table_.members()) {
-        TaskGuard* guard = extra(high.client).guard.get();
-        if (guard != nullptr) guard->lower_ended(gone, lower_kernels(high), now);
-      }
-    }
-    if (std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
-        std::holds_alternative<Reprioritised>(event)) {
-      choose_guarded();
-    }
-    if (member == nullptr) return;
-    Extra& its = extra(member->client);
+    const auto* left = std::get_if<Left>(&event);
+    const uint32_t gone = left == nullptr ? 0 : crowd_.kernels_of(left->client);
+    const std::optional<uint32_t> index = crowd_.apply(event, now);
+    if (left != nullptr) forget(left->client, gone, now);
+    if (Crowd::changes_who_is_there(event)) choose_guarded();
+    if (!index) return;
+    const Member& member = crowd_.member(*index);
+    CrowdMember& its = crowd_.own(*index);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
       const bool first = queue_.first(launch->client, launch->stream) == nullptr;
-      queue_.submitted(*launch, cost_above(*member, launch->kernel, launch->predicted));
-      if (first) began(*member, launch->stream, now);
-      if (its.guard) its.guard->submitted(*launch, lower_units(*member) > 0);
+      queue_.submitted(*launch, cost_above(member, launch->kernel, launch->predicted));
+      if (first) began(member, launch->stream, now);
+      if (its.guard) its.guard->submitted(*launch, lower_units(member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
         its.released_at = kNever;
       }
-      its.kernels += launch->copy ? 0 : 1;
-      guards_above(*member, [&](TaskGuard& guard) { guard.disturbed(launch->copy); });
+      crowd_.count_kernels(*index, launch->copy ? 0 : 1, 0);
+      guards_above(member, [&](TaskGuard& guard) { guard.disturbed(launch->copy); });
+      crowd_.lower_work().came(member.priority, launch->copy);
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
-      guards_above(*member, [&](TaskGuard& guard) {
+      guards_above(member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
+      crowd_.lower_work().through(done->client, done->stream);
       const uint32_t kernels = queue_.completed(*done, now);
-      its.kernels -= std::min(kernels, its.kernels);
-      for (const Member& high : table_.members()) {
-        if (kernels == 0 || high.priority >= member->priority) continue;
-        TaskGuard& guard = *extra(high.client).guard;
-        guard.lower_ran(ran_from, now);
-        guard.lower_ended(kernels, lower_kernels(high), now);
-      }
-      if (its.guard) its.guard->completed(*done, now, lower_units(*member) > 0);
-      began(*member, done->stream, now);
+      crowd_.count_kernels(*index, 0, kernels);
+      if (kernels > 0) lower_ended(member, kernels, ran_from, now);
+      if (its.guard) its.guard->completed(*done, now, lower_units(member) > 0);
+      began(member, done->stream, now);
     } else if (const auto* synced = std::get_if<Synced>(&event)) {
       if (its.guard) its.guard->synced(*synced);
+    }
+  }
+
+  void lower_ended(const Member& low, uint32_t kernels, Instant ran_from, Instant now) {
+    for_awake_above(low, [&](const Member& high, TaskGuard& guard) {
+      guard.lower_ran(ran_from, now);
+      guard.lower_ended(kernels, crowd_.lower_kernels(high.priority), now);
+    });
+    crowd_.lower_work().ended(low.priority, now);
+  }
+
+  // Who has left. Everybody is awake.
+  void forget(ClientId client, uint32_t gone, Instant now) {
+    queue_.left(client);
+    crowd_.lower_work().left(client);
+    for (const uint32_t index : crowd_.awake()) {
+      TaskGuard* guard = crowd_.own(index).guard.get();
+      if (guard == nullptr) continue;
+      guard->lower_kernels().left(client);
+      guard->lower_ended(gone, crowd_.lower_kernels(crowd_.member(index).priority), now);
     }
   }
 
@@ -135,11 +127,12 @@ class Guarded final : public LaunchPolicy {
   // A guard for everyone who has lower ones; it keeps what it knows while it has.
   void choose_guarded() {
     uint8_t lowest = 0;
-    for (const Member& member : table_.members()) {
+    for (const Member& member : crowd_.table().members()) {
       lowest = std::max(lowest, member.priority.level);
     }
-    for (const Member& member : table_.members()) {
-      Extra& its = extra(member.client);
+    for (const uint32_t index : crowd_.awake()) {  // everybody
+      CrowdMember& its = crowd_.own(index);
+      const Member& member = crowd_.member(index);
       if (member.priority.level >= lowest) {
         its.guard.reset();
       } else if (!its.guard) {
@@ -148,11 +141,13 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  // The sum of what `of` says of each member below this one.
+  // The sum of what `of` says of each member below this one. Those that rest have nothing on the
+  // device.
   template <typename Of>
   auto sum_below(const Member& than, Of of) const {
     decltype(of(than)) sum{};
-    for (const Member& member : table_.members()) {
+    for (const uint32_t index : crowd_.awake()) {
+      const Member& member = crowd_.member(index);
       if (member.priority > than.priority) sum += of(member);
     }
     return sum;
@@ -160,38 +155,40 @@ class Guarded final : public LaunchPolicy {
   uint32_t lower_units(const Member& than) const {
     return sum_below(than, [](const Member& low) { return low.units; });
   }
-  uint32_t lower_kernels(const Member& than) {
-    return sum_below(than, [&](const Member& low) { return extra(low.client).kernels; });
-  }
   Duration lower_in_flight(const Member& than) const {
     return sum_below(than, [&](const Member& low) {
       return std::max(Duration{}, low.in_flight - queue_.spared(low.client));
     });
   }
 
+  // Of those that are awake: the others' guards catch up, or have nothing to say.
+  template <typename Use>
+  void for_awake_above(const Member& low, Use use) {
+    for (const uint32_t index : crowd_.awake()) {
+      const Member& high = crowd_.member(index);
+      if (high.priority < low.priority) use(high, *crowd_.own(index).guard);
+    }
+  }
   template <typename Use>
   void guards_above(const Member& low, Use use) {
-    for (const Member& high : table_.members()) {
-      if (high.priority < low.priority) use(*extra(high.client).guard);
-    }
+    for_awake_above(low, [&](const Member&, TaskGuard& guard) { use(guard); });
   }
 
   // The first unit of this stream may run from here on.
   void began(const Member& member, StreamSlot stream, Instant now) {
-    const DeviceQueue::Unit* unit = queue_.first(member.client, stream);
-    if (unit == nullptr || unit->copy) return;
-    guards_above(member, [&](TaskGuard& guard) {
-      guard.lower_kernels().began({unit->client, stream, unit->kernel, unit->predicted}, now);
-    });
+    const DeviceQueue::Unit* first = queue_.first(member.client, stream);
+    if (first == nullptr || first->copy) return;
+    const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
+    guards_above(member, [&](TaskGuard& guard) { guard.lower_kernels().began(unit, now); });
+    crowd_.lower_work().began(member.priority, unit, now);
   }
 
   // What a unit costs the one above it that it costs most; its length where there is none.
   Duration cost_above(const Member& low, KernelId kernel, Duration predicted) {
     if (predicted < KernelCosts::kLong || !has_higher(low)) return predicted;
-    Duration most;
-    guards_above(low, [&](const TaskGuard& guard) {
-      most = std::max(most, guard.cost(kernel, predicted));
-    });
+    Duration most = crowd_.cost_resting(low.priority, kernel, predicted);
+    guards_above(
+        low, [&](const TaskGuard& guard) { most = std::max(most, guard.cost(kernel, predicted)); });
     return most;
   }
 
@@ -209,94 +206,179 @@ class Guarded final : public LaunchPolicy {
     return std::max(switch_cost_, guard.switch_cost());
   }
 
-  // What all who are above `low` leave it: room for work of its level and below.
-  Duration room_for(const Member& low, Instant now) {
-    Duration room = kMaxCreditBound;
-    borne_ = kSmallCredit;
-    for (const Member& high : table_.members()) {
-      if (high.priority >= low.priority) continue;
-      if (!high.is_active(now)) {  // it may be back any time
-        room = std::min(room, kUsualCredit);
-        continue;
-      }
-      const TaskGuard& guard = *extra(high.client).guard;
-      if (guard.wants_clean()) {
-        borne_ = {};
-        return {};
-      }
-      borne_ = guard.idle() ? std::min(borne_, guard.bears() - switch_cost(guard)) : Duration{};
-      room = std::min(room, room_beside(high, guard, now));
-    }
+  // What all who are above a level leave it.
+  struct Room {
+    Duration room;        // for work of this level and below
+    Duration borne;       // by those above, while none of them is there
+    bool over = false;    // a service above is too slow anyway
+    int64_t sharers = 1;  // clients of the level that launch
+    bool known = false;
+  };
+  const Room& room_for(const Member& low, Instant now) {
+    Room& room = rooms_[low.priority.level];
+    if (!room.known) room = look_for_room(low, now);
     return room;
   }
-
-  bool has_higher(const Member& low) const {
-    return std::ranges::any_of(table_.members(), [&](const Member& m) {
-      return m.priority.level < low.priority.level;
-    });
+  Room look_for_room(const Member& low, Instant now) const {
+    // Who rests, or is away, may be back any time.
+    const bool rests = crowd_.rests_above(low.priority);
+    Room found{
+        .room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit, .known = true};
+    int64_t sharers = 0;
+    bool clean = false;
+    for (const uint32_t index : crowd_.awake()) {
+      const Member& high = crowd_.member(index);
+      const bool active = high.is_active(now);
+      if (high.priority == low.priority && active) ++sharers;
+      if (high.priority >= low.priority) continue;
+      const TaskGuard& guard = *crowd_.own(index).guard;
+      found.over = found.over || guard.over_anyway(now);
+      clean = clean || (active && guard.wants_clean());
+      if (clean) continue;
+      if (!active) {
+        found.room = std::min(found.room, kUsualCredit);
+        continue;
+      }
+      found.borne =
+          guard.idle() ? std::min(found.borne, guard.bears() - switch_cost(guard)) : Duration{};
+      found.room = std::min(found.room, room_beside(high, guard, now));
+    }
+    if (clean) found.room = found.borne = {};
+    found.sharers = std::max<int64_t>(1, sharers);
+    return found;
+  }
+  // What guards say is not what it was.
+  void guards_changed() {
+    rooms_ = {};
+    changed_ = true;
   }
 
-  uint32_t sharers(const Member& low, Instant now) const {
-    uint32_t count = 0;
-    for (const Member& member : table_.members()) {
-      if (member.priority == low.priority && member.is_active(now)) ++count;
+  bool has_higher(const Member& low) const { return crowd_.has_higher(low.priority); }
+
+  // In the order of clients: those that are awake one by one, and between them those that rest.
+  void decide_all(Instant now, std::vector<Decision>& out) {
+    const size_t first = out.size();
+    guards_changed();
+    for (RestingGroup& group : crowd_.resting()) {
+      group.same = true;
+      group.credit = resting_credit(group, now);
     }
-    return std::max(1U, count);
+    uint32_t from = 0;
+    for (const uint32_t index : crowd_.awake()) {
+      changed_ = false;
+      decide(index, now, out);
+      if (!changed_) continue;
+      tell_resting(from, index, out);
+      from = index;
+      for (RestingGroup& group : crowd_.resting()) {
+        const int64_t before = std::exchange(group.credit, resting_credit(group, now));
+        group.same = group.same && group.credit == before;
+      }
+    }
+    if (!tell_resting(from, static_cast<uint32_t>(crowd_.size()), out)) return;
+    std::stable_sort(
+        out.begin() + static_cast<ptrdiff_t>(first), out.end(),
+        [](const Decision& a, const Decision& b) { return client_of(a) < client_of(b); });
   }
 
-  void decide(Member& member, Instant now, std::vector<Decision>& out) {
-    if (!has_higher(member)) {
-      ClientTable::open(member, out);
-      return;
+  static ClientId client_of(const Decision& decision) {
+    return std::visit(
+        [](const auto& d) {
+          if constexpr (requires { d.client; }) return d.client;
+          return ClientId{};
+        },
+        decision);
+  }
+
+  int64_t resting_credit(const RestingGroup& group, Instant now) {
+    return allow(crowd_.member(group.members.front()), group.reaction_ns, group.usual_ns, now)
+        .credit;
+  }
+
+  // Those from .. to - 1. Whether any of them was told something.
+  bool tell_resting(uint32_t from, uint32_t to, std::vector<Decision>& out) {
+    const size_t before = out.size();
+    for (RestingGroup& group : crowd_.resting()) {
+      auto at = group.told == group.credit ? group.members.end()
+                                           : std::ranges::lower_bound(group.members, from);
+      for (; at != group.members.end() && *at < to; ++at)
+        tell(crowd_.member(*at), group.credit, out);
+      if (to == crowd_.size()) group.told = group.same ? std::optional(group.credit) : std::nullopt;
     }
-    give_floor(member, now, out);
-    Extra& its = extra(member.client);
-    const int64_t usable = room_for(member, now).ns - its.reaction_ns;
-    int64_t most = std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns),
-                              kUsualCredit.ns, kLargestCredit.ns);
-    // Half of a large room, so that few units have to be let go by name and the device stays busy.
-    while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
-    // All of it in a service that is too slow anyway: what its host launches meanwhile has its
-    // turns between the important client's launches, and a long unit behind them is reached.
-    guards_above(member, [&](const TaskGuard& guard) {
-      if (guard.over_anyway(now)) most = std::max(most, member.in_flight.ns + usable);
-    });
-    // In steps, so that it is not published anew with every event.
-    int64_t credit = std::min(most, member.in_flight.ns + usable / sharers(member, now));
-    credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
-    // Short units while nobody is there cost little, whatever is known.
-    credit = std::max(credit, borne_.ns / sharers(member, now) / kSmallStep * kSmallStep);
+    return out.size() != before;
+  }
+
+  static void tell(Member& member, int64_t credit, std::vector<Decision>& out) {
     if (credit <= 0) {
       ClientTable::close(member, out);
     } else {
       ClientTable::credit(member, Duration{credit}, out, /*any_length=*/false);
     }
-    long_heads(member, usable, credit, most, now, out);
+  }
+
+  static int64_t usual_credit(const CrowdMember& its) {
+    return std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns), kUsualCredit.ns,
+                      kLargestCredit.ns);
+  }
+
+  // For a client of this level with so much in flight.
+  struct Allowance {
+    int64_t usable, most, credit;
+  };
+  Allowance allow(const Member& member, int64_t reaction_ns, int64_t usual_ns, Instant now) {
+    const Room& room = room_for(member, now);
+    const int64_t usable = room.room.ns - reaction_ns;
+    int64_t most = usual_ns;
+    // Half of a large room, so that few units have to be let go by name and the device stays busy.
+    while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
+    // All of it in a service that is too slow anyway: what its host launches meanwhile has its
+    // turns between the important client's launches, and a long unit behind them is reached.
+    if (room.over) most = std::max(most, member.in_flight.ns + usable);
+    // In steps, so that it is not published anew with every event.
+    int64_t credit = std::min(most, member.in_flight.ns + usable / room.sharers);
+    credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
+    // Short units while nobody is there cost little, whatever is known.
+    credit = std::max(credit, room.borne.ns / room.sharers / kSmallStep * kSmallStep);
+    return {usable, most, credit};
+  }
+
+  void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& member = crowd_.member(index);
+    if (!has_higher(member)) {
+      ClientTable::open(member, out);
+      return;
+    }
+    give_floor(index, now, out);
+    const CrowdMember& its = crowd_.own(index);
+    const Allowance allowed = allow(member, its.reaction_ns, usual_credit(its), now);
+    tell(member, allowed.credit, out);
+    long_heads(index, allowed, now, out);
   }
 
   // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
-  void long_heads(Member& member, int64_t usable, int64_t credit, int64_t most, Instant now,
-                  std::vector<Decision>& out) {
+  void long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
+    Member& member = crowd_.member(index);
     if (member.heads.empty()) return;
     // What is let go early can do no more good than keep the device busy, and more harm where the
     // slack is less than it seems.
     const Duration there = member.in_flight - queue_.spared(member.client);
-    const bool busy = (there - queue_.progress(now)).ns > most;
+    const bool busy = (there - queue_.progress(now)).ns > allowed.most;
     // However little such units cost, what is there cannot be called back.
     const bool enough = there < member.in_flight && member.units > 1;
     if (busy || enough) return;
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
-      if (member.in_flight.ns + head.charged.ns <= credit) continue;  // the gate lets it through
+      if (member.in_flight.ns + head.charged.ns <= allowed.credit)
+        continue;  // the gate lets it through
       const Duration cost = cost_above(member, head.kernel, head.predicted);
-      if (cost.ns > usable && !afforded(member, head, now)) {
+      if (cost.ns > allowed.usable && !afforded(index, head, now)) {
         look_again_ = true;
-        guards_above(member, [&](TaskGuard& guard) { guard.refused(cost); });
+        refuse(member, cost);
         continue;
       }
-      if (cost.ns > usable) spend(member, head, now);
-      release(member, head, now, out);
-      usable -= cost.ns;
+      if (cost.ns > allowed.usable) spend(index, head, now);
+      release(index, head, now, out);
+      allowed.usable -= cost.ns;
     }
   }
 
@@ -309,21 +391,28 @@ class Guarded final : public LaunchPolicy {
     return {most, most - guard.cost(head.kernel, head.expected)};
   }
 
+  void refuse(const Member& low, Duration cost) {
+    bool news = false;
+    guards_above(low, [&](TaskGuard& guard) { news |= guard.refused(cost); });
+    crowd_.lower_work().refused(low.priority, cost);
+    if (news) guards_changed();
+  }
+
   // By how much it exceeds the room that `high` leaves.
-  Duration excess(const Member& high, const Member& low, const WaitingHead& head, Instant now) {
-    const TaskGuard& guard = *extra(high.client).guard;
-    const Duration needed = guard.cost(head.kernel, head.predicted) +
-                            Duration{extra(low.client).reaction_ns};
+  Duration excess(const Member& high, const TaskGuard& guard, const CrowdMember& low,
+                  const WaitingHead& head, Instant now) const {
+    const Duration needed = guard.cost(head.kernel, head.predicted) + Duration{low.reaction_ns};
     return needed - room_beside(high, guard, now);
   }
 
   // Whether everyone above can bear this unit now, which is longer than the room they leave.
-  bool afforded(const Member& low, const WaitingHead& head, Instant now) {
-    for (const Member& high : table_.members()) {
-      if (high.priority >= low.priority || !high.is_active(now)) continue;
-      const TaskGuard& guard = *extra(high.client).guard;
+  bool afforded(uint32_t low, const WaitingHead& head, Instant now) const {
+    for (const uint32_t index : crowd_.awake()) {
+      const Member& high = crowd_.member(index);
+      if (high.priority >= crowd_.member(low).priority || !high.is_active(now)) continue;
+      const TaskGuard& guard = *crowd_.own(index).guard;
       if (guard.wants_clean()) return false;
-      const Duration over = excess(high, low, head, now);
+      const Duration over = excess(high, guard, crowd_.own(low), head, now);
       if (over.ns <= 0) continue;
       const auto [most, spare] = cost_of(guard, head);
       if (!guard.affords(over, spare, now)) return false;
@@ -333,24 +422,27 @@ class Guarded final : public LaunchPolicy {
   }
 
   // It is let go: whoever it is in the way of knows why.
-  void spend(const Member& low, const WaitingHead& head, Instant now) {
-    for (const Member& high : table_.members()) {
-      if (high.priority >= low.priority) continue;
-      const Duration over = high.is_active(now) ? excess(high, low, head, now) : Duration{};
-      TaskGuard& guard = *extra(high.client).guard;
+  void spend(uint32_t low, const WaitingHead& head, Instant now) {
+    const Member& member = crowd_.member(low);
+    for_awake_above(member, [&](const Member& high, TaskGuard& guard) {
+      const Duration over =
+          high.is_active(now) ? excess(high, guard, crowd_.own(low), head, now) : Duration{};
       const auto [most, spare] = cost_of(guard, head);
       guard.spend(std::max(Duration{}, over), most, spare, now);
-    }
+    });
+    crowd_.lower_work().spent(member.priority);
+    guards_changed();
   }
 
-  void release(Member& member, WaitingHead& head, Instant now, std::vector<Decision>& out) {
+  void release(uint32_t index, WaitingHead& head, Instant now, std::vector<Decision>& out) {
     head.released = true;
-    extra(member.client).released_at = now;
-    out.push_back(ReleaseHead{member.client, head.thread, head.ticket});
+    crowd_.own(index).released_at = now;
+    out.push_back(ReleaseHead{crowd_.member(index).client, head.thread, head.ticket});
   }
 
   // A client that has had less than its floor goes on, whatever it costs.
-  void give_floor(Member& member, Instant now, std::vector<Decision>& out) {
+  void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& member = crowd_.member(index);
     if (member.heads.empty()) return;
     Duration due = floor_.due(member.client);
     for (const WaitingHead& head : member.heads) {
@@ -359,19 +451,19 @@ class Guarded final : public LaunchPolicy {
     for (WaitingHead& head : member.heads) {
       if (due.ns <= 0) return;
       if (head.released) continue;
-      release(member, head, now, out);
+      release(index, head, now, out);
       due -= head.predicted;
     }
   }
 
   const GuardLimits limits_;
   const Duration switch_cost_;
-  ClientTable table_;
+  Crowd crowd_;
   DeviceQueue queue_;
   FloorAccount floor_;
-  std::vector<Extra> extras_;  // by client
+  std::array<Room, kLevels> rooms_;  // by level, as far as known in this step
+  bool changed_ = false;             // ... is what guards say since this was last looked at
   bool look_again_ = false;
-  Duration borne_;  // by those above the client that is decided about, while none is there
   Instant wake_ = kNever;
 };
 

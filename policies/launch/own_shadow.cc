@@ -214,6 +214,13 @@ void OwnShadow::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
   if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
 }
 
+void OwnShadow::catch_up(const LowerWork::Since& since, Priority own, uint32_t left) {
+  if (since.came) disturbed(/*copy=*/true);
+  if (since.kernels > 0) switch_.others_came(since.kernels);
+  if (since.ended != kNever) switch_.others_ended(1, left, since.ended);
+  kernel_costs_.catch_up(since.running, own, since.mark);
+}
+
 Duration OwnShadow::lower_done_in_time() const {
   const int64_t pace_x1024 =
       std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_), kMostPace_x1024);

@@ -21,6 +21,7 @@
 
 #include "policies/launch/kernel_costs.h"
 #include "policies/launch/launch_policy.h"
+#include "policies/launch/lower_work.h"
 #include "policies/launch/own_timeline.h"
 #include "policies/launch/switch_cost.h"
 
@@ -53,6 +54,12 @@ class OwnShadow {
   void lower_ran(Instant from, Instant until);
   // So many kernels are through or, with their client, gone; so many are left.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now);
+
+  // ---- a client that is quiet ----
+  // It has nothing on the device, and lower work changes nothing but what `catch_up` makes up for.
+  bool may_rest() const { return idle() && wait_.at == kNever && kernel_costs_.may_rest(); }
+  // `left` kernels of lower work are on the device now.
+  void catch_up(const LowerWork::Since& since, Priority own, uint32_t left);
 
   // ---- answers ----
   OwnTimeline& timeline() { return timeline_; }

@@ -87,8 +87,17 @@ bool OwnTimeline::is_away(Instant now, Duration length) const {
   if (host_at_ == kNever || all_.places.empty()) return false;
   const Place& next = place(next_spot());
   if (next.pause.count < kEnough) return false;
-  const int64_t usual = next.usual_pause_ns;
-  return usual > 2 * length.ns || (now - host_at_).ns > 2 * usual + kAtOnce.ns;
+  return next.usual_pause_ns > 2 * length.ns || is_overdue(next, now);
+}
+
+bool OwnTimeline::is_overdue(const Place& next, Instant now) const {
+  return (now - host_at_).ns > 2 * next.usual_pause_ns + kAtOnce.ns;
+}
+
+bool OwnTimeline::away_for_good(Instant now) const {
+  if (host_at_ == kNever || all_.places.empty()) return true;
+  const Place& next = place(next_spot());
+  return next.pause.count < kEnough || is_overdue(next, now);
 }
 
 bool OwnTimeline::pauses_at_random() const {

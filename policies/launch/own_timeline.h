@@ -49,6 +49,8 @@ class OwnTimeline {
   // The host is away, and most likely for longer than `length` from now: it waits for a request, or
   // for what else comes at random.
   bool is_away(Instant now, Duration length) const;
+  // Time alone changes nothing any more of what `is_away` says.
+  bool away_for_good(Instant now) const;
   // How long it is away is at random there: a request may come at any time.
   bool pauses_at_random() const;
   // Somewhere in most iterations it is surely away for longer than that; or it pauses at random, and
@@ -134,6 +136,7 @@ class OwnTimeline {
   };
   static constexpr uint32_t kNoTurn = UINT32_MAX;
   Duration sure_pause(Spot before) const;
+  bool is_overdue(const Place& next, Instant now) const;
   void derive();
   void take_turns(size_t round, uint64_t count);
   uint32_t turn_after() const { return turn_ + 1 < courses_.size() ? turn_ + 1 : 0; }

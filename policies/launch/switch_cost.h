@@ -20,10 +20,10 @@ namespace lull::policies {
 
 class SwitchCost {
  public:
-  // A kernel of others has come to the device; so many are through or gone, so many are left there.
-  void others_came() {
+  // Kernels of others have come to the device; so many are through or gone, so many are left there.
+  void others_came(uint32_t kernels = 1) {
     behind_ = true;
-    there_ += 1;
+    there_ += kernels;
   }
   void others_ended(uint32_t kernels, uint32_t left, Instant now) {
     there_ = left;

@@ -224,9 +224,27 @@ int64_t TaskGuard::spread_ns(int64_t services, uint64_t service) const {
   return beyond + (services > 1 ? 0 : longest - pattern_.offset_of(service).ns);
 }
 
-void TaskGuard::refused(Duration length) {
+bool TaskGuard::refused(Duration length) {
+  const bool news = length.ns > std::min(refused_ns_, longest_refused_ns_);
   refused_ns_ = std::max(refused_ns_, length.ns);
   longest_refused_ns_ = std::max(longest_refused_ns_, length.ns);
+  return news;
+}
+
+bool TaskGuard::may_rest(Instant now) const {
+  if (!shadow_.may_rest() || !through(now)) return false;
+  if (shadow_.between_stretches() && !host_away(now)) return false;
+  // A unit that is let go now opens no request: the host has been away for longer than usual, or
+  // nothing is known of its iterations.
+  const bool away = timeline().is_away(now, Duration{INT64_MAX / 4});
+  return away || (timeline().away_for_good(now) && !in_step_);
+}
+
+void TaskGuard::catch_up(const LowerWork::Since& since, Priority own, uint32_t left, Instant now) {
+  shadow_.catch_up(since, own, left);
+  // Beside the first one, all that was let go meanwhile says the same.
+  for (uint64_t i = std::min<uint64_t>(since.spends, 2); i > 0; --i) spend({}, {}, {}, now);
+  if (since.refused.ns > 0) refused(since.refused);
 }
 
 // What is known of the slack is wrong where services lose more than they may, or where the account

@@ -52,8 +52,16 @@ class TaskGuard {
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
     shadow_.lower_ended(kernels, left, now);
   }
-  // A unit of lower work of this length is turned away for this client's sake.
-  void refused(Duration length);
+  // A unit of lower work of this length is turned away for this client's sake. Whether that is news.
+  bool refused(Duration length);
+
+  // ---- while the client is quiet ----
+  // It has nothing on the device and is between two requests, and time alone changes nothing of what
+  // this guard says: until its client is back it may be told nothing, and then all at once.
+  bool may_rest(Instant now) const;
+  // All that happened below its client's level meanwhile; `left` kernels of it are on the device.
+  void catch_up(const LowerWork::Since& since, Priority own, uint32_t left, Instant now);
+  bool knows_costs() const { return shadow_.kernel_costs().knows_any(); }
 
   // ---- answers ----
   // The lower clients must stay off the device until the accounts have recovered, or until it is
