@@ -47,6 +47,19 @@ class OneOf:
         return ", ".join(getattr(value, "name", str(value)) for value in self.values)
 
 
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A distribution by its quantiles, ((share, value), ...) from 0 to 1, and straight lines between them."""
+    name: str
+    quantiles: tuple
+
+    def at(self, share):
+        for (before, low), (after, high) in zip(self.quantiles, self.quantiles[1:]):
+            if share < after:
+                return low + (high - low) * (share - before) / (after - before)
+        return self.quantiles[-1][1]
+
+
 class Draws:
     """What is drawn under one name: draws of its own, and further Draws."""
 

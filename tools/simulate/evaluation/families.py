@@ -2,29 +2,46 @@
 A range whose source is [estimate] is ours. Nothing here looks at a policy. Pure."""
 
 from evaluation import models
-from evaluation.draws import ESTIMATE, OneOf, Span
+from evaluation.draws import ESTIMATE, Curve, OneOf, Span
 from evaluation.layers import Convolutional, Kernels, Speed, blocks_of
 from evaluation.workload_file import Program
 
 US, MS = 1000, 1_000_000
 
 _CONFIGS = "config.json of the models, huggingface.co; torchvision's table"
-_TRACES = "recorded H100 programs (TraceLens 171dd74, tests/traces/h100): bert 50 us and vit 42 us in the median between kernels"
+_H100, _A100 = "TraceLens 171dd74, tests/traces/h100", "HolisticTraceAnalysis f4d0062, tests/data/trace_diff/control"
 _MEASURED = "measured on an H100, docs/hardware"
 _VLLM = "vLLM, docs.vllm.ai/en/latest/design/cuda_graphs"
+
+# The host's pauses between two launches, by their median, as recorded.
+_SHARES = (0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.995, 0.999, 1)
+_INFERENCE_PAUSES = tuple(Curve(name, tuple(zip(_SHARES, values))) for name, values in (
+    ("bert", (0.32, 0.45, 0.66, 1, 1.37, 1.92, 3.49, 4.18, 4.18, 4.18, 4.74)),
+    ("qwen", (0.44, 0.53, 0.70, 1, 2.39, 4.64, 5.42, 6.52, 8.52, 15.9, 24.1)),
+    ("timesformer", (0.08, 0.27, 0.41, 1, 1.51, 2.02, 2.86, 3.68, 3.86, 4.74, 7.30)),
+    ("vit", (0.04, 0.58, 0.69, 1, 1.25, 1.44, 1.61, 1.74, 2.08, 2.08, 3.13))))
+_TRAINING_PAUSES = tuple(Curve(name, tuple(zip(_SHARES, values))) for name, values in (
+    ("a100-forward", (0.04, 0.24, 0.60, 1, 2.08, 3.00, 10.6, 60.8, 146, 1380, 1553)),
+    ("a100-backward", (0, 0.07, 0.74, 1, 1.30, 1.63, 2.48, 3.70, 4.70, 85.7, 1737))))
 
 SPEED = {
     "compute_per_mille": Span(150, 800, "15 % of the peak of a program in eager mode, 38 to 43 % of Llama 3 (arXiv 2407.21783), 80 % of one large "
                               "product (CS231n 2025, lecture 11)"),
     "memory_per_mille": Span(600, 900, "copies on the device reach 0.89 of the data sheet, docs/hardware; below that " + ESTIMATE),
     "start_ns": Span(2000, 4000, f"an empty kernel takes 3.8 us, {_MEASURED}; half of bert's kernels take less than 3.6 us"),
+    "spread_per_mille": Span(8, 440, "lengths of launches of one kernel in one shape, deviation by mean: 8 per mille (median of timesformer's) to 440 "
+                             f"(one in ten of the a100 training's); {_H100}, {_A100}"),
 }
-_EAGER_PAUSE = Span(5, 60, f"{_TRACES}; 5 us: {ESTIMATE}")
-_RUN_AHEAD_PAUSE = Span(1, 20, "1.4 us (qwen) and 2 us (a100 training) between kernels, HolisticTraceAnalysis f4d0062; above that " + ESTIMATE)
+_EAGER_PAUSE = Span(5, 60, f"15 (qwen), 45 (vit), 51 (bert) and 57 us (timesformer) in the median, {_H100}; 5 us: {ESTIMATE}")
+_TRAINING_PAUSE = Span(2, 30, f"25 and 27 us in the median, 2 to 6 us in one pause of ten, {_A100}")
+_CURVE = OneOf(_INFERENCE_PAUSES, f"by the median, {_H100}")
+_TRAINING_CURVE = OneOf(_TRAINING_PAUSES, f"by the median, {_A100}")
 _HELPERS = OneOf((0, 1, 3, 6), "13 (vit) to 15 (bert) kernels a layer in eager mode, recorded; 9 where they are fused")
 _BETWEEN = Span(20, 3000, ESTIMATE)
 _STEPS_A_WAIT = OneOf((1, 1, 2, 5, 7, 10), "a loss is logged each step (nanoGPT: every 10; Hugging Face Trainer logging_steps: 500, which no "
                       "request here is long enough for)")
+_PROMPTS = "lengths of chat prompts spread over two orders of magnitude (ShareGPT, as in arXiv 2309.06180)"
+_PADDED = OneOf((False, True), "Hugging Face's DataCollatorWithPadding pads a batch to its longest input, other trainings cut texts into equal pieces")
 _LOADING = Span(20, 5000, ESTIMATE)
 _OPTIMIZER = Span(4, 60, "PyTorch's foreach AdamW, by the number of tensors: " + ESTIMATE)
 _TRAIN_TOKENS = Span(1024, 16384, "512 to 1,024 tokens (BERT, GPT-2) times a batch of 1 to 32: " + ESTIMATE)
@@ -35,8 +52,9 @@ FAMILIES = {
         "model": OneOf((*models.ENCODERS, *models.CONVOLUTIONAL), _CONFIGS),
         "batch": OneOf((1, 2, 4, 8, 16), ESTIMATE),
         "tokens": OneOf((32, 128, 197, 384, 512), "197 patches of an image (arXiv 2010.11929), up to BERT's 512"),
-        "pause_us": _EAGER_PAUSE, "helpers": _HELPERS,
-        "waits_inside": OneOf((0, 0, 1, 3), ESTIMATE), "between_us": _BETWEEN,
+        "pause_us": _EAGER_PAUSE, "pauses": _CURVE, "helpers": _HELPERS,
+        "waits_inside": OneOf((0, 0, 1, 3), ESTIMATE), "inputs": OneOf((1, 1, 4), "images are of one size, texts are not: " + ESTIMATE),
+        "between_us": _BETWEEN,
     },
     "decode_with_graphs": {
         "model": OneOf(models.LANGUAGE, _CONFIGS),
@@ -48,24 +66,25 @@ FAMILIES = {
     "prefill": {
         "model": OneOf(models.LANGUAGE, _CONFIGS),
         "tokens": Span(128, 8192, "Llama 3 allows 8,192 tokens; vLLM schedules up to 8,192 a step"),
-        "pause_us": _RUN_AHEAD_PAUSE, "helpers": _HELPERS, "between_us": _BETWEEN,
+        "prompts": OneOf((1, 3, 6), _PROMPTS),
+        "pause_us": Span(2, 60, "as eager_inference; 2 us: " + ESTIMATE), "pauses": _CURVE, "helpers": _HELPERS, "between_us": _BETWEEN,
     },
     "training": {
-        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "images": _TRAIN_IMAGES, "pause_us": _RUN_AHEAD_PAUSE,
+        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "padded": _PADDED, "images": _TRAIN_IMAGES, "pause_us": _TRAINING_PAUSE, "pauses": _TRAINING_CURVE,
         "helpers": _HELPERS, "steps": _STEPS_A_WAIT, "optimizer_launches": _OPTIMIZER, "loading_us": _LOADING,
     },
     "training_with_streams": {
-        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "images": _TRAIN_IMAGES, "pause_us": _RUN_AHEAD_PAUSE,
+        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "padded": _PADDED, "images": _TRAIN_IMAGES, "pause_us": _TRAINING_PAUSE, "pauses": _TRAINING_CURVE,
         "helpers": _HELPERS, "steps": _STEPS_A_WAIT, "optimizer_launches": _OPTIMIZER, "loading_us": _LOADING,
         "streams": OneOf((2, 3, 4, 6), "4 in the recorded A100 training; 2 and 6: " + ESTIMATE),
     },
     "gradient_accumulation": {
-        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "images": _TRAIN_IMAGES, "pause_us": _RUN_AHEAD_PAUSE,
+        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "padded": _PADDED, "images": _TRAIN_IMAGES, "pause_us": _TRAINING_PAUSE, "pauses": _TRAINING_CURVE,
         "helpers": _HELPERS, "micro_batches": OneOf((2, 4, 8, 16), "nanoGPT: 40 over 8 GPUs, 5 each; the rest " + ESTIMATE),
         "loss_read": OneOf(("each", "last"), ESTIMATE), "optimizer_launches": _OPTIMIZER, "loading_us": _LOADING,
     },
     "data_parallel": {
-        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "images": _TRAIN_IMAGES, "pause_us": _RUN_AHEAD_PAUSE,
+        "model": OneOf(models.TRAINED, _CONFIGS), "tokens": _TRAIN_TOKENS, "padded": _PADDED, "images": _TRAIN_IMAGES, "pause_us": _TRAINING_PAUSE, "pauses": _TRAINING_CURVE,
         "helpers": _HELPERS, "steps": _STEPS_A_WAIT, "optimizer_launches": _OPTIMIZER, "loading_us": _LOADING,
         "ranks": OneOf((2, 4, 8, 16, 64), ESTIMATE),
         "bucket_mb": OneOf((25, 25, 100), "PyTorch's DistributedDataParallel: bucket_cap_mb, 25 by default"),
@@ -79,12 +98,12 @@ FAMILIES = {
         "steps": OneOf((1, 2, 4, 20, 50), "SDXL-Turbo 1 to 4; diffusers' default of 50; 20: " + ESTIMATE),
         "guided": OneOf((1, 2, 2), "classifier-free guidance doubles the batch (arXiv 2207.12598)"),
         "compiled": OneOf((False, False, True), ESTIMATE),
-        "pause_us": _EAGER_PAUSE, "helpers": _HELPERS, "between_us": _BETWEEN,
+        "pause_us": _EAGER_PAUSE, "pauses": _CURVE, "helpers": _HELPERS, "between_us": _BETWEEN,
     },
     "pipeline": {
         "stages": OneOf((2, 3, 4, 6), ESTIMATE),
         "model": OneOf((*models.ENCODERS, *models.CONVOLUTIONAL), _CONFIGS), "batch": OneOf((1, 2, 4, 8), ESTIMATE),
-        "tokens": OneOf((32, 128, 197, 384), "as eager_inference"), "pause_us": _EAGER_PAUSE, "helpers": _HELPERS,
+        "tokens": OneOf((32, 128, 197, 384), "as eager_inference"), "pause_us": _EAGER_PAUSE, "pauses": _CURVE, "helpers": _HELPERS,
         "frames": OneOf((1, 2, 4), ESTIMATE), "host_us": Span(50, 10000, ESTIMATE), "between_us": _BETWEEN,
     },
     "hpc": {
@@ -98,10 +117,9 @@ FAMILIES = {
     },
     "changing_shapes": {
         "model": OneOf((*models.ENCODERS, *models.LANGUAGE[:3]), _CONFIGS),
-        "requests": OneOf((3, 6, 12), ESTIMATE), "tokens": Span(16, 2048, "lengths of chat prompts spread over two orders of magnitude (ShareGPT, as in "
-                                                                  "arXiv 2309.06180)"),
+        "requests": OneOf((3, 6, 12), ESTIMATE), "tokens": Span(16, 2048, _PROMPTS),
         "batch": OneOf((1, 2, 4, 8), ESTIMATE), "trains": OneOf((False, False, True), ESTIMATE),
-        "pause_us": Span(1, 60, "as eager_inference and prefill"), "helpers": _HELPERS, "between_us": _BETWEEN,
+        "pause_us": Span(2, 60, "as prefill"), "pauses": _CURVE, "helpers": _HELPERS, "between_us": _BETWEEN,
     },
 }
 SERVING = ("eager_inference", "decode_with_graphs", "prefill", "diffusion", "pipeline", "changing_shapes")  # requests may arrive
@@ -113,8 +131,12 @@ def make(family, name, draws):
     rates = {key: draws.draw(parameter, key) for key, parameter in SPEED.items()}
     speed = Speed(rates["compute_per_mille"] / 1000, rates["memory_per_mille"] / 1000, rates["start_ns"])
     said = ", ".join(f"{key} {getattr(value, 'name', value)}" for key, value in (chosen | rates).items())
+    curve, pause_ns = chosen.get("pauses"), chosen.get("pause_us", 2) * US
+    spread = rates["spread_per_mille"] / 1000 * 3.4641  # of a length that lies anywhere in a range
     program = Program(name, _KINDS.get(family, "inference"), f"{family}: {said}", streams=_streams(family, chosen),
-                      pause_after_ns=chosen.get("between_us", 0) * US, pause_ns=chosen.get("pause_us", 2) * US)
+                      pause_after_ns=chosen.get("between_us", 0) * US,
+                      pause_ns=lambda n: pause_ns * (curve.at(draws.share("pause", n)) if curve else 1),
+                      length=lambda n: 1 + spread * (draws.share("length", n) - 0.5))
     kernels = Kernels(program, speed, chosen.get("helpers", 0))
     _BUILDERS[family](program, kernels, chosen, draws)
     return program
@@ -144,10 +166,12 @@ def _backward(kernels, model, batch, tokens, after_layer=lambda layer: None):
         after_layer(layer)
 
 
-def _eager_inference(program, kernels, chosen, _):
-    program.copy("h2d", chosen["batch"] * chosen["tokens"] * 8)
-    _forward(kernels, chosen["model"], chosen["batch"], chosen["tokens"], chosen["waits_inside"])
-    program.read_back(chosen["batch"] * 4000)
+def _eager_inference(program, kernels, chosen, draws):
+    for number in range(chosen["inputs"]):
+        tokens = chosen["tokens"] if chosen["inputs"] == 1 else draws.draw(FAMILIES["eager_inference"]["tokens"], "tokens", number)
+        program.copy("h2d", chosen["batch"] * tokens * 8, pause_ns=draws.draw(_BETWEEN, "between", number) * US)
+        _forward(kernels, chosen["model"], chosen["batch"], tokens, chosen["waits_inside"])
+        program.read_back(chosen["batch"] * 4000)
 
 
 def _decode_with_graphs(program, kernels, chosen, draws):
@@ -168,25 +192,28 @@ def _decode_with_graphs(program, kernels, chosen, draws):
         program.read_back(batch * 8)
 
 
-def _prefill(program, kernels, chosen, _):
-    program.copy("h2d", chosen["tokens"] * 8)
-    _forward(kernels, chosen["model"], 1, chosen["tokens"])
-    kernels.product("vocabulary", 1, chosen["model"].vocabulary, chosen["model"].width)
-    kernels.over("sample", chosen["model"].vocabulary * 4, 4)
-    program.read_back(8)
+def _prefill(program, kernels, chosen, draws):
+    for prompt in range(chosen["prompts"]):
+        tokens = chosen["tokens"] if chosen["prompts"] == 1 else draws.draw(FAMILIES["prefill"]["tokens"], "tokens", prompt)
+        program.copy("h2d", tokens * 8, pause_ns=draws.draw(_BETWEEN, "between", prompt) * US)
+        _forward(kernels, chosen["model"], 1, tokens)
+        kernels.product("vocabulary", 1, chosen["model"].vocabulary, chosen["model"].width)
+        kernels.over("sample", chosen["model"].vocabulary * 4, 4)
+        program.read_back(8)
 
 
-def _batch(chosen):
-    """Inputs and tokens of each."""
+def _batch(chosen, draws, step):
+    """Inputs and tokens of each, of one step."""
     if isinstance(chosen["model"], Convolutional):
         return chosen["images"], 1
-    return max(1, round(chosen["tokens"] / 512)), min(512, chosen["tokens"])
+    longest = round(512 * (0.4 + 0.6 * draws.share("longest", step))) if chosen["padded"] else 512  # of a batch: [estimate]
+    return max(1, round(chosen["tokens"] / 512)), longest
 
 
 def _training(program, kernels, chosen, draws, after_layer=lambda layer: None, before_optimizer=lambda: None):
     """Without streams of its own each step's batch is copied where it is computed."""
-    batch, tokens = _batch(chosen)
     for step in range(chosen["steps"]):
+        batch, tokens = _batch(chosen, draws, step)
         program.copy("h2d", batch * (3 * 224 * 224 if isinstance(chosen["model"], Convolutional) else tokens * 8), stream=program.streams - 1,
                      pause_ns=draws.draw(_LOADING, "loading_us", step) * US)
         _follow(program, program.streams - 1, kernels.stream)
@@ -214,7 +241,7 @@ def _training_with_streams(program, kernels, chosen, draws):
             return
         stream = beside[layer % len(beside)]
         _follow(program, 0, stream)
-        batch, tokens = _batch(chosen)
+        batch, tokens = _batch(chosen, draws, 0)
         width = getattr(chosen["model"], "width", 256)
         Kernels(program, kernels.speed, stream=stream).product("weight_gradient", width, width, batch * tokens)
 
@@ -226,8 +253,8 @@ def _training_with_streams(program, kernels, chosen, draws):
 
 
 def _gradient_accumulation(program, kernels, chosen, draws):
-    batch, tokens = _batch(chosen)
     for micro in range(chosen["micro_batches"]):
+        batch, tokens = _batch(chosen, draws, micro)
         program.copy("h2d", batch * tokens * 8, pause_ns=draws.draw(_LOADING, "loading_us", micro) * US)
         _forward(kernels, chosen["model"], batch, tokens)
         kernels.over("loss", batch * tokens * 4096)

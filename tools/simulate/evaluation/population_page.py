@@ -15,9 +15,10 @@ _HEAD = """# Programs nobody tuned a policy for, simulated
 It is no evidence about hardware and is not to be set beside a figure that was measured.
 """
 _HOW = """A pair is a high program and a low one that runs beside it without end. Both are made from the seed: a family, and values
-drawn from the ranges at the end of this page. Pairs take turns in how they share the device (serial, MPS, time slices) and in
-how requests come (one after the other, or at random at a load between 0.2 and 0.8; training and solvers only one after the other).
-Each waking of a host is late by up to a few us, from the seed. No range was chosen with a look at what a policy does with it.
+drawn from the ranges at the end of this page. Pairs take turns in how they share the device (serial, MPS, time slices). Requests
+of two in three programs that serve some arrive at random, at a load between 0.2 and 0.8; all else comes one after the other.
+Each waking of a host is late by up to a few us, from the seed. What is called a request is what the host asks for between two rests of
+its own: several training steps, or several inputs of different lengths, where the program has that.
 
 The bound is {mean:g} % of the high program's service time in the mean and {p99:g} % at p99, against the same program alone; p99 counts where
 {requests:,} requests were measured, in {tails} of {pairs} pairs: requests are fewer where they are long, so that 500 pairs take about an hour on

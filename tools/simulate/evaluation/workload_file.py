@@ -8,17 +8,18 @@ SHORTEST_KERNEL_NS = 2000
 
 
 class Program:
-    """One iteration of a program, operation by operation. `pause_ns` is the host's time between two calls."""
+    """One iteration of a program, operation by operation. `pause_ns(n)`: the host's time before the n-th launch, where
+    nothing else is said; `length(n)`: how much longer than usual that takes."""
 
-    def __init__(self, name, kind, description, streams=1, pause_after_ns=0, pause_ns=0):
-        self.name, self.kind, self.description = name, kind, description
+    def __init__(self, name, kind, description, streams=1, pause_after_ns=0, pause_ns=lambda n: 2000, length=lambda n: 1.0):
+        self.name, self.kind, self.description, self.length = name, kind, description, length
         self.streams, self.pause_after_ns, self.pause_ns = streams, pause_after_ns, pause_ns
         self.kernels, self.ops = {}, []
         self.launches = self.kernel_ns = self.host_ns = 0
 
     def launch(self, name, blocks, threads, length_ns, stream=0, pause_ns=None, shared_bytes=0):
         key = (name, max(1, min(int(blocks), 1_000_000)), threads, shared_bytes)
-        length_ns = max(SHORTEST_KERNEL_NS, round(length_ns))
+        length_ns = max(SHORTEST_KERNEL_NS, round(length_ns * self.length(self.launches)))
         index = self.kernels.setdefault(key, len(self.kernels))
         self.launches += 1
         self.kernel_ns += length_ns
@@ -45,7 +46,7 @@ class Program:
         self._add({"wait": event}, stream, 0, 1000)
 
     def _add(self, op, stream, pause_ns, call_ns=None):
-        pause_ns = round(self.pause_ns if pause_ns is None else pause_ns)
+        pause_ns = round(self.pause_ns(self.launches) if pause_ns is None else pause_ns)
         if stream:
             op["stream"] = stream
         if pause_ns:
