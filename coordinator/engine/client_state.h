@@ -150,9 +150,16 @@ struct KernelUse {
   Duration published;           // what its launch is charged in credit: the mean
 };
 
+struct Job {
+  std::vector<ClientId> members;  // ascending
+  uint64_t arrival = 0;           // 0: not on any device yet
+  bool closed = false;            // a rank is closed, so all are
+};
+
 struct Client {
   ClientId id;
   JobId job;
+  Job* ranks = nullptr;  // what the engine keeps of it
   Priority own;
   Priority priority;  // the highest of the job's
   SlowdownBound bound;
@@ -183,12 +190,6 @@ struct Client {
   Seat* seat(DeviceId device) {
     return const_cast<Seat*>(static_cast<const Client*>(this)->seat(device));
   }
-};
-
-struct Job {
-  std::vector<ClientId> members;  // ascending
-  uint64_t arrival = 0;           // 0: not on any device yet
-  bool closed = false;            // a rank is closed, so all are
 };
 
 }  // namespace lull::engine

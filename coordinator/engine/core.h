@@ -186,7 +186,7 @@ class Engine::Core {
   TaskMemory tasks_;
   uint64_t arrivals_ = 0;
 
-  std::vector<ClientId> dirty_;                    // to be looked at in this step
+  std::vector<Client*> dirty_;                     // to be looked at in this step
   std::set<std::pair<Instant, ClientId>> wakes_;   // Client::wake, where it is not kNever
   std::vector<policies::Decision> decisions_;      // scratch
   Instant timer_ = kNever;                         // as last put out

@@ -64,24 +64,18 @@ void Engine::Core::step(Instant now, std::span<const Input> inputs, std::vector<
   }
   // The list grows while it is read.
   for (size_t i = 0; i < dirty_.size(); ++i) {
-    if (Client* client = find(dirty_[i])) {
-      retire_due(*client);
-      expire_heads(*client);
-    }
+    retire_due(*dirty_[i]);
+    expire_heads(*dirty_[i]);
   }
   ask_policies();
   for (size_t i = 0; i < dirty_.size(); ++i) {
-    if (Client* client = find(dirty_[i])) {
-      look_for_inversion(*client);
-      watchdog(*client);
-    }
+    look_for_inversion(*dirty_[i]);
+    watchdog(*dirty_[i]);
   }
   apply_job_rules();
 
-  std::sort(dirty_.begin(), dirty_.end());
-  for (ClientId id : dirty_) {
-    Client* client = find(id);
-    if (client == nullptr || !client->dirty) continue;
+  std::ranges::sort(dirty_, {}, &Client::id);
+  for (Client* client : dirty_) {
     client->dirty = false;
     publish(*client);
     set_wake(*client);
@@ -94,7 +88,7 @@ void Engine::Core::step(Instant now, std::span<const Input> inputs, std::vector<
 void Engine::Core::mark(Client& client) {
   if (client.dirty) return;
   client.dirty = true;
-  dirty_.push_back(client.id);
+  dirty_.push_back(&client);
 }
 
 void Engine::Core::mark_all(const Device& on) {
@@ -125,7 +119,7 @@ void Engine::Core::replay(DeviceId id, Device& on) {
   on.events.clear();
   std::vector<std::pair<uint64_t, ClientId>> by_arrival;
   for (ClientId member : on.members) {
-    by_arrival.emplace_back(jobs_[find(member)->job].arrival, member);
+    by_arrival.emplace_back(find(member)->ranks->arrival, member);
   }
   std::sort(by_arrival.begin(), by_arrival.end());
   for (const auto& [arrival, member] : by_arrival) {

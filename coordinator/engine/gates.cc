@@ -60,17 +60,14 @@ void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
 // Ranks of a job stop at the same launch index, the furthest that any has passed: a collective on
 // the device spins for ever against a peer that is held.
 void Engine::Core::apply_job_rules() {
-  std::vector<JobId> touched;
-  for (ClientId id : dirty_) {
-    const Client* client = find(id);
-    if (client != nullptr) touched.push_back(client->job);
+  std::vector<std::pair<JobId, Job*>> touched;
+  for (const Client* client : dirty_) {
+    Job* job = client->ranks;
+    if (job->members.size() > 1 || job->closed) touched.emplace_back(client->job, job);
   }
   std::sort(touched.begin(), touched.end());
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-  for (JobId id : touched) {
-    Job& job = jobs_[id];
-    if (job.members.size() > 1 || job.closed) apply_job_rule(job);
-  }
+  for (const auto& [id, job] : touched) apply_job_rule(*job);
 }
 
 void Engine::Core::apply_job_rule(Job& job) {
@@ -196,7 +193,7 @@ void Engine::Core::watchdog(Client& client) {
 
 Gate Engine::Core::target(const Client& client, const Seat& seat) const {
   if (device_of(seat).stuck_level < client.priority.level) return Gate::kOpen;
-  if (jobs_.find(client.job)->second.closed) return Gate::kClosed;
+  if (client.ranks->closed) return Gate::kClosed;
   return seat.wanted;
 }
 

@@ -56,6 +56,7 @@ void Engine::Core::take(const ClientAttached& input) {
       input.client);
   client->attached = client->last_floor = now_;
   Job& job = jobs_[input.job];
+  client->ranks = &job;
   job.members.insert(std::lower_bound(job.members.begin(), job.members.end(), input.client),
                      input.client);
   clients_.emplace(input.client, std::move(client));
@@ -82,6 +83,7 @@ void Engine::Core::take(const ClientDetached& input) {
   for (const auto& seat : client->seats) left.push_back(seat->device);
   const JobId job_id = client->job;
   const ClientId id = client->id;
+  if (client->dirty) std::erase(dirty_, client);
   clients_.erase(id);
   Job& job = jobs_[job_id];
   std::erase(job.members, id);
@@ -123,7 +125,7 @@ void Engine::Core::take(const DeviceUsed& input) {
       std::lower_bound(client->seats.begin(), client->seats.end(), input.device,
                        [](const auto& s, DeviceId id) { return s->device < id; }),
       std::move(seat));
-  Job& job = jobs_[client->job];
+  Job& job = *client->ranks;
   if (job.arrival == 0) job.arrival = ++arrivals_;
   Device& on = devices_[input.device];
   if (!on.policy) on.policy = choice_.row->make(choice_.values);
@@ -160,7 +162,7 @@ void Engine::Core::take(const PriorityChanged& input) {
     return;
   }
   client->own = Priority{std::min<uint8_t>(input.priority.level, 9)};
-  set_job_priority(jobs_[client->job]);
+  set_job_priority(*client->ranks);
 }
 
 // All ranks of a job count as its most important one.

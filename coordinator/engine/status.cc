@@ -116,7 +116,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
       if (seat.gate == Gate::kCredit) {
         held.why = "at most " + std::to_string(seat.bound.ns / 1000) +
                    " us of it may be in flight" + (first.empty() ? "" : " beside " + first);
-      } else if (jobs_.find(client->job)->second.closed && seat.wanted != Gate::kClosed) {
+      } else if (client->ranks->closed && seat.wanted != Gate::kClosed) {
         held.why = "another process of its job is held";
       } else if (!holds_by_prediction()) {
         held.why = first.empty() ? "waits for its turn" : "waits for its turn after " + first;

@@ -14,15 +14,25 @@ constexpr int64_t kLeastPart = 8;
 }  // namespace
 
 FloorAccount::Account* FloorAccount::find(ClientId client) {
-  const auto at = std::find_if(accounts_.begin(), accounts_.end(),
-                               [&](const Account& account) { return account.client == client; });
-  return at != accounts_.end() ? &*at : nullptr;
+  const auto at = std::ranges::lower_bound(accounts_, client, {}, &Account::client);
+  return at != accounts_.end() && at->client == client ? &*at : nullptr;
+}
+
+// The same, however many times it is done on the way.
+void FloorAccount::accrue(Account& account) const {
+  const int64_t passed = std::max<int64_t>(0, (accrued_at_ - account.accrued_at).ns);
+  account.accrued_at = accrued_at_;
+  const int64_t most = (kMostCarriedNs + account.in_flight_ns) * 1000;
+  account.due_x1000 = std::min(account.due_x1000 + passed * per_mille_,
+                               std::max(account.due_x1000, most));
 }
 
 void FloorAccount::take(const Event& event) {
   if (per_mille_ == 0) return;
   if (const auto* joined = std::get_if<Joined>(&event)) {
-    if (find(joined->client) == nullptr) accounts_.push_back({.client = joined->client});
+    const auto at = std::ranges::lower_bound(accounts_, joined->client, {}, &Account::client);
+    if (at != accounts_.end() && at->client == joined->client) return;
+    accounts_.insert(at, {.client = joined->client, .accrued_at = accrued_at_});
   } else if (const auto* left = std::get_if<Left>(&event)) {
     std::erase_if(accounts_, [&](const Account& account) { return account.client == left->client; });
     std::erase_if(units_, [&](const Unit& unit) {
@@ -34,6 +44,7 @@ void FloorAccount::take(const Event& event) {
   } else if (const auto* launch = std::get_if<Submitted>(&event)) {
     Account* account = find(launch->client);
     if (account == nullptr) return;
+    accrue(*account);
     account->in_flight_ns += launch->expected.ns;
     if (!launch->copy && computing_++ == 0) moved_at_ = std::max(moved_at_, launch->at);
     units_.push_back({launch->client, launch->stream, launch->expected, launch->copy});
@@ -52,13 +63,10 @@ void FloorAccount::take(const Event& event) {
 
 void FloorAccount::settle(Instant now) {
   if (per_mille_ == 0) return;
-  const int64_t passed = accrued_at_ == kNever ? 0 : std::max<int64_t>(0, (now - accrued_at_).ns);
-  accrued_at_ = now;
-  for (Account& account : accounts_) {
-    const int64_t most = (kMostCarriedNs + account.in_flight_ns) * 1000;
-    account.due_x1000 = std::min(account.due_x1000 + passed * per_mille_,
-                                 std::max(account.due_x1000, most));
+  if (accrued_at_ == kNever) {
+    for (Account& account : accounts_) account.accrued_at = now;
   }
+  accrued_at_ = now;
   Duration rest = std::max(Duration{}, now - moved_at_);
   for (auto unit = units_.begin(); done_ > 0; ) {
     if (!unit->done) {
@@ -80,14 +88,16 @@ void FloorAccount::settle(Instant now) {
 
 void FloorAccount::charge(const Unit& unit, Duration ran) {
   Account& account = *find(unit.client);
+  accrue(account);
   account.in_flight_ns -= unit.expected.ns;
   account.due_x1000 = std::max(account.due_x1000 - ran.ns * 1000,
                                -std::max(kMostCarriedNs, ran.ns) * 1000);
 }
 
 Duration FloorAccount::due(ClientId client) {
-  const Account* account = find(client);
+  Account* account = find(client);
   if (account == nullptr) return {};
+  accrue(*account);
   return {account->due_x1000 / 1000 - account->in_flight_ns};
 }
 

@@ -40,12 +40,14 @@ class FloorAccount {
     ClientId client;
     int64_t due_x1000 = 0;  // ns; without what is in flight
     int64_t in_flight_ns = 0;
+    Instant accrued_at = kNever;  // as the time then was, due_x1000 is
   };
   Account* find(ClientId client);
+  void accrue(Account& account) const;
   void charge(const Unit& unit, Duration ran);
 
   const int64_t per_mille_;
-  std::vector<Account> accounts_;
+  std::vector<Account> accounts_;  // by client
   std::deque<Unit> units_;         // as launched
   uint32_t computing_ = 0;         // of them not copies
   uint32_t done_ = 0;              // of them, not settled yet

@@ -19,6 +19,7 @@
 #include <fmt/core.h>
 
 #include "coordinator/command_line/command_line.h"
+#include "tools/bench/decisions.h"
 #include "tools/bench/launcher.h"
 #include "tools/bench/stand_in_coordinator.h"
 
@@ -109,12 +110,14 @@ int main(int argc, char** argv) {
   lull::CommandLine line("What lull costs a launch, beside the bare driver call.", "lull-bench");
   Setup setup{};
   bool json = false;
+  bool decisions = false;
   int launcher = 0;
   // Together with a launcher's warm-up less than a ring holds: what is measured is a launch, not a
   // ring that overflows because the coordinator got no processor.
   setup.batches = 1001;
   setup.calls = 200;
   line.flag("--json", json, "Print {\"rows\": [{name, ns, ratio_to_bare, ...}]}");
+  line.flag("--decisions", decisions, "Instead: what a step of the engine costs on a device with many clients");
   line.option("--batches", setup.batches, "Batches a figure is the median of").range(3, 10000);
   line.option("--calls", setup.calls, "Launches in a batch").range(100, 10000000);
   line.option("--launcher", launcher).hidden();
@@ -127,6 +130,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (launcher > 0) return lull::bench::run_launcher(launcher, setup.batches, setup.calls);
+
+  if (decisions) return lull::bench::run_decisions(json);
 
   setup.self = fs::read_symlink("/proc/self/exe");
   setup.libraries = setup.self.parent_path().parent_path() / "lib" / "lull";

@@ -1,0 +1,184 @@
+// What a guard that rests is told afterwards: the same as if it had been told of each launch.
+#include "policies/launch/lower_work.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+#include "policies/launch/task_guard.h"
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+constexpr ClientId kOwn{1};
+constexpr Priority kOwnLevel{2};
+Instant us(int64_t us) { return Instant{us * 1000}; }
+Duration long_us(int64_t us) { return Duration{us * 1000}; }
+
+// Requests of three launches; the host waits for them and pauses. Returns when the last has ended.
+int64_t serve(TaskGuard& guard, int64_t now_us, int requests) {
+  for (int request = 0; request < requests; ++request) {
+    for (uint32_t position = 0; position < 3; ++position) {
+      Submitted launch{
+          .client = kOwn, .thread = {}, .kernel = KernelId{position + 1}, .predicted = long_us(50)};
+      launch.at = us(now_us + 10 * position);
+      launch.expected = long_us(50);
+      launch.place = {.in_step = request > 0,
+                      .started = position == 0,
+                      .position = position,
+                      .length = 3,
+                      .generation = 1};
+      guard.submitted(launch, /*lower_in_flight=*/false);
+    }
+    for (int64_t done = 1; done <= 3; ++done) {
+      guard.completed({kOwn, 1, long_us(50), {}}, us(now_us + 50 * done), false);
+    }
+    guard.synced({kOwn, us(now_us + 150), {}});
+    guard.settle(false);
+    now_us += 400 + request % 7;
+  }
+  return now_us;
+}
+
+struct Answers {
+  int64_t room, bears, switch_cost, account;
+  bool clean, over, away;
+  std::vector<int64_t> costs;
+  bool operator==(const Answers&) const = default;
+};
+Answers answers(const TaskGuard& guard, Instant now) {
+  Answers all{guard.room(now, 0).ns,
+              guard.bears().ns,
+              guard.switch_cost().ns,
+              guard.mean_account().ns,
+              guard.wants_clean(),
+              guard.over_anyway(now),
+              guard.has_better_moment(now, long_us(900), {}),
+              {}};
+  for (uint64_t kernel = 100; kernel < 104; ++kernel) {
+    all.costs.push_back(guard.cost(KernelId{kernel}, long_us(900)).ns);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a guard that has rested answers as one that was told of every lower launch") {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    TaskGuard told({}), rested({});
+    LowerWork lower;
+    struct Low {
+      ClientId client;
+      Priority level;
+      bool busy = false;
+      bool copy = false;
+    };
+    std::vector<Low> lows = {
+        {ClientId{7}, Priority{5}}, {ClientId{8}, Priority{7}}, {ClientId{9}, Priority{2}}};
+    int64_t now_us = serve(told, 1'000, 30);
+    serve(rested, 1'000, 30);
+    for (int round = 0; round < 3; ++round) {
+      now_us += 2'000'000;
+      REQUIRE(rested.may_rest(us(now_us)));
+      const LowerWork::Mark mark = lower.mark(kOwnLevel);
+      uint32_t kernels = static_cast<uint32_t>(std::ranges::count_if(
+          lows, [](const Low& l) { return l.busy && !l.copy && l.level > kOwnLevel; }));
+      for (int64_t i = pick(0, 60); i > 0; --i) {
+        now_us += pick(1, 700);
+        Low& low = lows[static_cast<size_t>(pick(0, 2))];
+        const bool below = low.level > kOwnLevel;  // of its own level: nobody's business
+        const KernelCosts::Unit unit{low.client,
+                                     {},
+                                     KernelId{static_cast<uint64_t>(pick(100, 103))},
+                                     long_us(pick(100, 1500))};
+        if (!low.busy) {
+          low.busy = true;
+          low.copy = pick(0, 4) == 0;
+          kernels += below && !low.copy ? 1 : 0;
+          if (below && !low.copy) told.lower_kernels().began(unit, us(now_us));
+          if (!low.copy) lower.began(low.level, unit, us(now_us));
+          if (below) told.disturbed(low.copy);
+          lower.came(low.level, low.copy);
+          continue;
+        }
+        if (pick(0, 3) == 0) {
+          if (below) told.refused(unit.predicted);
+          lower.refused(low.level, unit.predicted);
+          continue;
+        }
+        if (pick(0, 5) == 0) {
+          if (below) told.spend({}, unit.predicted, long_us(5), us(now_us));
+          lower.spent(low.level);
+          continue;
+        }
+        low.busy = false;
+        if (below) told.lower_kernels().ended(low.client, {}, us(now_us));
+        lower.through(low.client, {});
+        if (low.copy) continue;
+        kernels -= below ? 1 : 0;
+        if (below) {
+          told.lower_ran(us(now_us - 50), us(now_us));
+          told.lower_ended(1, kernels, us(now_us));
+        }
+        lower.ended(low.level, us(now_us));
+      }
+      now_us += pick(1, 100);
+      rested.catch_up(lower.since(kOwnLevel, mark), kOwnLevel, kernels, us(now_us));
+      CHECK(answers(rested, us(now_us)) == answers(told, us(now_us)));
+      // A unit that is there while own work runs teaches what it costs: it is through before the
+      // next rest.
+      serve(told, now_us, 5);
+      now_us = serve(rested, now_us, 5);
+      for (Low& low : lows) {
+        if (low.busy && low.level > kOwnLevel) {
+          for (TaskGuard* guard : {&told, &rested}) {
+            guard->lower_kernels().ended(low.client, {}, us(now_us));
+            if (!low.copy) guard->lower_ended(1, 0, us(now_us));
+          }
+        }
+        lower.through(low.client, {});
+        low.busy = false;
+      }
+      CHECK(answers(rested, us(now_us)) == answers(told, us(now_us)));
+    }
+  }
+}
+
+TEST_CASE("only what happened below a level after a mark is told") {
+  LowerWork lower;
+  lower.came(Priority{5}, false);
+  lower.refused(Priority{7}, long_us(900));
+  const LowerWork::Mark mark = lower.mark(kOwnLevel);
+  CHECK_FALSE(lower.since(kOwnLevel, mark).came);
+  CHECK(lower.since(kOwnLevel, mark).refused == Duration{});
+  lower.came(Priority{2}, false);  // not below
+  CHECK(lower.since(kOwnLevel, mark).kernels == 0);
+  lower.came(Priority{9}, false);
+  lower.came(Priority{3}, true);
+  lower.ended(Priority{9}, us(70));
+  const LowerWork::Since since = lower.since(kOwnLevel, mark);
+  CHECK((since.came && since.kernels == 1 && since.ended == us(70) && since.spends == 0));
+}
+
+TEST_CASE("a unit that is let go makes earlier refusals forgotten, also another level's") {
+  LowerWork lower;
+  const LowerWork::Mark mark = lower.mark(kOwnLevel);
+  lower.refused(Priority{5}, long_us(900));
+  lower.refused(Priority{5}, long_us(400));
+  lower.refused(Priority{7}, long_us(600));
+  CHECK(lower.since(kOwnLevel, mark).refused == long_us(900));
+  CHECK(lower.since(Priority{5}, mark).refused == long_us(600));
+  lower.spent(Priority{7});
+  CHECK(lower.since(kOwnLevel, mark).refused == Duration{});
+  lower.refused(Priority{5}, long_us(100));
+  CHECK(lower.since(kOwnLevel, mark).refused == long_us(100));
+  CHECK(lower.since(kOwnLevel, mark).spends == 1);
+}
