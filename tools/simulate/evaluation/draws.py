@@ -65,14 +65,16 @@ class Draws:
 
     def __init__(self, *names):
         self._names = tuple(str(name) for name in names)
+        self._hash = hashlib.sha256("".join(f"{name}\0" for name in self._names).encode())
 
     def of(self, *names):
         return Draws(*self._names, *names)
 
     def share(self, *names):
         """0 <= share < 1, in steps of 2**-53."""
-        text = "\0".join((*self._names, *(str(name) for name in names)))
-        return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11) / 2.0**53
+        found = self._hash.copy()
+        found.update("\0".join(map(str, names)).encode())
+        return (int.from_bytes(found.digest()[:8], "big") >> 11) / 2.0**53
 
     def draw(self, parameter, *names):
         return parameter.at(self.share(*names))

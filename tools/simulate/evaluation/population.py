@@ -114,6 +114,7 @@ def main(words):
 def _run(arguments, say):
     if not 1 <= arguments.pairs <= 1000:
         raise Unusable(f"--pairs: {arguments.pairs} is out of range: use 1 to 1000")
+    lull = None if arguments.make_only else _lull(arguments)
     seed = arguments.seed if arguments.seed is not None else seed_of(arguments.set)
     pairs = make_pairs(seed, arguments.pairs, tuple(arguments.devices))
     out = pathlib.Path(arguments.out)
@@ -122,10 +123,6 @@ def _run(arguments, say):
     if arguments.make_only:
         say(f"{len(files)} workloads are in {out / 'workloads'}")
         return 0
-    lull = runner.Lull(arguments.lull or runner.usual_lull(ROOT))
-    for policy in arguments.policies:
-        if why := lull.refuses("--policy", policy):
-            raise Unusable(f"--policies: {why}")
     chosen = {pair.number: _limited(pair.case(out / "workloads", arguments.policies), arguments.iterations) for pair in pairs}
     folder = runner.Folder(out, lull)
     problems = run_missing(list(chosen.values()), folder, arguments, say)
@@ -138,6 +135,14 @@ def _run(arguments, say):
         print("  " + "; ".join(f"{name} {value}" for name, value in zip(population_page.VERDICT, row)))
     command.say_problems("population", problems)
     return 1 if problems else 0
+
+
+def _lull(arguments):
+    lull = runner.Lull(arguments.lull or runner.usual_lull(ROOT))
+    for policy in arguments.policies:
+        if why := lull.refuses("--policy", policy):
+            raise Unusable(f"--policies: {why}")
+    return lull
 
 
 def _limited(case, iterations):
