@@ -37,6 +37,7 @@ class KernelCosts {
     StreamSlot stream;
     KernelId kernel;
     Duration predicted;
+    bool operator==(const Unit&) const = default;
   };
 
   // ---- the client's own work ----
@@ -68,6 +69,8 @@ class KernelCosts {
   // What a unit of this predicted length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration predicted) const;
 
+  bool operator==(const KernelCosts&) const = default;
+
  private:
   static constexpr size_t kSamples = 4;
   struct Seen {
@@ -75,6 +78,7 @@ class KernelCosts {
     std::array<int64_t, kSamples> shares_x1024{};  // the last ones
     size_t next = 0;
     int64_t share_x1024 = 1024;
+    bool operator==(const Seen&) const = default;
   };
   struct Beside {
     Unit unit;
@@ -83,6 +87,7 @@ class KernelCosts {
     Instant ended = kNever;
     Duration busy_beside;  // from then to the end
     Duration done;         // until then
+    bool operator==(const Beside&) const = default;
   };
   Seen* seen(KernelId kernel);
   void learn(const Beside& beside);

@@ -103,6 +103,8 @@ class OwnShadow {
   // It knows better from here on: what its errors were until now is no measure.
   void knows_better() { noise_ns_ = 0; }
 
+  bool operator==(const OwnShadow&) const = default;
+
  private:
   struct InFlight {
     Instant at;
@@ -112,17 +114,20 @@ class OwnShadow {
     Duration predicted;
     Duration seen;    // what it takes by itself, where that was seen; else 0
     Instant own_end;  // in the shadow
+    bool operator==(const InFlight&) const = default;
   };
   struct Stream {
     Instant own_free{0};       // in the shadow: through with everything launched
     Instant own_end{0};        // ... with what is known complete
     Instant end{0};            // when that was seen
+    bool operator==(const Stream&) const = default;
   };
   struct Wait {
     Instant at = kNever;       // until then the host waited
     Instant end{0};            // the last of what it waited for was seen complete
     Instant own_end{0};        // ... in the shadow
     Duration left;             // own work that it was not for, to be done yet
+    bool operator==(const Wait&) const = default;
   };
   Stream& stream(StreamSlot slot);
   Duration left_to_do(const Synced& wait) const;
@@ -156,6 +161,7 @@ class OwnShadow {
   struct Run {                 // of own work on the device, with nobody else there
     Instant from = kNever;     // a completion, or a launch to an idle device
     Duration predicted;        // of what has completed since
+    bool operator==(const Run&) const = default;
   };
   Run run_;
   int64_t real_ns_ = 0;        // of such runs lately

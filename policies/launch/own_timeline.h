@@ -32,6 +32,7 @@ class OwnTimeline {
     uint32_t position = 0;
     uint32_t turn = 0;
     uint32_t iteration = 0;
+    bool operator==(const Spot&) const = default;
   };
   // The next launch is the first of an iteration, the `count`th; so many are a round, 0: there is
   // none. Whether service_start() has become another.
@@ -98,6 +99,8 @@ class OwnTimeline {
   static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
   static constexpr int64_t kDeviations = 2;
 
+  bool operator==(const OwnTimeline&) const = default;
+
  private:
   struct Estimate {
     int64_t mean_ns = 0;
@@ -105,6 +108,7 @@ class OwnTimeline {
     uint32_t count = 0;
     void add(int64_t sample_ns);
     int64_t low() const { return mean_ns - kDeviations * deviation_ns; }
+    bool operator==(const Estimate&) const = default;
   };
   struct Place {
     Estimate pause;      // of the host, between what it did before and this launch
@@ -117,6 +121,7 @@ class OwnTimeline {
     Estimate left;       // to do for other streams when the wait behind this launch ends
     bool plain = false;  // seen with nobody in its way
     int64_t surely_left_ns() const { return std::max<int64_t>(0, left.low()); }
+    bool operator==(const Place&) const = default;
   };
   // How iterations go: all of them, or those of one turn.
   struct Course {
@@ -127,12 +132,14 @@ class OwnTimeline {
     void derive();
     bool follows_wait(uint32_t position) const;  // the launch there
     int64_t find_best_slack_ns() const;
+    bool operator==(const Course&) const = default;
   };
   struct Launch {
     Spot spot;
     Instant at;
     int64_t pause_ns = -1;  // < 0: not known
     int64_t backlog_ns = 0;
+    bool operator==(const Launch&) const = default;
   };
   static constexpr uint32_t kNoTurn = UINT32_MAX;
   Duration sure_pause(Spot before) const;

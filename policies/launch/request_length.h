@@ -31,6 +31,8 @@ class RequestLength {
   // The host pauses for longer than this between requests, where a service takes so long.
   static Duration pause(Duration service) { return {service.ns / 2}; }
 
+  bool operator==(const RequestLength&) const = default;
+
  private:
   static constexpr uint32_t kRemembered = 64;
   static constexpr uint32_t kEnough = 16;

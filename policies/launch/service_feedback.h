@@ -54,6 +54,8 @@ class ServiceFeedback {
   // few while their mean is not known within `precision`, then few.
   bool draws_undisturbed(Duration precision);
 
+  bool operator==(const ServiceFeedback&) const = default;
+
  private:
   static constexpr uint32_t kEnough = 3;
   static constexpr uint32_t kVaried = 8;
@@ -62,6 +64,7 @@ class ServiceFeedback {
   struct Alone {  // an undisturbed service that counts
     uint64_t service = 0;
     int64_t took_ns = 0;
+    bool operator==(const Alone&) const = default;
   };
   // What is known of services while they are of one kind.
   struct Known {
@@ -80,6 +83,7 @@ class ServiceFeedback {
     double sigma() const;
     // So much off what is known is not like it any more.
     double most_off() const;
+    bool operator==(const Known&) const = default;
   };
   // Mean and variance by what the pattern says now; samples from before its round are forgotten.
   void recount(const ServicePattern& pattern);

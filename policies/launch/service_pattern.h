@@ -37,6 +37,8 @@ class ServicePattern {
   // The first service of which this is known.
   uint64_t since() const { return since_; }
 
+  bool operator==(const ServicePattern&) const = default;
+
  private:
   size_t found(size_t known) const;
   bool alike(size_t distance, int64_t times) const;

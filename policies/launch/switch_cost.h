@@ -65,6 +65,8 @@ class SwitchCost {
   // 0 where the device runs several processes at once, or as long as too little was seen.
   Duration cost() const { return cost_; }
 
+  bool operator==(const SwitchCost&) const = default;
+
  private:
   static constexpr uint64_t kBelieved = 512;  // stretches of own work behind own
   // Less is how precisely it is seen, no switch.
@@ -81,6 +83,8 @@ class SwitchCost {
       std::nth_element(ordered.begin(), ordered.begin() + count / 2, ordered.begin() + count);
       return ordered[count / 2];
     }
+
+    bool operator==(const Samples&) const = default;
 
    private:
     static constexpr size_t kEnough = 5;

@@ -51,6 +51,8 @@ class TailAccount {
   // Of what p99 allows, in millionths.
   int64_t aim_x1000() const { return aim_x1000_; }
 
+  bool operator==(const TailAccount&) const = default;
+
  private:
   // Per request. Ten in a thousand are over at most: what is left, and what is kept back of those.
   static constexpr int64_t kFirst_x1000 = 1'000;

@@ -30,6 +30,7 @@ struct GuardLimits {
   int64_t mean_per_mille = 30;
   int64_t tail_per_mille = 50;
   int64_t parts = kGuardParts;
+  bool operator==(const GuardLimits&) const = default;
 };
 
 class TaskGuard {
@@ -97,6 +98,9 @@ class TaskGuard {
 
   Duration mean_account() const { return {account_ns_}; }
   bool in_step() const { return in_step_; }
+
+  // Of all that is known: two that were told the same are the same.
+  bool operator==(const TaskGuard&) const = default;
 
  private:
   OwnTimeline& timeline() { return shadow_.timeline(); }
@@ -192,6 +196,7 @@ class TaskGuard {
     bool spent = false;     // something that exceeded the room has been let go, now or in one of them
     bool excepted = false;  // ... and it makes the request exceed the tail bound
     bool opened = false;    // ... as surely as can be told
+    bool operator==(const Request&) const = default;
   };
   Request request_;
   Request next_;                // ... of the next one, what has been let go before it
