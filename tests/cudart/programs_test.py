@@ -29,7 +29,7 @@ class Programs(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="lull-cudart-") as folder:
             env = {k: v for k, v in os.environ.items() if not k.startswith(("LULL_", "SIMGPU_", "LD_"))}
             env.update(LD_LIBRARY_PATH=SIM, SIMGPU_DEVICE=folder + "/simgpu")
-            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
 
     def expect(self, line, *command):
         done = self.run_on_sim(*command)

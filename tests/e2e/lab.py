@@ -19,7 +19,7 @@ BIN = BUILD / "bin"
 LIB = BUILD / "lib/lull"
 SIM = LIB / "sim"
 PROGRAMS = BUILD / "tests/programs"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class Lab:
@@ -102,14 +102,19 @@ class Lab:
         return self.run(BIN / "lull", *arguments, shim=False, **more)
 
 
-def until(true, what, deadline_s=DEADLINE_S):
+def until(true, what, deadline_s=DEADLINE_S, step_s=0.005):
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         value = true()
         if value:
             return value
-        time.sleep(0.005)
+        time.sleep(step_s)
     raise AssertionError(f"within {deadline_s} s: never {what}")
+
+
+def ended(child):
+    """Its exit code, once it has one."""
+    return child.wait(DEADLINE_S)
 
 
 def kill(child):

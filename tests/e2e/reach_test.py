@@ -50,7 +50,7 @@ class Reach(unittest.TestCase):
                 return got and all(got[k] == expected[k] for k in got)
 
             try:
-                lab.until(agree, "counts agree", 5)
+                lab.until(agree, "counts agree")
             except AssertionError:
                 self.fail(f"{command}: program {expected}, daemon {seen()}")
             def recorded():  # counters are read as they stand, records as they are drained
@@ -60,7 +60,7 @@ class Reach(unittest.TestCase):
                     k["launches"] for k in kernels if k["kind"] in ("kernel", "graph"))
 
             try:
-                lab.until(lambda: recorded()[1] == expected["launches"], "records agree", 5)
+                lab.until(lambda: recorded()[1] == expected["launches"], "records agree")
             except AssertionError:
                 self.fail(f"{command}: {expected['launches']} launches, {recorded()}")
             kernels = [k for k in recorded()[0] if k["launches"]]

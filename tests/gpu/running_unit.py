@@ -61,7 +61,7 @@ class Running(unittest.TestCase):
             raise Failed("not so", {"found": 3})
 
         def crashes(context):
-            done = context.run(["/bin/sh", "-c", "kill -SEGV $$"], 10)
+            done = context.run(["/bin/sh", "-c", "kill -SEGV $$"], 120)
             if not done.good:
                 raise Failed(done.why())
 
@@ -90,11 +90,11 @@ class Running(unittest.TestCase):
         with lab.context() as context:
             def leaves(context):
                 child = context.children.start(["/bin/sh", "-c", "sleep 1000 & echo $!; wait"], context.env())
-                child.wait_for(lambda: child.out().strip(), 10)
+                child.wait_for(lambda: child.out().strip(), 120)
                 pids.extend([child.pid, int(child.out())])
             self.run_steps(context, [Step("leaves", leaves)])
             for pid in pids:
-                end = time.monotonic() + 10
+                end = time.monotonic() + 120
                 while _runs(pid) and time.monotonic() < end:
                     time.sleep(0.01)
                 self.assertFalse(_runs(pid))
@@ -184,7 +184,7 @@ class KernelWitness(unittest.TestCase):
             prefix = f"{folder}/w"
             code = f"import ctypes; l = ctypes.CDLL({str(self.LIBRARY)!r}); assert l.InitializeInjection() == 1; l.lull_witness_flush()"
             child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "LULL_WITNESS_OUT": prefix, **more})
-            self.assertEqual(child.wait(60), 0)
+            self.assertEqual(child.wait(120), 0)
             return witness.read(prefix, child.pid)
 
     def setUp(self):

@@ -17,7 +17,7 @@ from gpu_check import cost, counting, interception, mps, pairs, real_pairs, task
 from gpu_check.real_pairs import DEFAULT, Way
 
 CHECK = lab.ROOT / "tools/gpu-check"
-TIMEOUT_S = 240
+TIMEOUT_S = 900
 PARTS = {"device", "interception", "cost", "timing", "sharing", "pairs", "queue", "suspension", "faults", "workloads"}
 
 
@@ -89,13 +89,13 @@ class OnTheSimulatedGpu(unittest.TestCase):
     def test_killed_at_any_moment_it_goes_on_where_it_was(self):
         words = [sys.executable, CHECK, "interception", "cost", "--sim", "--short", "--out", self.out, "--build", lab.BUILD]
         child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while time.monotonic() < end and child.poll() is None:
             if (self.out / "results.json").exists() and len(self.results()["steps"]) >= 4:
                 break
             time.sleep(0.02)
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(120)
         before = self.results()["steps"]
         self.assertGreaterEqual(len(before), 4)
         done = check("interception", "cost", "--sim", "--short", "--out", self.out)

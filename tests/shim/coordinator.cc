@@ -134,7 +134,7 @@ std::string kernel_name(const Client& client, uint32_t slot) {
 }
 
 bool eventually(const std::function<bool()>& what) {
-  const uint64_t deadline = channel::monotonic_ns() + 10'000'000'000ULL;
+  const uint64_t deadline = channel::monotonic_ns() + 120'000'000'000ULL;
   while (!what()) {
     if (channel::monotonic_ns() > deadline) return false;
     sched_yield();

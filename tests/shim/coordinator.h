@@ -60,7 +60,7 @@ void set_gate(const Client& client, channel::GateState state, uint32_t epoch, ui
 void wake(const Client& client);
 std::string kernel_name(const Client& client, uint32_t slot);
 
-// Until `what` holds, at most ten seconds.
+// Until `what` holds, at most two minutes.
 bool eventually(const std::function<bool()>& what);
 
 }  // namespace lull::test

@@ -22,6 +22,7 @@ extern "C" void refuse_next_launches(int count);
 extern "C" void shape_graph_kernels(unsigned grid);
 extern "C" void hang(bool on);
 extern "C" void hold_up_next_launch(uint64_t ns);
+extern "C" void be_idle(uint64_t call_ns);
 extern "C" int events_alive();
 
 namespace {
@@ -162,6 +163,9 @@ int main() {
       printf("%d\n", cuStreamSynchronize(stream_));
     } else if (command == "hang") {  // hang ON(0, 1): no event happens
       hang(atoi(name) != 0);
+      printf("ok\n");
+    } else if (command == "idle") {  // idle CALL_NS: launches find an idle stream and take so long
+      be_idle(strtoull(name, nullptr, 10));
       printf("ok\n");
     } else if (command == "release") {  // and how many events are alive then
       const int result = cuDevicePrimaryCtxRelease(0);

@@ -15,6 +15,9 @@
 extern char** environ;
 
 namespace lull::test {
+namespace {
+constexpr int kAnswerMs = 120'000;
+}  // namespace
 
 std::string private_directory() {
   char name[] = "/tmp/lull-shim-test-XXXXXX";
@@ -79,7 +82,7 @@ std::string ProbeProcess::answer() {
       return line;
     }
     pollfd wait{out_, POLLIN, 0};
-    if (poll(&wait, 1, 20'000) != 1) return "no answer in 20 s";
+    if (poll(&wait, 1, kAnswerMs) != 1) return "no answer in two minutes";
     char bytes[4096];
     const ssize_t got = read(out_, bytes, sizeof bytes);
     if (got <= 0) return "end of file";

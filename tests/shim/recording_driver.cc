@@ -1,9 +1,11 @@
 // A libcuda.so.1 that notes what it is asked and does the least that keeps the shim going. Its
-// device clock moves by 10 us a launch. Not a GPU of any kind.
+// device clock moves by 10 us a launch; made idle, it runs with the host's. Not a GPU of any kind.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +21,10 @@ std::atomic<int> refuse_launches;
 std::atomic<int> live_events;
 std::atomic<bool> hanging;  // no event happens
 std::atomic<uint64_t> held_up_ns;  // for so long the next launch call sleeps, and the device has nothing to do
+// Not 0: every stream is idle when it is asked, the device's clock is the host's, and a launch call
+// takes this long before its kernel starts.
+std::atomic<uint64_t> idle_call_ns;
+constexpr uint64_t kKernelNs = 10'000;
 std::atomic<unsigned> graph_grid{4};
 char names[64][64];
 int name_count;
@@ -42,6 +48,7 @@ EXPORT void shape_graph_kernels(unsigned grid) { graph_grid = grid; }
 EXPORT void refuse_next_launches(int count) { refuse_launches = count; }
 EXPORT void hang(bool on) { hanging = on; }
 EXPORT void hold_up_next_launch(uint64_t ns) { held_up_ns = ns; }
+EXPORT void be_idle(uint64_t call_ns) { idle_call_ns = call_ns; }
 EXPORT int events_alive() { return live_events; }
 
 struct VersionedCall {
@@ -127,6 +134,11 @@ EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
   *name = reinterpret_cast<const char*>(function);
   return CUDA_SUCCESS;
 }
+static uint64_t host_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 static CUresult launched(const char* name) {
   note_call(name);
   if (refuse_launches > 0) {
@@ -137,7 +149,12 @@ static CUresult launched(const char* name) {
     usleep(static_cast<useconds_t>(ns / 1000));
     device_now_ns += ns;
   }
-  device_now_ns += 10000;
+  if (const uint64_t call_ns = idle_call_ns; call_ns != 0) {
+    const timespec nap{0, static_cast<long>(call_ns)};
+    nanosleep(&nap, nullptr);
+    device_now_ns = host_ns();
+  }
+  device_now_ns += kKernelNs;
   return CUDA_SUCCESS;
 }
 #define LAUNCH(name)                                                                           \
@@ -214,11 +231,14 @@ EXPORT CUresult cuEventDestroy_v2(CUevent event) {
 }
 EXPORT CUresult cuEventRecord(CUevent event, CUstream) {
   note_call("cuEventRecord");
+  if (idle_call_ns != 0) device_now_ns = std::max(device_now_ns.load(), host_ns());
   *reinterpret_cast<uint64_t*>(event) = device_now_ns;
   return CUDA_SUCCESS;
 }
-// Busy for ever, so that what events say is taken as it is.
-EXPORT CUresult cuStreamQuery(CUstream) { return CUDA_ERROR_NOT_READY; }
+// Busy for ever, unless made idle, so that what events say is taken as it is.
+EXPORT CUresult cuStreamQuery(CUstream) {
+  return idle_call_ns != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
 EXPORT CUresult cuEventQuery(CUevent) { return hanging ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; }
 EXPORT CUresult cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
   *ms = static_cast<float>(*reinterpret_cast<uint64_t*>(to) - *reinterpret_cast<uint64_t*>(from)) / 1e6F;

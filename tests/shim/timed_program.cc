@@ -1,17 +1,15 @@
 // A program whose kernels have known lengths: `timed_program PATTERN COUNT KERNEL_NS`. It waits on
-// the host by spinning, in real time. What its own events around each launch say goes to stdout.
+// the host by spinning, in real time.
 //
 //   idle    each launch finds the stream idle
-//   naive   the same, with two events of the program's own around each launch; prints their median
-//   queued  a hundred launches in a row, then a synchronisation, as often as needed
+//   queued  a hundred launches in a row on a stream that waits for them all, then a
+//           synchronisation, as often as needed: however slow the host is, the queue is deep
 //   groups  three launches, then a pause, without a synchronisation; two streams take turns
 #include <cuda.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "coordinator/channel/model_clock.h"
 
@@ -58,27 +56,21 @@ int main(int argc, char** argv) {
       check(cuStreamSynchronize(streams[0]));
       spin_ns(20'000);
     }
-  } else if (strcmp(pattern, "naive") == 0) {
-    CUevent begin, end;
-    check(cuEventCreate(&begin, 0));
-    check(cuEventCreate(&end, 0));
-    std::vector<float> measured;
-    for (int n = 0; n < count; ++n) {
-      check(cuEventRecord(begin, streams[0]));
-      launch(streams[0]);
-      check(cuEventRecord(end, streams[0]));
-      check(cuEventSynchronize(end));
-      float ms = 0;
-      check(cuEventElapsedTime(&ms, begin, end));
-      measured.push_back(ms);
-      spin_ns(20'000);
-    }
-    std::nth_element(measured.begin(), measured.begin() + count / 2, measured.end());
-    printf("%.0f\n", static_cast<double>(measured[static_cast<size_t>(count / 2)]) * 1e6);
   } else if (strcmp(pattern, "queued") == 0) {
+    uint32_t* gate = nullptr;
+    CUdeviceptr gate_address;
+    check(cuMemHostAlloc(reinterpret_cast<void**>(&gate), sizeof *gate, CU_MEMHOSTALLOC_DEVICEMAP));
+    check(cuMemHostGetDevicePointer(&gate_address, gate, 0));
+    *gate = 0;
     for (int n = 0; n < count; ++n) {
+      const auto turn = static_cast<uint32_t>(n / 100 + 1);
+      if (n % 100 == 0) {
+        check(cuStreamWaitValue32(streams[0], gate_address, turn, CU_STREAM_WAIT_VALUE_GEQ));
+      }
       launch(streams[0]);
-      if (n % 100 == 99) check(cuCtxSynchronize());
+      if (n % 100 != 99) continue;
+      __atomic_store_n(gate, turn, __ATOMIC_RELEASE);
+      check(cuCtxSynchronize());
     }
   } else {
     for (int n = 0; n < count; ++n) {
