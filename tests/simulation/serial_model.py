@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An independent model of one serial device, to check `lull compare --sim=serial` against.
+"""An independent model of one serial device, to check `lull simulate` and `lull compare` against.
 
 One non-preemptive device serves kernels of two programs in the order in which they become first of
 their streams; one copy engine for each direction. The high task replays its workload in a closed loop,
