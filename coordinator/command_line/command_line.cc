@@ -30,8 +30,8 @@ Option Option::repeated() const {
   return *this;
 }
 
-Option Option::optional_value() const {
-  option_->expected(0, 1);
+Option Option::optional_value(std::string otherwise) const {
+  option_->expected(0, 1)->default_str(std::move(otherwise));
   return *this;
 }
 
@@ -85,6 +85,7 @@ Option CommandLine::flag(std::string names, std::string& value, std::string what
 }
 
 void CommandLine::version(std::string text) {
+  for (const auto& command : commands_) command->version(text);
   app_->set_version_flag("--version", std::move(text));
 }
 

@@ -37,8 +37,8 @@ class Option {
   // May be given several times, with one value each; for a vector that would take all words
   // that follow otherwise.
   Option repeated() const;
-  // May be given without a value.
-  Option optional_value() const;
+  // May be given without a value: that is `otherwise`.
+  Option optional_value(std::string otherwise = "") const;
   Option excludes(Option other) const;
   Option needs(Option other) const;
   // What stands for the value in the help, as FILE.
@@ -80,7 +80,7 @@ class CommandLine {
   Option flag(std::string names, bool& value, std::string what = "");
   // A flag that may have a value: "--sim{default}" alone gives "default", --sim=mps gives "mps".
   Option flag(std::string names, std::string& value, std::string what = "");
-  // --version gives `text`.
+  // --version gives `text`, of the subcommands that there are, too.
   void version(std::string text);
 
   // A subcommand. It lives as long as this one.

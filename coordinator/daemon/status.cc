@@ -20,6 +20,9 @@ constexpr size_t kClientBytes = 1200;
 constexpr size_t kRowBytes = 350;
 constexpr size_t kKernelBytes = 200;
 
+// Null: no limit. 2^64-1 is no number that every reader of JSON can hold.
+json bytes_json(uint64_t bytes) { return bytes == UINT64_MAX ? json(nullptr) : json(bytes); }
+
 json client_devices(const Session& session, const engine::ClientStatus* known,
                     const DeviceTable& devices) {
   json list = json::array();
@@ -29,12 +32,13 @@ json client_devices(const Session& session, const engine::ClientStatus* known,
     if (!id || !shown.insert(id->value).second) continue;
     const DeviceRow* row = devices.find(*id);
     constexpr const char* kGates[] = {"open", "credit", "closed"};
-    json device = {{"uuid", row != nullptr ? uuid_text(row->known.uuid, row->known.instance) : "?"},
-                   {"gate", kGates[static_cast<size_t>(session.gate_state(index)) % 3]},
-                   {"memory_bytes", channel::memory_used(session.region(), index)},
-                   {"memory_allowance_bytes", channel::memory_allowance(session.region(), index)},
-                   {"in_flight_ns", 0},
-                   {"device_time_ns", 0}};
+    json device = {
+        {"uuid", row != nullptr ? uuid_text(row->known.uuid, row->known.instance) : "?"},
+        {"gate", kGates[static_cast<size_t>(session.gate_state(index)) % 3]},
+        {"memory_bytes", channel::memory_used(session.region(), index)},
+        {"memory_allowance_bytes", bytes_json(channel::memory_allowance(session.region(), index))},
+        {"in_flight_ns", 0},
+        {"device_time_ns", 0}};
     if (known != nullptr) {
       const auto seat = std::find_if(known->devices.begin(), known->devices.end(),
                                      [&](const engine::SeatStatus& s) { return s.device == *id; });
@@ -75,14 +79,20 @@ json client_unscheduled(const Session& session, const std::string& why_unknown) 
   return list;
 }
 
-// Null: as the policy is set.
+// Parts of one, as every share here. Null: as the policy is set.
 json bound_json(SlowdownBound bound) {
   if (!bound.is_set()) return nullptr;
-  return {{"mean_per_mille", bound.mean_per_mille}, {"p99_per_mille", bound.p99_per_mille}};
+  return {{"mean", bound.mean_per_mille / 1000.0}, {"p99", bound.p99_per_mille / 1000.0}};
+}
+
+// A program counts by the host's clock how long it was held; every other time here is the device's.
+int64_t held_ns(const channel::ThreadTotals& totals, double slow_motion) {
+  return static_cast<int64_t>(static_cast<double>(totals.held_ns) / std::max(1.0, slow_motion));
 }
 
 json client_json(const Session& session, const engine::ClientStatus* known,
-                 const DeviceTable& devices, const std::string& why_unknown, Instant now) {
+                 const DeviceTable& devices, const std::string& why_unknown, Instant now,
+                 double slow_motion) {
   const SessionBirth& who = session.who();
   const channel::ThreadTotals totals = session.totals();
   return {{"id", who.id.value},
@@ -101,7 +111,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"memsets", totals.memsets},
           {"dropped", totals.dropped},
           {"untimed", totals.untimed},
-          {"held_ns", totals.held_ns},
+          {"held_ns", held_ns(totals, slow_motion)},
           {"held", client_held(session, known, now)},
           {"held_threads", known != nullptr ? known->held_threads : 0},
           {"kernels", session.kernel_count()},
@@ -129,10 +139,7 @@ json iteration_json(const engine::IterationStatus& found) {
 void add_rates(json& client, const Session& session, const engine::ClientStatus* known, Instant now,
                double slow_motion, ClientRates& rates) {
   const channel::ThreadTotals totals = session.totals();
-  ClientTotals sum{.at = now,
-                   .launches = totals.launches,
-                   .held_ns = static_cast<int64_t>(static_cast<double>(totals.held_ns) /
-                                                   std::max(1.0, slow_motion))};
+  ClientTotals sum{.at = now, .launches = totals.launches, .held_ns = held_ns(totals, slow_motion)};
   if (known != nullptr) {
     for (const engine::SeatStatus& seat : known->devices) {
       sum.busy_ns = std::max(sum.busy_ns, seat.device_time.ns);
@@ -207,7 +214,7 @@ void add_clients(json& reply, uint32_t from, const engine::Engine& engine,
         [](const engine::ClientStatus& client, ClientId wanted) { return client.client < wanted; });
     const bool found = known != status.clients.end() && known->client == session.id();
     const engine::ClientStatus* mine = found ? &*known : nullptr;
-    json client = client_json(session, mine, devices, why_unknown, now);
+    json client = client_json(session, mine, devices, why_unknown, now, clock.slow_motion());
     add_rates(client, session, mine, now, clock.slow_motion(), rates);
     bytes += kClientBytes + kRowBytes * (client["devices"].size() + client["held"].size() +
                                          client["unscheduled"].size());

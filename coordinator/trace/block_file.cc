@@ -15,7 +15,6 @@
 namespace lull::trace {
 namespace {
 
-constexpr uint8_t kFileMagic[8] = {'l', 'u', 'l', 'l', 't', 'r', 'c', '\n'};
 constexpr uint32_t kBlockMagic = 0x6b626c6cU;  // "llbk"
 constexpr int kCompressionLevel = 3;
 // A short block is written seldom, and has little to learn from: more care pays.
@@ -41,7 +40,7 @@ const char* name_of(FileKind kind) {
 
 std::vector<uint8_t> file_head(FileKind kind) {
   std::vector<uint8_t> head(kFileHeadBytes);
-  memcpy(head.data(), kFileMagic, sizeof kFileMagic);
+  memcpy(head.data(), kFileMagic.data(), kFileMagic.size());
   put32(head.data() + 8, kFormatVersion);
   put32(head.data() + 12, static_cast<uint32_t>(kind));
   return head;
@@ -98,7 +97,7 @@ std::expected<BlockFileReader, std::string> BlockFileReader::open(const std::str
     return fail(
         "byte 0: the file is empty: the recorder ended before it wrote anything: record again");
   }
-  if (memcmp(head, kFileMagic, std::min(got, sizeof kFileMagic)) != 0) {
+  if (memcmp(head, kFileMagic.data(), std::min(got, kFileMagic.size())) != 0) {
     return fail(fmt::format("byte 0: it is no lull trace: {}", make));
   }
   if (got < sizeof head) {

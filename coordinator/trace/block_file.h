@@ -16,10 +16,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lull::trace {
 
+inline constexpr std::string_view kFileMagic = "lulltrc\n";
 inline constexpr uint32_t kFormatVersion = 1;
 enum class FileKind : uint32_t { kTrace = 1, kDecisionLog = 2 };
 enum class BlockType : uint32_t { kHead = 1, kEvents = 2 };

@@ -71,6 +71,13 @@ TEST_CASE("status says that the device is simulated and how") {
   CHECK(status["control_latency_us"] == 20.0);
 }
 
+TEST_CASE("status gives the time held on the device's clock, as every other time") {
+  SimNode node;
+  channel::atomic64(node.clients[1]->region().thread(0)->held_ns).store(5'000'000);
+  const nlohmann::json status = ask(*node.daemon, node.socket, nlohmann::json{{"op", "status"}});
+  CHECK(status["clients"][1]["held_ns"] == 5'000);
+}
+
 TEST_CASE("a daemon started before its simulated device finds it when the first client comes") {
   TempDir dir;
   DaemonSettings settings = quiet_settings(dir);

@@ -79,13 +79,13 @@ TEST_CASE("what a task may lose is shown as it counts, whatever it says") {
     json shown;
   };
   const auto bound = [](int mean, int p99) {
-    return json{{"mean_per_mille", mean}, {"p99_per_mille", p99}};
+    return json{{"mean", mean / 1000.0}, {"p99", p99 / 1000.0}};
   };
-  for (const Case& said : {Case{30, 50, bound(30, 50)}, Case{0, 0, bound(0, 0)},
-                           Case{channel::kSlowdownUnset, channel::kSlowdownUnset, nullptr},
-                           Case{INT32_MIN, 50, nullptr}, Case{30, 20, bound(30, 30)},
-                           Case{30, INT32_MIN, bound(30, 30)},
-                           Case{INT32_MAX, INT32_MAX, bound(10'000, 10'000)}}) {
+  for (const Case& said :
+       {Case{30, 50, bound(30, 50)}, Case{0, 0, bound(0, 0)},
+        Case{channel::kSlowdownUnset, channel::kSlowdownUnset, nullptr},
+        Case{INT32_MIN, 50, nullptr}, Case{30, 20, bound(30, 30)},
+        Case{30, INT32_MIN, bound(30, 30)}, Case{INT32_MAX, INT32_MAX, bound(10'000, 10'000)}}) {
     Node node;
     channel::lull_hello hello = FakeClient::hello("serve", 2);
     hello.slowdown_mean = said.mean;
@@ -220,6 +220,7 @@ TEST_CASE("status has every field that tools read") {
   }
   REQUIRE(row["devices"].size() == 1);
   CHECK(row["devices"][0]["gate"] == "open");
+  CHECK(row["devices"][0]["memory_allowance_bytes"].is_null());  // no limit
   for (const char* key :
        {"uuid", "memory_bytes", "memory_allowance_bytes", "in_flight_ns", "device_time_ns"}) {
     CHECK(row["devices"][0].contains(key));
@@ -403,7 +404,8 @@ TEST_CASE("bad requests get one line that says what would be right") {
   Node node;
   const std::pair<std::string, std::string> cases[] = {
       {"{", "it is not JSON"},
-      {"{}", "op is missing: ping, status, kernels, policy, priority, may, trace or profile is expected"},
+      {"{}",
+       "op is missing: ping, status, kernels, policy, priority, may, trace or profile is expected"},
       {R"({"op":"stats"})", "op is \"stats\""},
       {R"({"op":"policy","policy":"fikt"})",
        "one of share, exclusive, time_slice, priority, fikit, guarded"},

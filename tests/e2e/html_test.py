@@ -114,6 +114,7 @@ class Html(unittest.TestCase):
         self.assertIn("7,200", facts)
         self.assertIn(f"{100 * self.report['devices'][0]['busy_share']:.1f} %", facts)
         self.assertTrue(self.browser.find_element(By.ID, "simulated").is_displayed())
+        self.assertRegex(self.browser.title, r"^small\.lull, [0-9.]+ (ns|us|ms|s) to [0-9.]+ (ms|s)$")
 
     def test_hostile_names_are_text(self):
         self.load(self.trace)

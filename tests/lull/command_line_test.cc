@@ -1,13 +1,18 @@
 // The command as a user starts it: every mistake is one line on stderr and the right exit code.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -27,6 +32,9 @@ class Lull {
 
   // No daemon answers there: the socket lies in the test's own folder.
   Result run(std::vector<std::string> words) const {
+    return run_program(LULL_COMMAND, std::move(words));
+  }
+  Result run_program(const std::string& program, std::vector<std::string> words) const {
     const pid_t child = fork();
     if (child == 0) {
       const auto to = [&](const char* name, int fd) {
@@ -39,7 +47,7 @@ class Lull {
       std::vector<char*> argv = {const_cast<char*>("lull")};
       for (std::string& word : words) argv.push_back(word.data());
       argv.push_back(nullptr);
-      execv(LULL_COMMAND, argv.data());
+      execv(program.c_str(), argv.data());
       _exit(99);
     }
     int status = 0;
@@ -63,6 +71,35 @@ class Lull {
   }
 };
 
+// Answers one question, whatever it is.
+class FakeDaemon {
+ public:
+  FakeDaemon(const std::string& path, const nlohmann::json& answer) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    fd_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    REQUIRE(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(listen(fd_, 1) == 0);
+    thread_ = std::thread([this, text = answer.dump()] {
+      const int peer = accept(fd_, nullptr, nullptr);
+      char question[4096];
+      (void)!recv(peer, question, sizeof question, 0);
+      send(peer, text.data(), text.size(), MSG_NOSIGNAL);
+      close(peer);
+    });
+  }
+  ~FakeDaemon() {
+    shutdown(fd_, SHUT_RDWR);  // where nobody has asked
+    thread_.join();
+    close(fd_);
+  }
+
+ private:
+  int fd_ = -1;
+  std::thread thread_;
+};
+
 void check_one_line(const Result& result, int code, const std::string& says) {
   INFO(result.err);
   CHECK(result.code == code);
@@ -83,7 +120,74 @@ TEST_CASE("help is on stdout and exits 0; nothing at all is a usage error") {
     CHECK(lull.run({"--help"}).out.find(command) != std::string::npos);
   }
   CHECK(lull.run({}).code == 2);
-  CHECK(lull.run({"--version"}).code == 0);
+}
+
+TEST_CASE("every command says its version, wherever it is asked") {
+  Lull lull;
+  const std::string said = lull.run({"--version"}).out;
+  CHECK(said.starts_with("lull "));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run"},
+                                                {"status"},
+                                                {"top"},
+                                                {"profile"},
+                                                {"profile", "list"},
+                                                {"policy"},
+                                                {"priority"},
+                                                {"doctor"},
+                                                {"compare"},
+                                                {"simulate"},
+                                                {"trace"},
+                                                {"trace", "record"},
+                                                {"trace", "show"},
+                                                {"trace", "timeline"},
+                                                {"trace", "diff"},
+                                                {"trace", "export"},
+                                                {"trace", "import"}}) {
+    std::vector<std::string> asked = words;
+    asked.emplace_back("--version");
+    const Result result = lull.run(asked);
+    INFO(words.front() << " " << words.back() << ": " << result.err);
+    CHECK(result.code == 0);
+    CHECK(result.out == said);
+  }
+  const std::string number = said.substr(said.find(' '));
+  for (const std::string program : {"lulld", "lull-play", "lull-bench"}) {
+    const std::string path = std::filesystem::path(LULL_COMMAND).parent_path() / program;
+    if (!std::filesystem::exists(path)) continue;  // a target of its own
+    CHECK(lull.run_program(path, {"--version"}).out == program + number);
+  }
+}
+
+TEST_CASE("--json means the same wherever it is: alone on stdout, with a file beside the text") {
+  Lull lull;
+  const std::string workloads = LULL_EXAMPLE_WORKLOADS;
+  const std::vector<std::string> simulate = {"simulate",
+                                             "--high",
+                                             workloads + "/chatty_inference.json",
+                                             "--low",
+                                             workloads + "/chatty_inference.json",
+                                             "--policy",
+                                             "share",
+                                             "--iterations",
+                                             "10",
+                                             "--no-oracle"};
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"doctor", "--sim"},
+                                                {"profile", "list", "--directory", lull.folder},
+                                                simulate}) {
+    INFO(words.front());
+    std::vector<std::string> alone = words, beside = words;
+    alone.emplace_back("--json");
+    beside.push_back("--json=" + lull.folder + "/out.json");
+    const std::string json = lull.run(alone).out;
+    CHECK(json.starts_with("{"));
+    const std::string shown = lull.run(beside).out;
+    CHECK_FALSE(shown.empty());
+    CHECK_FALSE(shown.starts_with("{"));
+    std::ifstream in(lull.folder + "/out.json");
+    CHECK(std::string((std::istreambuf_iterator<char>(in)), {}) == json);
+  }
+  check_one_line(lull.run({"doctor", "--sim", "--json=/no/such/folder/x"}), 1,
+                 "--json: /no/such/folder/x: No such file");
 }
 
 TEST_CASE("unknown commands and options are one line and exit code 2") {
@@ -119,6 +223,11 @@ TEST_CASE("run says what is wrong with its own words and exits 125") {
   check_one_line(lull.run({"run", "--max-slowdown", "300x", "true"}), 125,
                  "run: --max-slowdown: '300x' is not in percent: give percent, 0% to 1000%");
   check_one_line(lull.run({"run", "--memory", "lots", "true"}), 125, "20G");
+  check_one_line(
+      lull.run({"run", "--memory", "20", "true"}), 125,
+      "run: --memory: '20' has no unit: give a number with its unit, K, M, G or T, as in 20G");
+  check_one_line(lull.run({"run", "--memory", "20B", "true"}), 125,
+                 "'20B' is 20 B: no program works");
   check_one_line(lull.run({"run", "--sim=round", "true"}), 125, "time_slice");
   check_one_line(lull.run({"run", "--slow-motion", "2", "true"}), 125, "--sim");
   check_one_line(lull.run({"run", "--nonsense", "true"}), 125, "--nonsense");
@@ -131,6 +240,42 @@ TEST_CASE("run exits 127 for a program that is not there and 126 for one that ca
   const std::string file = lull.write("plain", "text");
   check_one_line(lull.run({"run", "--sim", file}), 126, "x permission");
   check_one_line(lull.run({"run", "--sim", lull.folder}), 126, "cannot be executed");
+}
+
+TEST_CASE("where no driver is the program runs all the same, after one line") {
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr) {
+    WARN("skipped: there is a driver here");
+    return;
+  }
+  Lull lull;
+  const Result ran =
+      lull.run({"run", "--priority", "high", "--name", "x", "sh", "-c", "echo here; exit 7"});
+  check_one_line(ran, 7, "no NVIDIA driver here (libcuda.so.1 is not found): running unscheduled");
+  CHECK(ran.out == "here\n");
+  check_one_line(lull.run({"run", "--require-coordinator", "true"}), 125, "no NVIDIA driver here");
+  check_one_line(lull.run({"run", "no-such-program"}), 127, "no such program");
+  check_one_line(lull.run({"trace", "record", "-o", lull.folder + "/t", "true"}), 125,
+                 "nothing to record");
+}
+
+TEST_CASE("status names kernels as their source does") {
+  Lull lull;
+  const nlohmann::json held = {{"thread", 7},
+                               {"kernel", "_Z4gemmIfLi4EEvPKT_i"},
+                               {"for_us", 5},
+                               {"by", {1}},
+                               {"why", "busy"}};
+  const nlohmann::json device = {
+      {"uuid", "GPU-0"}, {"gate", "closed"}, {"memory_allowance_bytes", nullptr}};
+  const FakeDaemon daemon(
+      lull.folder + "/lulld.sock",
+      {{"ok", true},
+       {"devices", {{{"index", 0}, {"uuid", "GPU-0"}}}},
+       {"clients", {{{"id", 2}, {"task", "train"}, {"devices", {device}}, {"held", {held}}}}}});
+  const Result shown = lull.run({"status"});
+  INFO(shown.out << shown.err);
+  CHECK(shown.out.find("gemm<float, 4>(") != std::string::npos);
+  CHECK(shown.out.find("_Z4gemm") == std::string::npos);
 }
 
 TEST_CASE("a missing coordinator is an error only where it is required") {

@@ -36,16 +36,19 @@ TEST_CASE("The picture is what the daemon says") {
         "simulated GPU: sharing mps, slow motion 4\n"
         "\n"
         "device 0  Big GPU  busy 91%  memory 3.0 GiB of 80.0 GiB\n"
-        "  ID  TASK                          PRIO  GATE    BUSY  LAUNCH/S  HELD   MEMORY  ITERATION  LAUNCHES  SLOWDOWN\n"
-        "   1  serve                         high  open     31%     12.3k    0%  1.0 GiB    7.66 ms       156     1.02x\n"
-        "   2  a rather long name of a tra~  low   closed   60%       900   25%  2.0 GiB          -         -         -\n"
+        "  ID  TASK                          PRIO  GATE    BUSY  LAUNCH/S  HELD   MEMORY  "
+        "ITERATION  LAUNCHES  SLOWDOWN\n"
+        "   1  serve                         high  open     31%     12.3k    0%  1.0 GiB    7.66 "
+        "ms       156     1.02x\n"
+        "   2  a rather long name of a tra~  low   closed   60%       900   25%  2.0 GiB          "
+        "-         -         -\n"
         "1 attached, no device used yet\n");
 }
 
 TEST_CASE("The slowdown of a task with a bound of its own stands beside it") {
   json status = kStatus;
-  status["clients"][0]["max_slowdown"] = {{"mean_per_mille", 30}, {"p99_per_mille", 50}};
-  status["clients"][1]["max_slowdown"] = {{"mean_per_mille", 5}, {"p99_per_mille", 9}};
+  status["clients"][0]["max_slowdown"] = {{"mean", 0.03}, {"p99", 0.05}};
+  status["clients"][1]["max_slowdown"] = {{"mean", 0.005}, {"p99", 0.009}};
   const auto lines = top_lines(status, 140);
   CHECK(lines[5].text.ends_with("  1.02x of 1.03x"));
   CHECK(lines[6].text.ends_with("  - of 1.00x"));
@@ -60,7 +63,8 @@ TEST_CASE("Narrow terminals lose columns, not the end of lines") {
     CHECK(text.find("serve") != std::string::npos);
     CHECK(text.find("TASK") != std::string::npos);
     if (width >= 40) CHECK(text.find("SLOWDOWN") != std::string::npos);
-    CHECK((text.find("1.02x") != std::string::npos) == (text.find("SLOWDOWN") != std::string::npos));
+    CHECK((text.find("1.02x") != std::string::npos) ==
+          (text.find("SLOWDOWN") != std::string::npos));
   }
 }
 
@@ -70,8 +74,9 @@ TEST_CASE("Names are shown as plain text, and nonsense is survived") {
   for (const TopLine& line : top_lines(status, 100)) {
     for (const char c : line.text) CHECK((c >= ' ' && c <= '~'));
   }
-  for (const json& nonsense : {json(), json::array(), json{{"devices", 3}}, json{{"devices", {1, "x", nullptr}}},
-                               json{{"devices", {json::object()}}, {"clients", {{{"devices", {1}}}}}}}) {
+  for (const json& nonsense :
+       {json(), json::array(), json{{"devices", 3}}, json{{"devices", {1, "x", nullptr}}},
+        json{{"devices", {json::object()}}, {"clients", {{{"devices", {1}}}}}}}) {
     CHECK(!top_lines(nonsense, 80).empty());
   }
 }

@@ -4,17 +4,17 @@
 
 using namespace lull::command;
 
-TEST_CASE("a size is bytes, or a number with a unit of 1024") {
+TEST_CASE("a size is a number with its unit, of 1024") {
   CHECK(parse_bytes("20G") == uint64_t{20} << 30);
   CHECK(parse_bytes("512M") == uint64_t{512} << 20);
   CHECK(parse_bytes("1.5g") == uint64_t{3} << 29);
   CHECK(parse_bytes("64KiB") == uint64_t{65536});
   CHECK(parse_bytes("2TB") == uint64_t{2} << 40);
-  CHECK(parse_bytes("1000000") == uint64_t{1000000});
+  CHECK(parse_bytes("1000000B") == uint64_t{1000000});
 }
 
 TEST_CASE("a size that is none says what would be right") {
-  for (const char* text : {"", "G", "20X", "20GG", "-1G", "0", "1e9", "nan", "inf", "9999999T",
+  for (const char* text : {"", "G", "20", "1000000", "20 ", "20X", "20GG", "-1G", "0", "1e9", "nan", "inf", "9999999T",
                            "20 G", "G20", "0x10"}) {
     INFO(text);
     const auto bytes = parse_bytes(text);

@@ -231,13 +231,15 @@ TEST_CASE("a trace that cannot be replayed is refused with its reason") {
     std::string text, reason;
   };
   const Row rows[] = {
-      {"", "cut off"},
+      {"", "it is empty"},
       {"{\"traceEvents\": [", "cut off"},
       {"\x7f"
        "ELF",
        "not JSON"},
-      {"{\"a\": 1}", "neither"},
-      {"3", "neither"},
+      {"{\"a\": 1, \"b c\": {\"traceEvents\": []}}",
+       "it is JSON of a, b c, with neither \"lull_workload\" nor \"traceEvents\": give a workload"},
+      {"3", "it is JSON without a key, with neither"},
+      {"lulltrc\n and what follows", "it is a recording of lull, not a workload: make one"},
       {trace_of({}), "no work on a GPU"},
       {trace_of({call("cudaLaunchKernel", 10, 2, 1)}), "no work on a GPU"},
       {trace_of({kernel("a", 13, 100, 1)}), "none of its device operations has a host call"},

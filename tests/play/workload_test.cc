@@ -1,5 +1,7 @@
 #include "tools/play/workload.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -205,6 +207,19 @@ TEST_CASE("every shipped workload is read, is closed and survives a round trip")
     CHECK(*again == *workload);
   }
   CHECK(count >= 4);
+}
+
+TEST_CASE("a workload is known by its key, wherever in the file that stands") {
+  std::string kernels = kKernel;
+  while (kernels.size() < 600'000) kernels += ", " + kKernel;
+  const std::string path = "/tmp/lull-late-key-" + std::to_string(getpid()) + ".json";
+  std::ofstream(path) << R"({"kernels": [)" << kernels << R"(], "lull_workload": 1, "name": "late", )"
+                      << R"("ops": [{"launch": 0}], "streams": 1})";
+  const auto workload = load_workload(path);
+  std::filesystem::remove(path);
+  INFO((workload ? "" : workload.error()));
+  REQUIRE(workload.has_value());
+  CHECK(workload->name == "late");
 }
 
 TEST_CASE("files that are no workload are refused by name and reason") {

@@ -121,6 +121,7 @@ int main(int argc, char** argv) {
   line.option("--batches", setup.batches, "Batches a figure is the median of").range(3, 10000);
   line.option("--calls", setup.calls, "Launches in a batch").range(100, 10000000);
   line.option("--launcher", launcher).hidden();
+  line.version("lull-bench " LULL_VERSION);
   if (const auto stop = line.parse({argv + 1, argv + argc})) {
     if (!stop->wrong) {
       fmt::print("{}", stop->text);

@@ -10,6 +10,7 @@ void complain(std::string_view text) {
 }
 
 std::optional<int> parse_words(CommandLine& line, const Words& words, int usage_code) {
+  line.version("lull " LULL_VERSION);
   const auto stop = line.parse(words);
   if (!stop) return std::nullopt;
   if (!stop->wrong) {
@@ -36,6 +37,12 @@ const Command* find_command(std::span<const Command> commands, std::string_view 
   }
   complain(fmt::format("{}'{}' is no command: use one of {}", of, name, known));
   return nullptr;
+}
+
+bool said_version(std::string_view word) {
+  if (word != "--version") return false;
+  fmt::print("lull {}\n", LULL_VERSION);
+  return true;
 }
 
 bool asks_for_help(std::string_view word) {

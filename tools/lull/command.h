@@ -52,8 +52,11 @@ bool asks_for_help(std::string_view word);
 // One line on stderr: "lull: " + text.
 void complain(std::string_view text);
 
+// Whether `word` asks for the version; then it was printed.
+bool said_version(std::string_view word);
+
 // Parses `words`; the command line's name is "lull NAME". Empty: go on. Otherwise the exit code:
-// help was printed (0), or one line said what is wrong with the words (`usage_code`).
+// help or the version was printed (0), or one line said what is wrong with the words (`usage_code`).
 std::optional<int> parse_words(CommandLine& line, const Words& words, int usage_code = kUsage);
 
 }  // namespace lull::command

@@ -15,6 +15,8 @@
 #include "tools/lull/compare/phase.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/json_output.h"
+#include "tools/lull/progress_line.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simgpu/device/inspect.h"
@@ -24,7 +26,7 @@ namespace {
 
 // Slow enough that a machine of two cores plays both tasks and the device in time.
 constexpr double kDefaultSlowMotion = 20;
-constexpr std::chrono::milliseconds kDaemonUpWait{10000};
+constexpr std::chrono::milliseconds kDaemonUpWait{60000};
 constexpr std::chrono::milliseconds kDaemonEndWait{2000};
 constexpr uint64_t kMinIterations = 5;  // fewer: the row is not valid
 constexpr uint64_t kMinCommandIterations = 2;
@@ -38,7 +40,7 @@ struct Wishes {
   std::optional<uint64_t> warmup;
   bool simulate = false;
   simgpu::SimParameters sim;
-  std::string json_file;
+  JsonOutput json;
 };
 
 std::string task_name(const std::string& workload, const std::string& loaded) {
@@ -64,26 +66,20 @@ std::expected<void, std::string> check_workload(TaskPlan& plan) {
   return {};
 }
 
-// The progress line: rewritten in place on a terminal, one line a phase elsewhere.
+// What is going on: rewritten in place on a terminal, one line a phase elsewhere.
 class Progress {
  public:
   void phase(const std::string& text) {
     text_ = text;
-    if (!terminal_) fmt::print(stderr, "lull: compare: {}\n", text_);
+    if (!line_.is_shown()) complain("compare: " + text_);
     show("starting");
   }
-  void show(const std::string& detail) {
-    if (terminal_) fmt::print(stderr, "\r\033[Klull: compare: {}: {}", text_, detail);
-    std::fflush(stderr);
-  }
-  void clear() {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-  }
+  void show(const std::string& detail) { line_.show(fmt::format("compare: {}: {}", text_, detail)); }
+  void clear() { line_.clear(); }
 
  private:
   std::string text_;
-  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  ProgressLine line_;
 };
 
 std::expected<std::unique_ptr<ChildProcess>, std::string> start_daemon(const Lab& lab) {
@@ -236,7 +232,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   const Option slow = line.option("--slow-motion", slow_motion,
                                   "with --sim: stretch time by this factor (default 20)");
   line.option("--seed", seed, "seed of what is random in the players");
-  line.option("--json", wishes.json_file, "write the table to FILE as JSON");
+  wishes.json.add_to(line, /*after_blank=*/true);
   const Option hold = line.option("--max-hold", max_hold_ms,
                                   "watchdog of the policies that hold by prediction, in ms; 0: off "
                                   "(default: the policy's own)");
@@ -306,14 +302,7 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
     }
   }
   if (wishes.high.task == wishes.low.task) wishes.low.task += " (low)";
-  if (!wishes.json_file.empty() && wishes.json_file != "-") {
-    std::ofstream out(wishes.json_file, std::ios::app);
-    if (!out) {
-      complain(fmt::format("compare: --json: {}: {}: name a file that can be written",
-                           wishes.json_file, std::strerror(errno)));
-      return kFailed;
-    }
-  }
+  if (!wishes.json.check("compare")) return kFailed;
   const Installed parts = installed();
   for (const char* program : {"lulld", "lull-play"}) {
     if (access(fmt::format("{}/{}", parts.bin, program).c_str(), X_OK) != 0) {
@@ -342,20 +331,8 @@ int compare_main(const Words& words) {
     return kFailed;
   }
   const auto& [heading, rows] = *result;
-  if (wishes.json_file == "-") {
-    fmt::print("{}\n", to_json(heading, rows).dump(2));
-    return kDone;
-  }
-  fmt::print("{}", show_table(heading, rows));
-  if (!wishes.json_file.empty()) {
-    std::ofstream out(wishes.json_file, std::ios::trunc);
-    out << to_json(heading, rows).dump(2) << "\n";
-    if (!out.flush()) {
-      complain(fmt::format("compare: --json: {}: {}", wishes.json_file, std::strerror(errno)));
-      return kFailed;
-    }
-  }
-  return kDone;
+  if (!wishes.json.replaces_text()) fmt::print("{}", show_table(heading, rows));
+  return wishes.json.write("compare", to_json(heading, rows)) ? kDone : kFailed;
 }
 
 }  // namespace lull::command

@@ -5,6 +5,7 @@
 
 #include "tools/lull/command.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/json_output.h"
 #include "tools/lull/machine_check.h"
 #include "tools/lull/program_check.h"
 
@@ -48,7 +49,8 @@ Findings check_named_program(const std::string& name) {
 
 int doctor_main(const Words& words) {
   if (words.size() == 1 && words[0] == kPreloadProbeWord) return preload_probe();
-  bool as_json = false, simulate = false;
+  bool simulate = false;
+  JsonOutput as_json;
   std::string socket, program;
   std::vector<std::string> plugins;
   CommandLine line(
@@ -59,7 +61,7 @@ int doctor_main(const Words& words) {
   line.option("--plugin", plugins, "a library the program opens while it runs; may be repeated")
       .repeated();
   line.flag("--sim", simulate, "for the simulated GPU: a missing driver is no failure");
-  line.flag("--json", as_json, "print the findings as JSON");
+  as_json.add_to(line);
   line.option("--socket", socket, "socket of lulld");
   if (const auto code = parse_words(line, words)) return *code;
 
@@ -75,23 +77,20 @@ int doctor_main(const Words& words) {
   nlohmann::json rows = nlohmann::json::array();
   for (const Finding& finding : findings) {
     failed |= finding.verdict == Verdict::kFail;
-    if (as_json) {
-      rows.push_back({{"verdict", word(finding.verdict)},
-                      {"check", finding.check},
-                      {"seen", finding.seen},
-                      {"mend", finding.mend}});
-    } else {
+    rows.push_back({{"verdict", word(finding.verdict)},
+                    {"check", finding.check},
+                    {"seen", finding.seen},
+                    {"mend", finding.mend}});
+    if (!as_json.replaces_text()) {
       fmt::print("{:<4}  {:<20}  {}{}{}\n", word(finding.verdict), finding.check, finding.seen,
                  finding.mend.empty() ? "" : ": ", finding.mend);
     }
   }
-  if (as_json) {
-    fmt::print("{}\n", nlohmann::json{{"ok", !failed}, {"findings", rows}}.dump(
-                           2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else if (failed && !program.empty()) {
+  if (failed && !program.empty() && !as_json.replaces_text()) {
     fmt::print("refused: lull would not work here as it should; see the lines that fail\n");
   }
-  return failed ? kFailed : kDone;
+  const bool written = as_json.write("doctor", nlohmann::json{{"ok", !failed}, {"findings", rows}});
+  return failed || !written ? kFailed : kDone;
 }
 
 }  // namespace lull::command

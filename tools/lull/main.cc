@@ -47,10 +47,7 @@ int main(int argc, char** argv) {
     print_help(stdout);
     return kDone;
   }
-  if (all[0] == "--version") {
-    fmt::print("lull {}\n", LULL_VERSION);
-    return kDone;
-  }
+  if (said_version(all[0])) return kDone;
   const Command* command = find_command(kCommands, all[0]);
   if (command == nullptr) return kUsage;
   try {

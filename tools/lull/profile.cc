@@ -7,6 +7,8 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/json_output.h"
+#include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
@@ -14,6 +16,8 @@ namespace {
 
 using daemon::ProfileStore;
 using nlohmann::json;
+
+constexpr size_t kNameChars = 90;  // of a kernel
 
 std::string day_of(int64_t unix_s) {
   const std::time_t time = unix_s;
@@ -91,18 +95,19 @@ void print_record(const json& record) {
     const auto gap = kernel->find("gap");
     const bool known = gap != kernel->end();
     const auto name = kernel->at("name").get<std::string>();
-    fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:.90}\n",
+    fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n",
                kernel->at("count").get<uint64_t>(), time(*kernel, "mean_ns"),
                time(*kernel, "p50_ns"), time(*kernel, "p99_ns"), known ? time(*gap, "p50_ns") : "-",
                known ? time(*gap, "p99_ns") : "-",
-               name.empty() ? kernel->at("id").get<std::string>() : name);
+               name.empty() ? kernel->at("id").get<std::string>()
+                            : trace::shorten_name(trace::display_name(name), kNameChars));
   }
 }
 
 }  // namespace
 
 int profile_main(const Words& words) {
-  bool as_json = false;
+  JsonOutput as_json;
   std::string socket;
   std::string directory;
   std::string task;
@@ -114,7 +119,7 @@ int profile_main(const Words& words) {
   for (CommandLine* one : {list, show, forget}) {
     one->option("--socket", socket, "socket of lulld");
     one->option("--directory", directory, "look into this directory, without the daemon");
-    if (one != forget) one->flag("--json", as_json, "print JSON");
+    if (one != forget) as_json.add_to(*one);
     if (one != list) {
       one->option("task", task, "its name, or UID/name as `list` shows it").required();
     }
@@ -164,10 +169,9 @@ int profile_main(const Words& words) {
       complain(fmt::format("profile: nothing is kept of '{}': see `lull profile list`", task));
       return kFailed;
     }
-    if (as_json) {
-      const json& what = show->given() ? reply->at("records") : *reply;
-      fmt::print("{}\n", what.dump(2, ' ', false, json::error_handler_t::replace));
-    } else if (show->given()) {
+    if (!as_json.write("profile", show->given() ? reply->at("records") : *reply)) return kFailed;
+    if (as_json.replaces_text()) return kDone;
+    if (show->given()) {
       for (const json& record : reply->at("records")) print_record(record);
     } else {
       print_list(*reply);

@@ -21,7 +21,9 @@ struct ProgramStart {
   std::string file;
   Words words;
   Environment environment;
+  bool no_driver = false;  // neither NVIDIA's here, nor a simulated one asked for
 };
+inline constexpr const char* kNoDriver = "no NVIDIA driver here (libcuda.so.1 is not found)";
 struct StartError {
   int code = kRunFailed;
   std::string text;  // "what failed: why: what to do", without "lull: run:"

@@ -12,6 +12,8 @@
 namespace lull::command {
 namespace {
 
+constexpr uint64_t kLeastMemoryBytes = 1 << 20;
+
 // A device that exists keeps the parameters it was made with: say so rather than ignore a wish.
 void note_existing_device(const LaunchWishes& wishes) {
   channel::sim_device_prefix prefix{};
@@ -95,6 +97,11 @@ int run_main(const Words& words) {
   if (!memory.empty()) {
     const auto bytes = parse_bytes(memory);
     if (!bytes) return fail("--memory: " + bytes.error());
+    if (*bytes < kLeastMemoryBytes) {
+      return fail(
+          fmt::format("--memory: '{}' is {}: no program works with less than {} of device memory",
+                      memory, show_bytes(*bytes), show_bytes(kLeastMemoryBytes)));
+    }
     wishes.memory_bytes = *bytes;
   }
   for (const auto& [option, text, limit] :
@@ -124,6 +131,19 @@ int run_main(const Words& words) {
     complain("run: " + prepared.error().text);
     return prepared.error().code;
   }
+  const auto start = [&] {
+    const StartError error = become(*prepared);
+    complain("run: " + error.text);
+    return error.code;
+  };
+  if (prepared->no_driver) {
+    if (wishes.require_coordinator) {
+      return fail(fmt::format("{}: install one, or use --sim for a simulated GPU", kNoDriver));
+    }
+    // Under the library all the same: it does nothing before a driver is called.
+    complain(fmt::format("run: {}: running unscheduled: use --sim for a simulated GPU", kNoDriver));
+    return start();
+  }
   if (wishes.simulate) note_existing_device(wishes);
 
   const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;
@@ -137,9 +157,7 @@ int run_main(const Words& words) {
     if (!answer && wishes.require_coordinator) return fail(answer.error().text);
   }
   if (wishes.bound.is_set()) note_policy_without_bounds(socket);
-  const StartError error = become(*prepared);
-  complain("run: " + error.text);
-  return error.code;
+  return start();
 }
 
 }  // namespace lull::command

@@ -10,6 +10,7 @@
 
 #include "policies/launch/registry.h"
 #include "tools/lull/command.h"
+#include "tools/lull/json_output.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
@@ -28,7 +29,7 @@ struct Words1 {
   std::vector<std::string> policies;
   std::vector<std::string> predictors;
   std::string sharing = "serial";
-  std::string json_file;
+  JsonOutput json;
   std::string replay;
   double load = 0;
   double control_latency_us = -1, jitter_us = 0, max_hold_ms = 0, seconds = 60, drift = 1;
@@ -103,7 +104,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   const Option hold =
       line.option("--max-hold", w.max_hold_ms,
                   "watchdog of the policies that hold by prediction, in ms; 0: off");
-  line.option("--json", w.json_file, "write the table to FILE as JSON; - for standard output");
+  w.json.add_to(line, /*after_blank=*/true);
   line.flag("--no-oracle", w.no_oracle,
             "without the oracle's shares, which can take longer than the rest");
   line.flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
@@ -243,22 +244,8 @@ int simulate_main(const Words& words) {
                static_cast<double>(result->kernel_events) / 1e6, took,
                static_cast<double>(result->kernel_events) / 1e6 / took);
   }
-  const std::string json = to_json(result->heading, result->rows).dump(2) + "\n";
-  if (w.json_file == "-") {
-    fmt::print("{}", json);
-    return kDone;
-  }
-  fmt::print("{}", show_table(result->heading, result->rows));
-  if (!w.json_file.empty()) {
-    std::ofstream out(w.json_file, std::ios::trunc);
-    out << json;
-    if (!out.flush()) {
-      complain(fmt::format("simulate: --json: {}: {}: name a file that can be written", w.json_file,
-                           std::strerror(errno)));
-      return kFailed;
-    }
-  }
-  return kDone;
+  if (!w.json.replaces_text()) fmt::print("{}", show_table(result->heading, result->rows));
+  return w.json.write("simulate", to_json(result->heading, result->rows)) ? kDone : kFailed;
 }
 
 }  // namespace lull::command

@@ -4,12 +4,16 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/json_output.h"
+#include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kNameChars = 60;  // of a kernel
 
 // Fields that a daemon leaves out, or gives as another type, read as the fallback.
 template <typename T>
@@ -54,10 +58,10 @@ void print_client(const json& client, const std::string& uuid) {
 
 void print_bound(const json& client) {
   const json& bound = field(client, "max_slowdown", json());
-  const SlowdownBound own{field(bound, "mean_per_mille", -1), field(bound, "p99_per_mille", -1)};
-  if (!own.is_set()) return;
-  fmt::print("        may lose {} (in the mean, at p99) to less important ones\n",
-             show_slowdown(own));
+  const double mean = field(bound, "mean", -1.0), p99 = field(bound, "p99", -1.0);
+  if (mean < 0) return;
+  fmt::print("        may lose {:g} % in the mean, {:g} % at p99 to less important ones\n",
+             100 * mean, 100 * p99);
 }
 
 void print_held(const json& status, const json& client) {
@@ -69,7 +73,9 @@ void print_held(const json& status, const json& client) {
                         id.get<uint64_t>());
     }
     fmt::print("        held: thread {} before {} for {}{}{}{}\n",
-               field<uint64_t>(held, "thread", 0), field<std::string>(held, "kernel", "?"),
+               field<uint64_t>(held, "thread", 0),
+               trace::shorten_name(trace::display_name(field<std::string>(held, "kernel", "?")),
+                                   kNameChars),
                show_ns(1e3 * field<double>(held, "for_us", 0)), by.empty() ? "" : ", by " + by,
                ": ", field<std::string>(held, "why", "no reason given"));
   }
@@ -80,9 +86,11 @@ void print_status(const json& status) {
              field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
              field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?"));
   if (field(status, "simulated", false)) {
-    fmt::print("simulated GPU: sharing {}, slow motion {}, control latency {} us\n",
-               field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
-               field<double>(status, "control_latency_us", 0));
+    fmt::print(
+        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below are the "
+        "device's\n",
+        field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
+        field<double>(status, "control_latency_us", 0));
   }
   if (list(status, "devices").empty()) fmt::print("no device is known yet\n");
   for (const json& device : list(status, "devices")) {
@@ -134,11 +142,11 @@ void print_status(const json& status) {
 }  // namespace
 
 int status_main(const Words& words) {
-  bool as_json = false;
+  JsonOutput as_json;
   std::string socket;
   CommandLine line("Shows who shares the GPUs, whose gate is closed, and who holds whom.",
                    "lull status");
-  line.flag("--json", as_json, "print the daemon's answer as JSON");
+  as_json.add_to(line);
   line.option("--socket", socket, "socket of lulld");
   if (const auto code = parse_words(line, words)) return *code;
   const auto answer = ask_daemon(socket.empty() ? default_socket() : socket, {{"op", "status"}});
@@ -146,12 +154,8 @@ int status_main(const Words& words) {
     complain("status: " + answer.error().text);
     return kFailed;
   }
-  if (as_json) {
-    fmt::print("{}\n", answer->dump(2, ' ', false, json::error_handler_t::replace));
-  } else {
-    print_status(*answer);
-  }
-  return kDone;
+  if (!as_json.replaces_text()) print_status(*answer);
+  return as_json.write("status", *answer) ? kDone : kFailed;
 }
 
 }  // namespace lull::command

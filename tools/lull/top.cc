@@ -13,6 +13,7 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/json_output.h"
 #include "tools/lull/top_view.h"
 
 namespace lull::command {
@@ -96,7 +97,7 @@ std::pair<size_t, size_t> terminal_size() {
 }  // namespace
 
 int top_main(const Words& words) {
-  bool as_json = false;
+  JsonOutput as_json;
   uint32_t times = 0;
   uint32_t every_ms = 1000;
   size_t width = 0;
@@ -108,7 +109,7 @@ int top_main(const Words& words) {
       .range(50, 3'600'000);
   line.option("--width", width, "columns to fit into (default: the terminal's, else 100)")
       .range(20, 1000);
-  line.flag("--json", as_json, "print the daemon's answers, one a line");
+  as_json.add_to(line);
   line.option("--socket", socket, "socket of lulld");
   if (const auto code = parse_words(line, words)) return *code;
   if (socket.empty()) socket = default_socket();
@@ -119,11 +120,10 @@ int top_main(const Words& words) {
     complain("top: " + answer.error().text);
     return kFailed;
   }
-  if (times > 0 || as_json || ::isatty(STDOUT_FILENO) == 0) {
+  if (times > 0 || as_json.asked() || ::isatty(STDOUT_FILENO) == 0) {
     for (uint32_t n = 0;; ++n) {
-      if (as_json) {
-        put(answer->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-      } else {
+      if (!as_json.write("top", *answer, /*indent=*/-1)) return kFailed;
+      if (!as_json.replaces_text()) {
         std::string text = n > 0 ? "\n" : "";
         for (const TopLine& shown : top_lines(*answer, width > 0 ? width : terminal_size().first)) {
           text += shown.text + "\n";

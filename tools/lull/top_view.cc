@@ -74,7 +74,8 @@ const json& iteration(const json& client) {
 const Column kColumns[] = {
     {"ID", 2, false,
      [](const json& c, const json&) { return fmt::format("{}", field<uint64_t>(c, "id", 0)); }},
-    {"TASK", 100, true, [](const json& c, const json&) { return field<std::string>(c, "task", "?"); }},
+    {"TASK", 100, true,
+     [](const json& c, const json&) { return field<std::string>(c, "task", "?"); }},
     {"PRIO", 7, true,
      [](const json& c, const json&) { return priority_name(field(c, "priority", 5)); }},
     {"GATE", 1, true,
@@ -100,13 +101,12 @@ const Column kColumns[] = {
     {"SLOWDOWN", 10, false,
      [](const json& c, const json&) -> std::string {
        const double slowdown = field<double>(iteration(c), "slowdown", 0);
-       const int bound = field(field(c, "max_slowdown", json()), "mean_per_mille", -1);
+       const double bound = field(field(c, "max_slowdown", json()), "mean", -1.0);
        return (slowdown <= 0 ? "-" : fmt::format("{:.2f}x", slowdown)) +
-              (bound < 0 ? "" : fmt::format(" of {:.2f}x", 1 + bound / 1000.0));
+              (bound < 0 ? "" : fmt::format(" of {:.2f}x", 1 + bound));
      }},
 };
 constexpr size_t kCount = std::size(kColumns);
-
 
 class Table {
  public:
@@ -129,7 +129,8 @@ class Table {
     while (line_width() > width) {
       size_t task = 1;
       if (widths_[task] > kTaskLeast) {
-        widths_[task] = std::max(kTaskLeast, widths_[task] - std::min(widths_[task], line_width() - width));
+        widths_[task] =
+            std::max(kTaskLeast, widths_[task] - std::min(widths_[task], line_width() - width));
         if (line_width() <= width) return;
       }
       size_t least = kCount;
@@ -212,11 +213,10 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
   table.fit(width);
   for (const Place& place : places) {
     add("");
-    add(fmt::format("device {}  {}  busy {:.0f}%  memory {} of {}",
-                    field<uint64_t>(*place.device, "index", 0),
-                    field<std::string>(*place.device, "name", "?"), std::min(place.busy, 1.0) * 100,
-                    show_bytes(place.memory),
-                    show_bytes(field<uint64_t>(*place.device, "total_bytes", 0))));
+    add(fmt::format(
+        "device {}  {}  busy {:.0f}%  memory {} of {}", field<uint64_t>(*place.device, "index", 0),
+        field<std::string>(*place.device, "name", "?"), std::min(place.busy, 1.0) * 100,
+        show_bytes(place.memory), show_bytes(field<uint64_t>(*place.device, "total_bytes", 0))));
     add(table.heading(), /*heading=*/true);
     for (const size_t row : place.rows) add(table.row(row));
     if (place.rows.empty()) add("  nobody uses it now");

@@ -29,6 +29,7 @@ int trace_main(const Words& words) {
     help(stdout);
     return kDone;
   }
+  if (said_version(words[0])) return kDone;
   const Command* command = find_command(kTraceCommands, words[0], "trace: ");
   return command == nullptr ? kUsage : command->main(Words(words.begin() + 1, words.end()));
 }

@@ -264,13 +264,12 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
                     {"gpu_busy", number(row.gpu_busy)},
                     {"valid", row.valid},
                     {"reason", row.reason}});
-    for (const auto& [name, value] :
-         {std::pair{"slowdown_mean", row.slowdown_mean},
-          {"response_ms_mean", row.response_ms_mean},
-          {"response_p50_ms", row.response_p50_ms},
-          {"response_p99_ms", row.response_p99_ms},
-          {"oracle_share", row.oracle_share},
-          {"oracle0_share", row.oracle0_share}}) {
+    for (const auto& [name, value] : {std::pair{"slowdown_mean", row.slowdown_mean},
+                                      {"response_ms_mean", row.response_ms_mean},
+                                      {"response_p50_ms", row.response_p50_ms},
+                                      {"response_p99_ms", row.response_p99_ms},
+                                      {"oracle_share", row.oracle_share},
+                                      {"oracle0_share", row.oracle0_share}}) {
       if (std::isfinite(value)) list.back()[name] = value;
     }
   }
@@ -283,8 +282,8 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
                           {"low_greedy", heading.low_greedy},
                           {"rows", std::move(list)}};
   if (heading.bound.is_set()) {
-    table["max_slowdown"] = {{"mean_per_mille", heading.bound.mean_per_mille},
-                             {"p99_per_mille", heading.bound.p99_per_mille}};
+    table["max_slowdown"] = {{"mean", heading.bound.mean_per_mille / 1000.0},
+                             {"p99", heading.bound.p99_per_mille / 1000.0}};
   }
   if (!heading.oracle.empty()) table["oracle"] = heading.oracle;
   return table;

@@ -20,15 +20,16 @@ constexpr std::string_view kSharing[] = {"time_slice", "mps", "serial"};
 std::expected<uint64_t, std::string> parse_bytes(std::string_view text) {
   const auto wrong = [&](const char* why) {
     return std::unexpected(
-        fmt::format("'{}' {}: give bytes, or a number with K, M, G or T, as in 20G", text, why));
+        fmt::format("'{}' {}: give a number with its unit, K, M, G or T, as in 20G", text, why));
   };
   double number = 0;
   const auto [rest, error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc{} || !std::isfinite(number)) return wrong("is no size");
   std::string_view unit(rest, static_cast<size_t>(text.data() + text.size() - rest));
+  if (unit.empty()) return wrong("has no unit");
   double factor = 1;
-  if (!unit.empty()) {
+  if (unit != "B" && unit != "b") {
     const size_t power = std::string_view("kmgt").find(static_cast<char>(unit[0] | 0x20));
     if (power == std::string_view::npos) return wrong("has an unknown unit");
     const std::string_view tail = unit.substr(1);

@@ -13,7 +13,8 @@
 
 namespace lull::command {
 
-// "20G", "512M", "1.5g", "64KiB", "1000000": bytes, units of 1024. At least 1.
+// "20G", "512M", "1.5g", "64KiB", "1000000B": bytes, units of 1024. At least 1. A number alone is
+// none: nobody who says 20 means 20 bytes.
 std::expected<uint64_t, std::string> parse_bytes(std::string_view text);
 
 // "high" or "2": the level, 0 highest .. 9.

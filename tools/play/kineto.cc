@@ -1,6 +1,7 @@
 #include "tools/play/kineto.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,8 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxKeptEvents = 20'000'000;
 constexpr size_t kMaxDevices = 1024;
+constexpr std::string_view kWorkloadKey = "lull_workload";
+constexpr size_t kMostKeysSaid = 6, kMostKeyChars = 40;  // of a file that is neither
 constexpr int64_t kMaxBaseNs = 4'000'000'000'000'000'000;
 constexpr double kMaxTimestampUs = 4e15;  // in ns, and the distance of two, it fits 63 bits
 
@@ -68,6 +71,7 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   std::vector<TracedDevice> devices;
   int64_t base_unix_ns = 0;
   bool found_list = false;
+  std::vector<std::string> keys;  // the first few of the outermost object
   std::string failure;
 
   bool null() override { return scalar_done(); }
@@ -124,6 +128,11 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     return true;
   }
   bool key(string_t& value) override {
+    if (depth_ == 1) {
+      if (value == kWorkloadKey) failure = kIsWorkload;
+      if (!failure.empty()) return false;
+      if (keys.size() < kMostKeysSaid) keys.push_back(value.substr(0, kMostKeyChars));
+    }
     if (in_list_ && depth_ == list_depth_ + 2 && in_args_)
       arg_key_ = value;
     else if (!in_list_ || depth_ == list_depth_ + 1)
@@ -513,9 +522,11 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
                                : why + ": give a whole workload or PyTorch profiler trace");
   }
   if (!handler.found_list) {
-    return std::unexpected(
-        "it has neither \"lull_workload\" nor \"traceEvents\": give a workload "
-        "(examples/workloads/README.md) or a PyTorch profiler trace");
+    return std::unexpected(fmt::format(
+        "it is JSON {}, with neither \"{}\" nor \"traceEvents\": give a workload "
+        "(examples/workloads/README.md) or a PyTorch profiler trace",
+        handler.keys.empty() ? "without a key" : fmt::format("of {}", fmt::join(handler.keys, ", ")),
+        kWorkloadKey));
   }
   double base_us = std::numeric_limits<double>::max();
   for (const auto& k : handler.kept) base_us = std::min(base_us, k.start_us);
@@ -567,9 +578,11 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   return trace;
 }
 
-std::expected<KinetoTrace, std::string> read_kineto_file(const std::string& path) {
+std::expected<KinetoTrace, std::string> read_kineto_file(const std::string& path,
+                                                         std::function<void(double)> progress) {
   auto source = TextSource::open(path);
   if (!source) return std::unexpected(source.error());
+  (*source)->watch(std::move(progress));
   return read_kineto(**source);
 }
 

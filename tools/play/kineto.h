@@ -23,7 +23,9 @@
 
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -94,9 +96,15 @@ struct Import {
   int64_t recorded_ns = 0;  // first replayed call to the end of the last call and of all work
 };
 
+// What a workload of lull is refused with: it has the key of one, at whatever place.
+inline constexpr std::string_view kIsWorkload =
+    "it is a workload of lull, not a recording: give a PyTorch profiler trace";
+
 // Errors say why and what would be right, without the file's name.
 std::expected<KinetoTrace, std::string> read_kineto(TextSource& source);
-std::expected<KinetoTrace, std::string> read_kineto_file(const std::string& path);
+// `progress` is told what part of the file has been read, 0 to 1, several times a second.
+std::expected<KinetoTrace, std::string> read_kineto_file(
+    const std::string& path, std::function<void(double)> progress = nullptr);
 TraceSummary summarize(const KinetoTrace& trace);
 std::expected<Import, std::string> import_kineto(const KinetoTrace& trace, const std::string& name,
                                                  Unmatched unmatched = Unmatched::Crop);

@@ -1,6 +1,7 @@
-// load_workload: tells workloads from traces by what the file begins with.
+// load_workload: tells workloads from traces by the outermost keys of the file, wherever they are.
 #include <string_view>
 
+#include "coordinator/trace/block_file.h"
 #include "tools/play/kineto.h"
 #include "tools/play/text_source.h"
 #include "tools/play/workload.h"
@@ -19,6 +20,14 @@ std::string stem_of(const std::string& path) {
   return name.substr(0, 200);
 }
 
+std::expected<Workload, std::string> load_own(const std::string& path, const std::string& failed) {
+  auto source = TextSource::open(path);
+  if (!source) return std::unexpected(failed + source.error());
+  const auto text = (*source)->read_all(kMaxWorkloadBytes);
+  if (!text) return std::unexpected(failed + text.error() + ": give a whole workload");
+  return parse_workload(*text, path);
+}
+
 }  // namespace
 
 std::expected<Workload, std::string> load_workload(const std::string& path) {
@@ -28,12 +37,17 @@ std::expected<Workload, std::string> load_workload(const std::string& path) {
     return std::unexpected(failed + source.error() +
                            ": give a workload or a PyTorch profiler trace");
   }
-  if ((*source)->buffered().find("\"lull_workload\"") != std::string_view::npos) {
-    const auto text = (*source)->read_all(kMaxWorkloadBytes);
-    if (!text) return std::unexpected(failed + text.error() + ": give a whole workload");
-    return parse_workload(*text, path);
+  const std::string_view beginning = (*source)->buffered();
+  if (beginning.empty() && (*source)->error().empty()) {
+    return std::unexpected(failed + "it is empty: give a workload or a PyTorch profiler trace");
+  }
+  if (beginning.starts_with(trace::kFileMagic)) {
+    return std::unexpected(failed +
+                           "it is a recording of lull, not a workload: make one of it with `lull "
+                           "trace export --format workload`");
   }
   const auto trace = read_kineto(**source);
+  if (!trace && trace.error() == kIsWorkload) return load_own(path, failed);
   if (!trace) return std::unexpected(failed + trace.error());
   auto import = import_kineto(*trace, stem_of(path));
   if (!import) return std::unexpected(failed + import.error());

@@ -228,6 +228,7 @@ int main(int argc, char** argv) {
               "while FILE exists, wait between two iterations");
   line.option("--device", arguments.play.device, "device number (default 0)");
   line.flag("--describe", arguments.describe, "say what is in WORKLOAD and play nothing");
+  line.version("lull-play " LULL_VERSION);
   if (const auto stop = line.parse({argv + 1, argv + argc})) {
     if (!stop->wrong) {
       std::fputs(stop->text.c_str(), stdout);

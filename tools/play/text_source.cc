@@ -19,6 +19,7 @@ std::expected<std::unique_ptr<TextSource>, std::string> TextSource::open(const s
   gzbuffer(file, 256 * 1024);
   std::unique_ptr<TextSource> source(new TextSource());
   source->file_ = file;
+  source->file_bytes_ = static_cast<uint64_t>(status.st_size);
   source->buffer_.resize(256 * 1024);
   source->fill();
   return source;
@@ -49,6 +50,10 @@ bool TextSource::fill() {
     return false;
   }
   filled_ = static_cast<size_t>(count);
+  if (watcher_ && file_bytes_ > 0) {
+    watcher_(static_cast<double>(gzoffset(static_cast<gzFile>(file_))) /
+             static_cast<double>(file_bytes_));
+  }
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -22,6 +23,9 @@ class TextSource {
   ~TextSource();
   TextSource(const TextSource&) = delete;
   TextSource& operator=(const TextSource&) = delete;
+
+  // Called for each piece that is read, with the part of the file that has been, 0 to 1.
+  void watch(std::function<void(double)> each_piece) { watcher_ = std::move(each_piece); }
 
   // What is buffered and not yet taken; the first piece of the file right after opening.
   std::string_view buffered() const { return {buffer_.data() + position_, filled_ - position_}; }
@@ -71,7 +75,8 @@ class TextSource {
   void* file_ = nullptr;  // gzFile
   std::vector<char> buffer_;
   size_t position_ = 0, filled_ = 0;
-  uint64_t total_bytes_ = 0;
+  uint64_t total_bytes_ = 0, file_bytes_ = 0;
+  std::function<void(double)> watcher_;
   std::string error_;
 };
 

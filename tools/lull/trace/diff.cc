@@ -1,4 +1,5 @@
 // `lull trace diff A B`: which kernels take more or less time in B than in A.
+#include "tools/lull/json_output.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/comparison.h"
 #include "tools/lull/trace/trace_source.h"
@@ -11,7 +12,7 @@ constexpr size_t kUsualWidth = 140;
 
 int trace_diff_main(const Words& words) {
   std::string a_file, b_file;
-  bool as_json = false;
+  JsonOutput as_json;
   size_t top = 20, width = trace::terminal_width(kUsualWidth);
   CommandLine line("Shows what changed from one recorded run to another, kernel by kernel.",
                    "lull trace diff");
@@ -19,7 +20,7 @@ int trace_diff_main(const Words& words) {
   line.option("B", b_file, "another").required();
   line.option("--top", top, "how many kernels (0: all)");
   line.option("--width", width, "columns, instead of the terminal's").range(40, 10000);
-  line.flag("--json", as_json, "print everything as JSON");
+  as_json.add_to(line);
   if (const auto code = parse_words(line, words)) return *code;
   if (top == 0) top = SIZE_MAX;
   const auto a = trace::analyse(a_file);
@@ -30,11 +31,11 @@ int trace_diff_main(const Words& words) {
     return kFailed;
   }
   const auto changes = trace::compare(*a, *b);
-  if (as_json) {
-    fmt::print("{}\n", trace::comparison_json(*a, *b, changes)
-                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
+  if (!as_json.replaces_text()) {
     fmt::print("{}", trace::comparison_text(*a, *b, changes, top, width));
+  }
+  if (as_json.asked() && !as_json.write("trace diff", trace::comparison_json(*a, *b, changes))) {
+    return kFailed;
   }
   std::fflush(stdout);
   bool whole = true;

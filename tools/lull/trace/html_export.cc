@@ -1,10 +1,13 @@
 #include "tools/lull/trace/html_export.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/report_json.h"
+#include "tools/lull/trace/report_text.h"
 
 // report_viewer.html, by report_viewer.S.
 extern "C" const char lull_report_viewer_begin[];
@@ -31,6 +34,15 @@ std::string escape_html(std::string_view text) {
       out += c;
   }
   return out;
+}
+
+// "run.lull, 1.2 ms to 73.1 ms": tabs and bookmarks of several recordings differ.
+std::string title_of(const Report& report, int64_t first_ns, int64_t last_ns) {
+  std::string title = report.file.substr(report.file.find_last_of('/') + 1);
+  if (report.launches == 0) return title;
+  const int64_t origin_ns = report.info.created_at.ns;
+  const auto since = [&](int64_t ns) { return time_text(static_cast<double>(ns - origin_ns)); };
+  return fmt::format("{}, {} to {}", title, since(first_ns), since(last_ns));
 }
 
 // The longest gaps first in a histogram that has no more than a few bars an octave.
@@ -84,10 +96,9 @@ void HtmlExport::feed(const Event& event) {
     }
     samples.push_back({use->at.ns, use->used_bytes});
     if (samples.size() < kMaxMemorySamples) return;
-    line.stretch_ns =
-        std::max<int64_t>({1, add_ns(line.stretch_ns, line.stretch_ns),
-                           (samples.back().at_ns - samples.front().at_ns) /
-                               static_cast<int64_t>(kMaxMemorySamples / 4)});
+    line.stretch_ns = std::max<int64_t>({1, add_ns(line.stretch_ns, line.stretch_ns),
+                                         (samples.back().at_ns - samples.front().at_ns) /
+                                             static_cast<int64_t>(kMaxMemorySamples / 4)});
     size_t kept = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
       if (kept > 0 && samples[i].at_ns - samples[kept - 1].at_ns < line.stretch_ns) {
@@ -158,7 +169,7 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
     const size_t at = page.find(place);
     if (at != std::string::npos) page.replace(at, place.size(), by);
   };
-  replace(kTitlePlace, escape_html(report.file));
+  replace(kTitlePlace, escape_html(title_of(report, lanes_.first_ns(), lanes_.last_ns())));
   replace(kPlace, json_for_script(data.dump(-1, ' ', false, Json::error_handler_t::replace)));
   return page;
 }

@@ -1,5 +1,6 @@
 // `lull trace import KINETO.json.gz -o F`: a PyTorch profiler recording as a trace.
 #include "coordinator/trace/writer.h"
+#include "tools/lull/progress_line.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/kineto_events.h"
 
@@ -27,12 +28,20 @@ int trace_import_main(const Words& words) {
   line.option("-o,--output", output, "the trace to write").required();
   line.option("--task", task, "what to call the program (default: the file's name)");
   if (const auto code = parse_words(line, words)) return *code;
-  const auto kineto = play::read_kineto_file(file);
+  const std::string name = file.substr(file.find_last_of('/') + 1);
+  ProgressLine progress;
+  int told_percent = -1;
+  const auto kineto = play::read_kineto_file(file, [&](double share) {
+    const int percent = static_cast<int>(share * 100);
+    if (percent == told_percent) return;
+    told_percent = percent;
+    progress.show(fmt::format("trace import: {}: {} % read", name, percent));
+  });
+  progress.clear();
   if (!kineto) {
     complain(fmt::format("trace import: cannot read {}: {}", file, kineto.error()));
     return kFailed;
   }
-  const std::string name = file.substr(file.find_last_of('/') + 1);
   auto writer = trace::Writer::create(output, trace::kineto_file_info(*kineto, name, LULL_VERSION),
                                       trace::Writer::WhenBehind::kWait);
   if (!writer) {

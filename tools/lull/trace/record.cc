@@ -159,6 +159,11 @@ int record_program(Order order) {
   order.wishes.socket = socket;
   auto program = prepare_program(order.program, order.wishes, installed());
   if (!program) return fail(program.error().text, program.error().code);
+  if (program->no_driver) {
+    return fail(
+        fmt::format("{}: there is nothing to record: use --sim for a simulated GPU", kNoDriver),
+        kRunFailed);
+  }
   if (!device.empty()) program->environment["SIMGPU_DEVICE"] = device;
   if (const auto room = make_room(order); !room) return fail(room.error(), kRunFailed);
 

@@ -1,6 +1,7 @@
 // `lull trace show F`: which kernels, how long, how long the pauses after them, who held whom.
 #include <map>
 
+#include "tools/lull/json_output.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/report_text.h"
 #include "tools/lull/trace/trace_source.h"
@@ -13,7 +14,8 @@ constexpr size_t kUsualWidth = 140;
 
 int trace_show_main(const Words& words) {
   std::string file, table = "kernels";
-  bool as_csv = false, as_json = false;
+  bool as_csv = false;
+  JsonOutput as_json;
   trace::TextOptions options;
   options.width = trace::terminal_width(kUsualWidth);
   std::string by = "time";
@@ -27,7 +29,7 @@ int trace_show_main(const Words& words) {
   line.option("--table", table,
               "which one: kernels (default), tasks, streams, devices, held, iterations")
       .needs(csv);
-  line.flag("--json", as_json, "print everything as JSON").excludes(csv);
+  as_json.add_to(line).excludes(csv);
   if (const auto code = parse_words(line, words)) return *code;
   if (options.top == 0) options.top = SIZE_MAX;
   options.by = by == "count" ? trace::SortBy::kCount
@@ -40,17 +42,18 @@ int trace_show_main(const Words& words) {
     return kFailed;
   }
   trace::CallSites sites;
-  if (as_json) {
-    fmt::print("{}\n", trace::report_json(*report, options.by, sites)
-                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else if (as_csv) {
+  if (as_json.asked() &&
+      !as_json.write("trace show", trace::report_json(*report, options.by, sites))) {
+    return kFailed;
+  }
+  if (as_csv) {
     const auto text = trace::report_csv(trace::report_json(*report, options.by, sites), table);
     if (!text) {
       complain("trace show: --table: " + text.error());
       return kUsage;
     }
     fmt::print("{}", *text);
-  } else {
+  } else if (!as_json.replaces_text()) {
     fmt::print("{}", trace::report_text(*report, options, sites));
   }
   if (report->problem.empty()) return kDone;
