@@ -5,10 +5,12 @@ toolkit's libcuda stub, is optional: without it the committed list of driver exp
 """
 
 import fnmatch
+import json
 import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -236,6 +238,39 @@ class Portability(unittest.TestCase):
         undefined = run("nm", "-D", "--undefined-only", str(BUILD / "lib/lull/liblull.so"))
         for name in ("pthread_create", "thrd_create", "clone", "fopen", "malloc"):
             self.assertNotRegex(undefined, rf"\b{name}\b")
+
+
+class Installation(unittest.TestCase):
+    """Each component can be installed without the others; `lull` is what tools/demo builds."""
+
+    FILES = {"bin/lull", "bin/lulld", "bin/lull-play", "lib/lull/liblull.so", "etc/lull/lulld.json", "lib/systemd/system/lulld.service"}
+
+    def install(self, component, prefix):
+        run("cmake", "--install", str(BUILD), "--component", component, "--prefix", prefix)
+        return {path.relative_to(prefix).as_posix() for path in pathlib.Path(prefix).rglob("*") if not path.is_dir()}
+
+    def components(self):
+        """Of each component, the files of the build that its rules copy."""
+        found = {}
+        for script in BUILD.rglob("cmake_install.cmake"):
+            for part in re.split(r"(?=if\(CMAKE_INSTALL_COMPONENT STREQUAL)", script.read_text())[1:]:
+                name = re.match(r'if\(CMAKE_INSTALL_COMPONENT STREQUAL "(\w+)"', part)[1]
+                found.setdefault(name, set()).update(re.findall(r'file\(INSTALL [^)]*?FILES? "([^"]+)"', part))
+        return found
+
+    def test_every_file_is_in_a_component_that_is_known(self):
+        self.assertLessEqual(set(self.components()), {"lull", "sim", "bench", "check"})
+
+    def test_lull_is_installed_from_what_the_demo_builds(self):
+        presets = json.loads((ROOT / "CMakePresets.json").read_text())["buildPresets"]
+        built = next(preset["targets"] for preset in presets if preset["name"] == "demo")
+        self.assertLessEqual({"lull_cli", "lulld", "lull_play", "lull_shim"}, set(built))
+        with tempfile.TemporaryDirectory(prefix="lull-install-") as prefix:
+            self.assertEqual(self.install("lull", prefix), self.FILES)
+            self.assertRegex(run(prefix + "/bin/lull", "--version"), r"^lull \d")
+            # Nothing else of the build is asked for: no other of its outputs is named.
+            copied = {pathlib.Path(file).name for file in self.components()["lull"] if file.startswith(str(BUILD))}
+            self.assertEqual(copied, {"lull", "lulld", "lull-play", "liblull.so", "lulld.service"})
 
 
 class Tidiness(unittest.TestCase):
