@@ -158,7 +158,7 @@ TEST_CASE("every command says its version, wherever it is asked") {
   }
 }
 
-TEST_CASE("--json means the same wherever it is: alone on stdout, with a file beside the text") {
+TEST_CASE("the option --json means the same wherever it is: alone on stdout, with a file beside the text") {
   Lull lull;
   const std::string workloads = LULL_EXAMPLE_WORKLOADS;
   const std::vector<std::string> simulate = {"simulate",

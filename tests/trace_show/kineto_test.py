@@ -5,6 +5,8 @@ import collections
 import gzip
 import json
 import pathlib
+import pty
+import subprocess
 import unittest
 
 import lab
@@ -67,6 +69,24 @@ class Kineto(unittest.TestCase):
         target.unlink(missing_ok=True)
         lab.lull("trace", "import", source, "-o", target)
         return target
+
+    def test_progress_is_on_a_terminal_only_and_gone_at_the_end(self):
+        source = self.at / "t.json"
+        events = [event for n in range(2000) for event in (call("cudaLaunchKernel", 10 * n, 2, n), kernel("k", 10 * n + 4, 3, 7, n))]
+        source.write_text(json.dumps(recording(events)))
+        self.assertGreater(source.stat().st_size, 1 << 19)  # more than one piece
+        words = [lab.LULL, "trace", "import", source, "-o", self.at / "i.lull"]
+        self.assertEqual(subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr, b"")
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:  # a container without /dev/pts
+            self.skipTest(f"no pseudo-terminal on this machine: {error}")
+        with open(ours, "rb", buffering=0) as terminal:
+            with open(theirs, "wb") as stderr:
+                subprocess.run([*words[:-1], self.at / "again.lull"], check=True, stdout=subprocess.DEVNULL, stderr=stderr)
+                shown = terminal.read(1 << 16).decode()
+        self.assertRegex(shown, r"lull: trace import: t\.json: \d+ % read")
+        self.assertTrue(shown.endswith("\r\x1b[K"), shown)
 
     def check_against_json(self, source):
         work = device_work(source)
