@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -118,7 +117,7 @@ def ended(child):
 
 
 def kill(child):
-    os.kill(child.pid, signal.SIGKILL)
+    child.kill()  # where it has not ended by itself
     child.wait(DEADLINE_S)
 
 
