@@ -108,26 +108,31 @@ std::map<uint32_t, size_t> slots_of(const Run& run) {
   return slots;
 }
 
-// How near the nearest measurement comes, ns. A host that loses its processor between two calls may
-// spoil any one of them, however the shim counts; tools/bench/agreement prints the usual errors.
+// How near the nearest quarter of the measurements comes, ns. A host that loses its processor
+// between two calls may spoil many, however the shim counts; tools/bench/agreement prints the usual
+// errors.
 struct Errors {
   double duration = 1e18, gap = 1e18;
 };
-Errors best(const Run& run) {
-  Errors least;
+Errors best_quarter(const Run& run) {
   const auto slots = slots_of(run);
-  const auto take = [](double& least_ns, uint64_t got_ns, uint64_t wanted_ns) {
-    least_ns =
-        std::min(least_ns, std::abs(static_cast<double>(got_ns) - static_cast<double>(wanted_ns)));
+  std::vector<double> durations, gaps;
+  const auto distance = [](uint64_t a, uint64_t b) {
+    return std::abs(static_cast<double>(a) - static_cast<double>(b));
   };
   for (const auto& record : run.timings) {
     const auto& stream = run.streams.at(slots.at(record.stream));
     const Truth& real = stream.at(record.sequence - 1);
-    take(least.duration, record.value0, real.end_ns - real.start_ns);
+    durations.push_back(distance(record.value0, real.end_ns - real.start_ns));
     if (record.value1 == channel::kGapUnknown || record.sequence >= stream.size()) continue;
-    take(least.gap, record.value1, stream[record.sequence].start_ns - real.end_ns);
+    gaps.push_back(distance(record.value1, stream[record.sequence].start_ns - real.end_ns));
   }
-  return least;
+  const auto quarter = [](std::vector<double>& of) {
+    REQUIRE(!of.empty());
+    std::sort(of.begin(), of.end());
+    return of[of.size() / 4];
+  };
+  return {quarter(durations), quarter(gaps)};
 }
 
 // How far starts lie from what they have in common with the device's, ns: within each base the
@@ -184,19 +189,19 @@ TEST_CASE("a kernel on an idle stream is measured without the host's time before
   constexpr uint64_t kKernelNs = 50'000;
   const Run idle = run("idle", 300, kKernelNs, 1, 1);
   CHECK(idle.timings.size() + idle.totals.dropped >= 300);
-  CHECK(best(idle).duration < 0.01 * kKernelNs);
-  CHECK(best(idle).gap < 500);
+  CHECK(best_quarter(idle).duration < 0.01 * kKernelNs);
+  CHECK(best_quarter(idle).gap < 500);
 }
 
 TEST_CASE("in slow motion the correction is on the device's clock") {
   const Run slow = run("idle", 100, 20'000, 1, /*slow_motion=*/20);
-  CHECK(best(slow).duration < 0.01 * 20'000);
+  CHECK(best_quarter(slow).duration < 0.01 * 20'000);
 }
 
 TEST_CASE(
     "groups on two streams keep their durations and starts, and sampling takes some of them") {
   const Run full = run("groups", 600, 30'000, 1, 1);
-  CHECK(best(full).duration < 0.01 * 30'000);
+  CHECK(best_quarter(full).duration < 0.01 * 30'000);
   CHECK(full.timings.size() + full.totals.untimed + full.totals.dropped >= 601);
   const Run sampled = run("groups", 600, 30'000, /*timing_period=*/4, 1);
   CHECK(sampled.timings.size() < 300);
