@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "coordinator/channel/file_status.h"
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/model_clock.h"
 #include "shim/call_site.h"
@@ -59,8 +60,8 @@ bool socket_path(sockaddr_un& address) {
   };
   if (const char* path = environment("LULL_SOCKET")) return put(path, "");
   struct stat look;
-  if (stat("/run/lull", &look) == 0 && S_ISDIR(look.st_mode) &&
-      (geteuid() == 0 || stat("/run/lull/lulld.sock", &look) == 0)) {
+  if (channel::file_status("/run/lull", look) && S_ISDIR(look.st_mode) &&
+      (geteuid() == 0 || channel::file_status("/run/lull/lulld.sock", look))) {
     return put("/run/lull/lulld.sock", "");
   }
   if (const char* runtime = environment("XDG_RUNTIME_DIR")) return put(runtime, "/lull/lulld.sock");
@@ -148,7 +149,7 @@ void say_once(const char* what, const char* path, const char* cure) {
 // True: the descriptor is still the socket we opened, not something the program put there.
 bool owns_descriptor(const Attachment& link) {
   struct stat now;
-  return link.fd >= 0 && fstat(link.fd, &now) == 0 && now.st_dev == link.fd_device &&
+  return link.fd >= 0 && channel::file_status(link.fd, now) && now.st_dev == link.fd_device &&
          now.st_ino == link.fd_inode;
 }
 
@@ -246,7 +247,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   }
   void* base = MAP_FAILED;
   struct stat size;
-  if (memory >= 0 && welcome.region_bytes == channel::kRegionBytes && fstat(memory, &size) == 0 &&
+  if (memory >= 0 && welcome.region_bytes == channel::kRegionBytes && channel::file_status(memory, size) &&
       size.st_size >= static_cast<off_t>(channel::kRegionBytes)) {
     base = mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   }
@@ -388,7 +389,7 @@ Attachment* attach(uint64_t bound_ns) {
   }
   link->fd = move_high(fd);
   struct stat identity;
-  if (fstat(link->fd, &identity) == 0) {
+  if (channel::file_status(link->fd, identity)) {
     link->fd_device = identity.st_dev;
     link->fd_inode = identity.st_ino;
   }

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "coordinator/channel/file_status.h"
 #include "coordinator/channel/identity.h"
 #include "shim/connection.h"
 #include "shim/system.h"
@@ -293,7 +293,7 @@ uint64_t hash_of_file(const char* path) {
   if (fd < 0) return 0;
   uint64_t hash = 0;
   struct stat size;
-  if (fstat(fd, &size) == 0 && size.st_size > 0) {
+  if (channel::file_status(fd, size) && size.st_size > 0) {
     const auto bytes = static_cast<size_t>(size.st_size);
     void* content = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (content != MAP_FAILED) {

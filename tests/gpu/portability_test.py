@@ -22,7 +22,6 @@ SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1
 USERS_OWN = {"libcuda.so.1", "libcudart.so.13", "libhidden_runtime.so"}
 # The newest a file may ask for: Ubuntu 22.04 has glibc 2.35 and the libstdc++ of GCC 12.
 LIMITS = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
-SHIM_LIMIT = (2, 34)
 
 
 def built():
@@ -63,12 +62,6 @@ class Portability(unittest.TestCase):
                 for prefix, limit in LIMITS.items():
                     newest = elf.newest(versions, prefix)
                     self.assertTrue(newest is None or newest <= limit, f"{prefix} {newest}, at most {limit}")
-
-    def test_the_shim_needs_glibc_alone_up_to_2_34(self):
-        shim = self.files["lib/lull/liblull.so"]
-        self.assertLessEqual(set(shim.needed), {"libc.so.6", "ld-linux-x86-64.so.2"})
-        newest = elf.newest(set().union(*shim.versions.values()), "GLIBC")
-        self.assertLessEqual(newest, SHIM_LIMIT)
 
     def test_a_release_build_can_be_carried(self):
         if not (RELEASE / "bin/lulld").exists():
