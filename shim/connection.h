@@ -38,6 +38,7 @@ struct Attachment {
   Lock shared_lock;                    // guards the last slot, shared by threads without one
   std::atomic<uint32_t> shared_held;   // 1: some thread's held launch stands in the shared slot
   std::atomic<uint32_t> untold;        // 1: the coordinator did not say how long some work takes
+  std::atomic<uint64_t> silent_at;     // launch_gate.cc: its looks when it was found silent; 0: never
   // The progress page, as the device sees it.
   std::atomic<Markers> markers;
   CUdeviceptr progress_address;

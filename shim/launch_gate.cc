@@ -2,6 +2,7 @@
 
 #include "coordinator/channel/model_clock.h"
 #include "shim/connection.h"
+#include "shim/silence.h"
 #include "shim/system.h"
 
 namespace lull::shim {
@@ -9,7 +10,8 @@ namespace lull::shim {
 namespace {
 
 constexpr uint64_t kSliceNs = 50'000'000;
-// What work of unknown length counts as once the coordinator has said nothing about some for a slice.
+// What work of unknown length counts as once the coordinator has said nothing about some for a
+// slice.
 constexpr uint32_t kUntoldNs = 50'000;
 
 uint32_t told_ns(const Attachment& link, uint32_t kernel_slot) {
@@ -26,36 +28,55 @@ bool may_go(Attachment& link, uint32_t device, uint32_t kernel_slot, uint32_t de
             uint32_t& charged_ns) {
   const uint64_t gate = channel::load_gate(*link.control, device);
   switch (channel::gate_state(gate)) {
-    case channel::GateState::kOpen: return true;
+    case channel::GateState::kOpen:
+      return true;
     case channel::GateState::kCredit: {
       const uint32_t predicted = predicted_ns(link, kernel_slot, default_ns);
       if (!channel::try_spend(gate, link.client->spent[device], predicted)) return false;
       charged_ns = channel::charged_ns(gate, predicted);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
+}
+
+// A lulld that was found silent holds nobody until it looks again.
+constexpr uint64_t kSilent = uint64_t{1} << 32;
+bool is_silent(Attachment& link) {
+  return link.silent_at.load(std::memory_order_relaxed) ==
+         (kSilent | channel::looks(*link.control));
 }
 
 }  // namespace
 
-uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
-                   uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns) {
-  if (may_go(link, device, kernel_slot, default_ns, charged_ns)) return 0;
+Passage pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
+                  uint32_t kernel_slot, uint32_t default_ns) {
+  Passage passage;
+  if (may_go(link, device, kernel_slot, default_ns, passage.charged_ns)) return passage;
+  if (is_silent(link)) {
+    passage.flags = channel::kFlagUnheld;
+    return passage;
+  }
 
   KeepErrno keep;
   // Threads that share the last slot take turns in showing their held launch there; the others
   // wait for the gate alone.
   bool shown = !thread.shares_slot;
-  uint32_t ticket = 0;
+  uint32_t& ticket = passage.ticket;
   bool told = false;
   const uint64_t since_ns = channel::monotonic_ns();
   uint64_t looked_ns = since_ns;
+  Silence silence(channel::looks(*link.control), since_ns);
   bool counted_elsewhere = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
-    if (may_go(link, device, kernel_slot, default_ns, charged_ns)) break;
+    if (may_go(link, device, kernel_slot, default_ns, passage.charged_ns)) break;
     if (ticket != 0 && channel::is_released(*thread.slot, ticket)) break;
+    if (is_silent(link)) {
+      passage.flags = channel::kFlagUnheld;
+      break;
+    }
     if (link.gone.load(std::memory_order_acquire) != 0) {
       counted_elsewhere = true;
       break;
@@ -101,6 +122,10 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
         counted_elsewhere = true;
         break;
       }
+      const uint32_t looks = channel::looks(*link.control);
+      if (silence.lasts_too_long(looks, now_ns)) {
+        link.silent_at.store(kSilent | looks, std::memory_order_relaxed);
+      }
       ring_doorbell(link);
     }
   }
@@ -111,7 +136,7 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
     channel::clear_held(*thread.slot);
     if (thread.shares_slot) link.shared_held.store(0, std::memory_order_release);
   }
-  return ticket;
+  return passage;
 }
 
 }  // namespace lull::shim

@@ -86,6 +86,9 @@ inline uint32_t wake_sequence(lull_control& control) {
   // Acquire: pairs with the daemon's release after it changed a gate, a ticket or an allowance.
   return atomic32(control.wake_sequence).load(std::memory_order_acquire);
 }
+inline uint32_t looks(lull_control& control) {
+  return atomic32(control.looks).load(std::memory_order_relaxed);
+}
 inline uint32_t record_mode(lull_control& control) {  // lull_record_mode
   return atomic32(control.wants_launch_records).load(std::memory_order_relaxed);
 }

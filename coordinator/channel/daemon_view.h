@@ -240,6 +240,12 @@ inline void publish_slow_motion(const Region& region, double factor) {
 inline void publish_unknown_devices(const Region& region, uint32_t bits) {
   atomic32(region.control()->unknown_devices).store(bits, std::memory_order_relaxed);
 }
+// One writer: load and store.
+inline void show_life(const Region& region) {
+  auto looks = atomic32(region.control()->looks);
+  // Relaxed: held threads only compare it with what they saw last.
+  looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 inline void publish_timing_period(const Region& region, uint32_t period) {
   atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);
 }

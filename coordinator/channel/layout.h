@@ -81,6 +81,9 @@ struct lull_control {
                                            // 0: the same
   uint32_t unknown_devices;                // a bit an index of lull_client.device: the coordinator
                                            // knows no such device, no gate of it ever closes
+  // Goes up at each of lulld's looks at this client: its sign of life to held threads. In a cache line
+  // of its own: it changes often, and threads that nothing holds read the words above.
+  alignas(64) uint32_t looks;
 };
 static_assert(sizeof(lull_control) <= 4096);
 
@@ -180,6 +183,7 @@ inline constexpr uint32_t kStartBits = 40;
 inline constexpr uint32_t kFlagMarker = 1;  // the device will write `sequence` to its progress word
 inline constexpr uint32_t kFlagCharged = 2;  // value1 says how much credit was spent on the launch
 inline constexpr uint32_t kFlagAside = 4;    // no gate holds it, nobody waits for it: for traces only
+inline constexpr uint32_t kFlagUnheld = 8;   // no gate was asked: lulld showed no sign of life
 inline constexpr uint64_t kGapUnknown = UINT64_MAX;
 
 struct lull_record {

@@ -121,6 +121,27 @@ TEST_CASE("a closed gate holds a launch until it opens") {
   CHECK(totals(stage.client).held_ns > 0);
 }
 
+TEST_CASE("a coordinator that shows no sign of life holds nobody until it does again") {
+  Stage stage;
+  stage.coordinator.shows_life = false;
+  set_gate(stage.client, GateState::kClosed, 1, 0);
+  stage.probe.tell("launch k 1 200 1");
+  const auto held = stage.held();
+  CHECK(stage.probe.answer() == "0");
+  CHECK(totals(stage.client).launches == 200);
+  auto records = drain(stage.client, channel::kRecordLaunch);
+  REQUIRE(records.size() == 200);
+  CHECK(records[0].ticket == held.ticket);
+  CHECK(records[199].ticket == 0);  // one of them has waited, not each
+  for (const auto& record : records) CHECK((record.flags & channel::kFlagUnheld) != 0);
+  stage.coordinator.shows_life = true;
+  channel::show_life(stage.client.region);
+  stage.probe.tell("launch k 1 1 1");
+  CHECK(stage.held().ticket != held.ticket);
+  set_gate(stage.client, GateState::kOpen, 2, 0);
+  CHECK(stage.probe.answer() == "0");
+}
+
 TEST_CASE("a released ticket lets one held launch go and the next one is held again") {
   Stage stage;
   set_gate(stage.client, GateState::kClosed, 1, 0);
