@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "coordinator/channel/file_status.h"
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/sealed_memory.h"
+#include "coordinator/channel/socket_place.h"
+#include "coordinator/channel/trust_facts.h"
 #include "shim/call_site.h"
 #include "shim/device_memory.h"
 #include "shim/devices.h"
@@ -45,35 +47,13 @@ std::atomic<bool> may_attach{true};    // false in a fork child until its own cu
 std::atomic<uint64_t> next_attempt_ns;
 std::atomic<bool> said;                // the one line of this process
 bool prepared;                         // under attach_lock: fork handlers and the thread key
+// Under attach_lock. Once attached, a program comes back to this place alone: where the service has gone
+// it runs unscheduled, and does not take the next place's coordinator in its stead.
+constinit channel::SocketPlace place;
+bool place_settled;
 pthread_key_t thread_key;
 
 // ---- the environment -------------------------------------------------------------------------
-
-bool socket_path(sockaddr_un& address) {
-  address.sun_family = AF_UNIX;
-  const size_t room = sizeof address.sun_path;
-  const auto put = [&](const char* head, const char* tail) {
-    if (strlen(head) + strlen(tail) >= room) return false;
-    strcpy(address.sun_path, head);
-    strcat(address.sun_path, tail);
-    return true;
-  };
-  if (const char* path = environment("LULL_SOCKET")) return put(path, "");
-  struct stat look;
-  if (channel::file_status("/run/lull", look) && S_ISDIR(look.st_mode) &&
-      (geteuid() == 0 || channel::file_status("/run/lull/lulld.sock", look))) {
-    return put("/run/lull/lulld.sock", "");
-  }
-  if (const char* runtime = environment("XDG_RUNTIME_DIR")) return put(runtime, "/lull/lulld.sock");
-  char digits[16];
-  char* at = digits + sizeof digits;
-  *--at = '\0';
-  unsigned uid = getuid();
-  do *--at = static_cast<char>('0' + uid % 10);
-  while ((uid /= 10) != 0);
-  return put("/tmp/lull-", at) && strlen(address.sun_path) + sizeof "/lulld.sock" <= room &&
-         strcat(address.sun_path, "/lulld.sock") != nullptr;
-}
 
 int32_t asked_priority() {
   const char* text = environment("LULL_PRIORITY");
@@ -177,7 +157,11 @@ bool readable_by(int fd, uint64_t deadline_ns) {
   }
 }
 
-bool connect_by(int fd, const sockaddr_un& address, uint64_t deadline_ns) {
+bool connect_by(int fd, const char* path, uint64_t deadline_ns) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  static_assert(sizeof address.sun_path == channel::kSocketPathBytes);
+  strcpy(address.sun_path, path);
   while (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     // EAGAIN: the listener's queue is full.
     if ((errno != EAGAIN && errno != EINTR) || channel::monotonic_ns() >= deadline_ns) return false;
@@ -246,9 +230,8 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
     return nullptr;
   }
   void* base = MAP_FAILED;
-  struct stat size;
-  if (memory >= 0 && welcome.region_bytes == channel::kRegionBytes && channel::file_status(memory, size) &&
-      size.st_size >= static_cast<off_t>(channel::kRegionBytes)) {
+  if (memory >= 0 && welcome.region_bytes == channel::kRegionBytes &&
+      channel::is_sealed_memory(memory, channel::kRegionBytes)) {
     base = mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   }
   if (memory >= 0) close(memory);
@@ -365,8 +348,8 @@ Attachment* attach(uint64_t bound_ns) {
   const uint64_t deadline = channel::monotonic_ns() + bound_ns;
   attach_attempted.store(true, std::memory_order_relaxed);
   next_attempt_ns.store(deadline + kRetryNs, std::memory_order_relaxed);
-  sockaddr_un address{};
-  if (!socket_path(address)) {
+  if (!place_settled) place = channel::socket_place();
+  if (!place.fits) {
     say_once("no coordinator", "a socket path that is too long", "pass a shorter --socket");
     return nullptr;
   }
@@ -375,18 +358,31 @@ Attachment* attach(uint64_t bound_ns) {
     if (pthread_atfork(before_fork, after_fork, in_child) != 0) return nullptr;
     prepared = true;
   }
+  const channel::TrustFacts facts = channel::trust_facts(place.path);
+  channel::Distrust distrust = channel::judge_place(facts);
+  const auto refuse = [&] {
+    say_once(channel::what_is_wrong(distrust), place.path, channel::what_to_do(facts, distrust));
+    return nullptr;
+  };
+  if (distrust != channel::Distrust::kNone) return refuse();
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return nullptr;
-  if (!connect_by(fd, address, deadline)) {
+  if (!connect_by(fd, place.path, deadline)) {
     close(fd);
-    say_once("no coordinator", address.sun_path, "start lulld or pass --socket");
+    say_once("no coordinator", place.path, "start lulld or pass --socket");
     return nullptr;
   }
-  Attachment* link = handshake(fd, address.sun_path, deadline);
+  distrust = channel::judge_connection(facts, fd);
+  if (distrust != channel::Distrust::kNone) {
+    close(fd);
+    return refuse();
+  }
+  Attachment* link = handshake(fd, place.path, deadline);
   if (link == nullptr) {
     close(fd);
     return nullptr;
   }
+  place_settled = true;
   link->fd = move_high(fd);
   struct stat identity;
   if (channel::file_status(link->fd, identity)) {

@@ -12,6 +12,8 @@
 
 #include <filesystem>
 
+#include "coordinator/channel/socket_place.h"
+
 namespace lull::daemon {
 namespace {
 
@@ -23,27 +25,35 @@ std::string dir_of(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
 std::unexpected<std::string> cannot(const std::string& path, const std::string& why,
                                     const std::string& what_to_do) {
   return std::unexpected(fmt::format("cannot listen on {}: {}: {}", path, why, what_to_do));
 }
 
-// The default directory: made when missing, and refused when somebody else could put a socket
-// there.
+// The directory of a default place is made when missing: root's for every user to reach. One in
+// which others could put a socket of theirs is refused, as this user's own programs would refuse
+// it.
 std::expected<void, std::string> prepare_directory(const std::string& path) {
   const std::string dir = dir_of(path);
-  if (!exists(dir) && path == default_socket_path()) ::mkdir(dir.c_str(), 0700);
+  const channel::SocketPlace place = channel::socket_place();
+  if (place.place != channel::Place::kNamed && path == place.path) {
+    const bool system = place.place == channel::Place::kSystem;
+    // Apart, because the umask takes bits off.
+    if (::mkdir(dir.c_str(), 0700) == 0) {
+      if (system) ::chmod(dir.c_str(), 0755);
+    } else if (errno != EEXIST) {
+      return cannot(path, fmt::format("{} cannot be made: {}", dir, strerror(errno)),
+                    "make that directory or choose another --socket");
+    }
+  }
   struct stat info;
   if (::stat(dir.c_str(), &info) != 0) {
     return cannot(path, fmt::format("{}: {}", dir, strerror(errno)),
                   "make that directory or choose another --socket");
   }
-  const bool shared = (info.st_mode & 0022) != 0 && (info.st_mode & S_ISVTX) == 0;
-  if (dir.starts_with("/tmp/lull-") && (info.st_uid != ::getuid() || shared)) {
+  if (channel::judge_place(channel::trust_facts(path.c_str())) != channel::Distrust::kNone) {
     return cannot(path, fmt::format("{} does not belong to this user alone", dir),
-                  "remove it or choose another --socket");
+                  "take write permission from group and others or choose another --socket");
   }
   return {};
 }
@@ -105,20 +115,6 @@ std::expected<void, std::string> clear_stale(const std::string& path, const sock
 }
 
 }  // namespace
-
-std::string default_socket_path() {
-  const auto variable = [](const char* name) {
-    const char* value = ::getenv(name);
-    return std::string(value != nullptr ? value : "");
-  };
-  if (std::string named = variable("LULL_SOCKET"); !named.empty()) return named;
-  const std::string system = "/run/lull/lulld.sock";
-  if (exists("/run/lull") && (::geteuid() == 0 || exists(system))) return system;
-  if (const std::string runtime = variable("XDG_RUNTIME_DIR"); !runtime.empty()) {
-    return runtime + "/lull/lulld.sock";
-  }
-  return fmt::format("/tmp/lull-{}/lulld.sock", ::getuid());
-}
 
 std::expected<Listener, std::string> Listener::open(const std::string& path, mode_t mode,
                                                     std::optional<gid_t> group) {

@@ -3,7 +3,8 @@
 //   <socket>        SOCK_SEQPACKET, non-blocking
 //   <socket>.lock   held by flock for as long as the daemon lives; says its pid
 //
-// A second daemon on the same socket is refused; a socket that nobody answers on is replaced.
+// A second daemon on the same socket is refused; a socket that nobody answers on is replaced. Where the
+// socket is by default: coordinator/channel/socket_place.h.
 // Both files are removed when the listener goes. Start-up and loop thread.
 #pragma once
 
@@ -17,10 +18,6 @@
 #include "coordinator/daemon/priority_rules.h"
 
 namespace lull::daemon {
-
-// $LULL_SOCKET, else /run/lull/lulld.sock if its directory exists and this is root or the socket
-// exists, else $XDG_RUNTIME_DIR/lull/lulld.sock, else /tmp/lull-<uid>/lulld.sock.
-std::string default_socket_path();
 
 class Listener {
  public:

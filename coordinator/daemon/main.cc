@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coordinator/channel/socket_place.h"
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/daemon/options.h"
 #include "policies/launch/registry.h"
@@ -54,7 +55,8 @@ class PidFile {
 
 int serve(const Options& options) {
   DaemonSettings settings;
-  settings.socket_path = options.socket.empty() ? default_socket_path() : options.socket;
+  settings.socket_path =
+      options.socket.empty() ? lull::channel::socket_place().path : options.socket;
   if (!options.policy.empty()) {
     if (const auto good = check_policy(options.policy); !good) {
       return fail(2, fmt::format("cannot use --policy: {}", good.error()));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "coordinator/channel/socket_place.h"
 #include "coordinator/command_line/command_line.h"
 #include "policies/launch/registry.h"
 
@@ -25,8 +26,7 @@ std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv)
       "lulld"};
   bool foreground = false;
   line.option("--socket", options.socket,
-              "Socket to listen on (default: $LULL_SOCKET, /run/lull/lulld.sock for root, "
-              "$XDG_RUNTIME_DIR/lull/lulld.sock, /tmp/lull-<uid>/lulld.sock)")
+              fmt::format("Socket to listen on (default: {})", channel::kSocketPlaces))
       .value_name("PATH");
   line.option("--config", options.config, "Configuration, JSON (see lulld.json as shipped)")
       .value_name("FILE");

@@ -42,7 +42,7 @@ class Lab:
                 child.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 pass
-            for stream in (child.stdout, child.stderr):
+            for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -18,7 +18,7 @@ TEST_CASE("the library goes before what is preloaded already, and only once") {
 
 TEST_CASE("only what was asked for is set") {
   const Environment bare = launch_environment({{"HOME", "/root"}}, {}, kParts);
-  CHECK(bare == Environment{{"HOME", "/root"}, {"LD_PRELOAD", kParts.shim}});
+  CHECK(bare == Environment{{"HOME", "/root"}, {"LD_PRELOAD", kParts.shim}, {"LULL_RUN", "1"}});
 }
 
 TEST_CASE("every wish reaches the library's variables") {

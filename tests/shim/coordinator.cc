@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/sealed_memory.h"
 #include "coordinator/channel/welcome.h"
 
 namespace lull::test {
@@ -48,8 +49,12 @@ void Coordinator::die() {
 void Coordinator::serve() {
   for (;;) {
     pollfd wait[2] = {{listener_, POLLIN, 0}, {stop_[0], POLLIN, 0}};
-    poll(wait, 2, -1);
+    const int ready = poll(wait, 2, 50);
     if ((wait[1].revents & POLLIN) != 0) return;
+    if (shows_life) {
+      for (const Client& client : clients_) channel::show_life(client.region);
+    }
+    if (ready <= 0) continue;
     Client client;
     client.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client.fd < 0) continue;
@@ -57,9 +62,8 @@ void Coordinator::serve() {
       close(client.fd);
       continue;
     }
-    const int memory = memfd_create("lull-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    (void)!ftruncate(memory, channel::kRegionBytes);
-    fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    const char* failed = nullptr;
+    const int memory = channel::make_sealed_memory("lull-test", channel::kRegionBytes, failed);
     client.region.base = static_cast<char*>(
         mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
     channel::write_birth(client.region, 1, timing_period_, 5, allowance);

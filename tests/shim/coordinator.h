@@ -31,6 +31,8 @@ class Coordinator {
   // UINT64_MAX: none.
   uint64_t allowance = UINT64_MAX;
   double slow_motion = 1;
+  // As lulld does when it looks at a client, many times a second.
+  std::atomic<bool> shows_life = true;
   channel::GateState birth_gate = channel::GateState::kOpen;
 
   // The nth client that has attached; fails the test when it does not come.

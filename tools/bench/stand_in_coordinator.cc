@@ -14,6 +14,7 @@
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/ring.h"
+#include "coordinator/channel/sealed_memory.h"
 #include "coordinator/channel/welcome.h"
 #include "tools/bench/launcher.h"
 
@@ -77,8 +78,9 @@ uint64_t StandInCoordinator::dropped() const {
 bool StandInCoordinator::attach(int connection) {
   lull_hello hello;
   if (recv(connection, &hello, sizeof hello, 0) != sizeof hello) return false;
-  const int memory = memfd_create("lull-bench", MFD_CLOEXEC);
-  if (memory < 0 || ftruncate(memory, kRegionBytes) != 0) return false;
+  const char* failed = nullptr;
+  const int memory = make_sealed_memory("lull-bench", kRegionBytes, failed);
+  if (memory < 0) return false;
   void* mapped = mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory, 0);
   if (mapped == MAP_FAILED) return false;
   const Region region{static_cast<char*>(mapped)};

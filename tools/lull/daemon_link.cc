@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "coordinator/channel/messages.h"
+#include "coordinator/channel/socket_place.h"
+#include "coordinator/channel/trust_facts.h"
 
 namespace lull::command {
 namespace {
@@ -61,6 +63,16 @@ std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
   }
   std::memcpy(address.sun_path, path.data(), path.size());
 
+  const channel::TrustFacts facts = channel::trust_facts(path.c_str());
+  const auto distrusted = [&](channel::Distrust why) {
+    return std::unexpected(AskError{AskError::kUnreachable,
+                                    fmt::format("{} at {}: {}", channel::what_is_wrong(why), path,
+                                                channel::what_to_do(facts, why))});
+  };
+  if (const auto why = channel::judge_place(facts); why != channel::Distrust::kNone) {
+    return distrusted(why);
+  }
+
   Descriptor link{socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   if (link.fd < 0) return unreachable(errno);
   const auto deadline = std::chrono::steady_clock::now() + kAnswerWait;
@@ -76,6 +88,9 @@ std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
   if (!limit(SO_SNDTIMEO)) return unreachable(EAGAIN);
   while (connect(link.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     if (errno != EINTR) return unreachable(errno);
+  }
+  if (const auto why = channel::judge_connection(facts, link.fd); why != channel::Distrust::kNone) {
+    return distrusted(why);
   }
   const std::string words = question.dump();
   if (send(link.fd, words.data(), words.size(), MSG_NOSIGNAL) < 0) return unreachable(errno);
@@ -107,6 +122,8 @@ std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
 }
 
 }  // namespace
+
+std::string default_socket() { return channel::socket_place().path; }
 
 void add_page(nlohmann::json& answer, const nlohmann::json& page) {
   for (const auto& [key, value] : page.items()) {

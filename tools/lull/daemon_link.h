@@ -21,10 +21,14 @@ struct AskError {
   std::string text;  // "why: what to do"
 };
 
+// Where a lulld is expected that no --socket names. Empty: the path is too long for a socket.
+std::string default_socket();
+
 // Adds the next page to the answer so far.
 void add_page(nlohmann::json& answer, const nlohmann::json& page);
 
-// The daemon's whole answer with "ok": true, or why there is none.
+// The daemon's whole answer with "ok": true, or why there is none. One that is not trusted
+// (coordinator/channel/trust.h) is asked nothing.
 std::expected<nlohmann::json, AskError> ask_daemon(const std::string& socket_path,
                                                    const nlohmann::json& question);
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/lull/command.h"
+#include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/machine_check.h"

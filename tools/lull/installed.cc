@@ -19,19 +19,6 @@ Installed installed() {
   return {bin.string(), (lib / "liblull.so").string(), (lib / "sim").string()};
 }
 
-std::string default_socket() {
-  if (const char* told = std::getenv("LULL_SOCKET"); told && *told) return told;
-  std::error_code ignored;
-  if (std::filesystem::is_directory("/run/lull", ignored) &&
-      (geteuid() == 0 || std::filesystem::exists("/run/lull/lulld.sock", ignored))) {
-    return "/run/lull/lulld.sock";
-  }
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime && *runtime) {
-    return fmt::format("{}/lull/lulld.sock", runtime);
-  }
-  return fmt::format("/tmp/lull-{}/lulld.sock", getuid());
-}
-
 std::string default_sim_device() {
   if (const char* told = std::getenv("SIMGPU_DEVICE"); told && *told) return told;
   return fmt::format("/dev/shm/simgpu-{}", getuid());

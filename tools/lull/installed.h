@@ -1,6 +1,5 @@
 // Where lull's own parts lie (relative to the running executable, so that a build tree and an
-// installation look alike), and which socket lulld is expected at. Any thread; reads the
-// environment and the file system, changes nothing.
+// installation look alike). Any thread; reads the environment and the file system, changes nothing.
 #pragma once
 
 #include <expected>
@@ -14,10 +13,6 @@ struct Installed {
   std::string sim_folder;  // .../lib/lull/sim
 };
 Installed installed();
-
-// $LULL_SOCKET, else /run/lull/lulld.sock if its folder exists and (we are root or the socket
-// exists), else $XDG_RUNTIME_DIR/lull/lulld.sock, else /tmp/lull-<uid>/lulld.sock.
-std::string default_socket();
 
 // $SIMGPU_DEVICE, else /dev/shm/simgpu-<uid>.
 std::string default_sim_device();

@@ -18,6 +18,8 @@ void put_in_front(Environment& environment, const char* variable, const std::str
 Environment launch_environment(Environment environment, const LaunchWishes& wishes,
                                const Installed& parts) {
   put_in_front(environment, "LD_PRELOAD", parts.shim);
+  // Asked for: the library says in one line where it finds no coordinator.
+  environment["LULL_RUN"] = "1";
   if (wishes.priority) environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
   if (wishes.bound.is_set()) {
     environment["LULL_MAX_SLOWDOWN"] =

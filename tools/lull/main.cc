@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "coordinator/channel/socket_place.h"
 #include "tools/lull/command.h"
 
 namespace lull::command {
@@ -27,8 +28,8 @@ void print_help(std::FILE* to) {
              "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
   print_commands(to, kCommands);
   fmt::print(to,
-             "\nThe daemon is lulld. A program finds it at $LULL_SOCKET, /run/lull/lulld.sock,\n"
-             "$XDG_RUNTIME_DIR/lull/lulld.sock or /tmp/lull-UID/lulld.sock, whichever is first.\n");
+             "\nThe daemon is lulld. A program finds it at the first of {}.\n",
+             lull::channel::kSocketPlaces);
 }
 
 }  // namespace

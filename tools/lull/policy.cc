@@ -4,7 +4,6 @@
 #include "policies/launch/registry.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
-#include "tools/lull/installed.h"
 
 namespace lull::command {
 

@@ -3,7 +3,6 @@
 
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
-#include "tools/lull/installed.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {

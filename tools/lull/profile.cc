@@ -6,7 +6,6 @@
 #include "coordinator/daemon/profile_store.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
-#include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"

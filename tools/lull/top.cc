@@ -12,7 +12,6 @@
 
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
-#include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/top_view.h"
 

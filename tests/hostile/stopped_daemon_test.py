@@ -1,0 +1,92 @@
+"""A lulld that is stopped holds nobody, and takes its clients for what they are when it is back."""
+
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import lab  # noqa: E402
+
+
+def loop(here, name, priority):
+    return here.start(lab.PROGRAMS / "loop_launch", 20000, 10, LULL_NAME=name, LULL_PRIORITY=priority)
+
+
+def line(child):
+    return child.stdout.readline().strip()
+
+
+def finish(child):
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=lab.DEADLINE_S)
+    return child.returncode, err
+
+
+class StoppedDaemon(unittest.TestCase):
+    def held_beside_another(self, here):
+        """Two programs under `exclusive`: the second is held for as long as the first lives."""
+        here.lulld("--policy", "exclusive")
+        first = loop(here, "first", "high")
+        self.assertEqual(line(first), "ready")
+        second = loop(here, "second", "low")
+        lab.until(lambda: (c := here.client(second.pid)) and c["held"], "the second program is held")
+        return first, second
+
+    def stop(self, daemon):
+        daemon.send_signal(signal.SIGSTOP)
+        lab.until(lambda: pathlib.Path(f"/proc/{daemon.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T",
+                  "the daemon is stopped")
+
+    def goes_on_and_is_held_again(self, here):
+        first, second = self.held_beside_another(here)
+        before = {c["pid"]: c["id"] for c in here.status()["clients"]}
+        self.stop(here.daemon)
+        self.assertEqual(line(second), "ready")  # its first synchronisation: it goes on
+        self.assertTrue(line(second).startswith("running"))  # and is not held anew at each launch
+        self.assertTrue(line(first).startswith("running"))
+        here.daemon.send_signal(signal.SIGCONT)
+        held = lab.until(lambda: (c := here.client(second.pid)) and c["held"] and c, "it is held again")
+        self.assertGreater(held["unheld_launches"], 0)
+        self.assertEqual({c["pid"]: (c["id"], c["lies"]) for c in here.status()["clients"]},
+                         {pid: (client, 0) for pid, client in before.items()})
+        self.assertEqual(here.client(first.pid)["unheld_launches"], 0)
+        for child in (first, second):  # the second is held until the first has gone
+            self.assertEqual(finish(child), (0, ""))
+        lab.until(lambda: not here.status()["clients"], "nothing is left of them")
+
+    def test_a_held_program_goes_on_and_is_held_again_when_the_daemon_is_back(self):
+        with lab.Lab() as here:
+            self.goes_on_and_is_held_again(here)
+
+    def test_it_is_a_second_of_the_machines_time_where_the_gpu_is_in_slow_motion(self):
+        with lab.Lab(slow_motion=20) as here:
+            self.goes_on_and_is_held_again(here)
+
+    def test_a_daemon_that_runs_holds_for_as_long_as_its_policy_says(self):
+        with lab.Lab() as here:
+            first, second = self.held_beside_another(here)
+            since = time.monotonic()
+            lab.until(lambda: time.monotonic() - since > 3, "three seconds")
+            client = here.client(second.pid)
+            # Where the machine gave the daemon no processor for a second it was as good as stopped.
+            if not client["unheld_launches"]:
+                self.assertTrue(client["held"], client)
+                self.assertEqual(client["launches"], 0)
+            self.assertEqual([finish(c)[0] for c in (first, second)], [0, 0])
+
+    def test_programs_that_start_meanwhile_run_and_attach_when_the_daemon_is_back(self):
+        with lab.Lab() as here:
+            here.lulld("--policy", "exclusive")
+            self.stop(here.daemon)
+            late = loop(here, "late", "normal")
+            self.assertEqual(line(late), "ready")
+            here.daemon.send_signal(signal.SIGCONT)
+            lab.until(lambda: (c := here.client(late.pid)) and c["launches"], "it is a client")
+            self.assertEqual(here.client(late.pid)["lies"], 0)
+            self.assertEqual(finish(late)[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
