@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import time
@@ -58,13 +59,12 @@ class Strangers(Stage):
             self.skipTest("a lulld runs on this machine")
         directory = pathlib.Path(f"/tmp/lull-{VICTIM}")
         directory.mkdir()
-        self.addCleanup(directory.rmdir)
+        self.addCleanup(shutil.rmtree, directory)
         os.chown(directory, STRANGER, STRANGER)
         directory.chmod(0o755)
         impostor = self.impostor(directory / "lulld.sock", user=STRANGER)
         probe = self.probe(VICTIM, LULL_RUN="1")
         self.untouched(impostor, probe, f"a socket in another user's directory at {directory}/lulld.sock")
-        impostor.end()
 
     def test_a_strangers_socket_in_a_directory_for_all_is_refused(self):
         socket = self.place("tmp", mode=0o1777) / "s"

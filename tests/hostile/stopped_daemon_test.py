@@ -3,6 +3,7 @@
 import pathlib
 import signal
 import sys
+import threading
 import time
 import unittest
 
@@ -15,7 +16,13 @@ def loop(here, name, priority):
 
 
 def line(child):
-    return child.stdout.readline().strip()
+    """Its next line; a child that says nothing for too long is ended, and the line is empty."""
+    limit = threading.Timer(lab.DEADLINE_S, child.kill)
+    limit.start()
+    try:
+        return child.stdout.readline().strip()
+    finally:
+        limit.cancel()
 
 
 def finish(child):
