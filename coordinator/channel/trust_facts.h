@@ -81,7 +81,7 @@ inline TrustFacts trust_facts(const char* socket_path) {
                          facts::take_number(at, map[2]);
   known.in_user_namespace = !map_known || map[0] != 0 || map[1] != 0 || map[2] != UINT32_MAX;
 
-  char directory[4096];
+  char directory[256];  // a socket's path is shorter
   const char* slash = strrchr(socket_path, '/');
   const size_t length = slash == nullptr ? 0 : static_cast<size_t>(slash - socket_path);
   if (length >= sizeof directory) return known;

@@ -65,7 +65,7 @@ std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
 
   const channel::TrustFacts facts = channel::trust_facts(path.c_str());
   const auto distrusted = [&](channel::Distrust why) {
-    return std::unexpected(AskError{AskError::kUnreachable,
+    return std::unexpected(AskError{AskError::kDistrusted,
                                     fmt::format("{} at {}: {}", channel::what_is_wrong(why), path,
                                                 channel::what_to_do(facts, why))});
   };

@@ -17,7 +17,7 @@ inline constexpr size_t kAnswerBytesMax = 8U << 20;  // of a page
 inline constexpr size_t kPagesMax = 4096;
 
 struct AskError {
-  enum Kind { kUnreachable, kGarbled, kRefused } kind = kUnreachable;
+  enum Kind { kUnreachable, kDistrusted, kGarbled, kRefused } kind = kUnreachable;
   std::string text;  // "why: what to do"
 };
 
