@@ -97,7 +97,7 @@ inline void push(ThreadState& thread, Attachment& link, const channel::lull_reco
 }
 // Records that the calling thread can push now without losing one.
 uint32_t ring_room(ThreadState& thread, Attachment& link);
-enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs, kUntimed };
+enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs, kUntimed, kUnheld };
 void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount);
 inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
   switch (counter) {
@@ -106,6 +106,7 @@ inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
     case Counter::kCopies: return slot.copies;
     case Counter::kMemsets: return slot.memsets;
     case Counter::kUntimed: return slot.untimed;
+    case Counter::kUnheld: return slot.unheld;
     default: return slot.held_ns;
   }
 }

@@ -50,20 +50,19 @@ bool is_silent(Attachment& link) {
 
 }  // namespace
 
-Passage pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
-                  uint32_t kernel_slot, uint32_t default_ns) {
-  Passage passage;
-  if (may_go(link, device, kernel_slot, default_ns, passage.charged_ns)) return passage;
+uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
+                   uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns) {
+  if (may_go(link, device, kernel_slot, default_ns, charged_ns)) return 0;
   if (is_silent(link)) {
-    passage.flags = channel::kFlagUnheld;
-    return passage;
+    count(thread, link, Counter::kUnheld, 1);
+    return 0;
   }
 
   KeepErrno keep;
   // Threads that share the last slot take turns in showing their held launch there; the others
   // wait for the gate alone.
   bool shown = !thread.shares_slot;
-  uint32_t& ticket = passage.ticket;
+  uint32_t ticket = 0;
   bool told = false;
   const uint64_t since_ns = channel::monotonic_ns();
   uint64_t looked_ns = since_ns;
@@ -71,10 +70,10 @@ Passage pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32
   bool counted_elsewhere = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
-    if (may_go(link, device, kernel_slot, default_ns, passage.charged_ns)) break;
+    if (may_go(link, device, kernel_slot, default_ns, charged_ns)) break;
     if (ticket != 0 && channel::is_released(*thread.slot, ticket)) break;
     if (is_silent(link)) {
-      passage.flags = channel::kFlagUnheld;
+      count(thread, link, Counter::kUnheld, 1);
       break;
     }
     if (link.gone.load(std::memory_order_acquire) != 0) {
@@ -136,7 +135,7 @@ Passage pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32
     channel::clear_held(*thread.slot);
     if (thread.shares_slot) link.shared_held.store(0, std::memory_order_release);
   }
-  return passage;
+  return ticket;
 }
 
 }  // namespace lull::shim

@@ -23,17 +23,13 @@ namespace lull::shim {
 
 struct Attachment;
 
-// How a launch came through.
-struct Passage {
-  uint32_t ticket = 0;      // under which it was held; 0: it was not
-  uint32_t charged_ns = 0;  // credit spent on it
-  uint32_t flags = 0;       // kFlagUnheld or none
-};
-
 // `default_ns`: what work counts as that lulld has said nothing about yet. kUnknownLength fits no
 // credit, but one for a unit of any length: what the task did in an earlier run lulld may well
 // know. A coordinator that says nothing for 50 ms is not waited for again.
-Passage pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
-                  uint32_t kernel_slot, uint32_t default_ns);
+//
+// Returns the ticket under which the launch was held, 0 if it was not. `charged_ns`: the credit spent
+// on it, 0 where none was.
+uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint32_t stream_slot,
+                   uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns);
 
 }  // namespace lull::shim

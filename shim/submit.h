@@ -92,10 +92,12 @@ template <typename Call>
   ShapeEntry& shape = find_shape(unit.handle, unit.shape, site);
   const uint32_t kernel = shape.slot.load(std::memory_order_relaxed);
 
-  Passage passage;
+  uint32_t ticket = 0;
+  uint32_t charged_ns = 0;
   const uint64_t gate = channel::load_gate(*link->control, stream.device);
   if (channel::gate_state(gate) != channel::GateState::kOpen && unit.gated) [[unlikely]] {
-    passage = pass_gate(thread, *link, stream.device, stream.slot, kernel, unit.default_ns);
+    ticket = pass_gate(thread, *link, stream.device, stream.slot, kernel, unit.default_ns,
+                       charged_ns);
     if (called != 0) called = channel::ticks();  // it goes now
   }
 
@@ -103,15 +105,13 @@ template <typename Call>
   const uint64_t sequence = next_sequence(stream);
   const bool recorded = mode != channel::kRecordNothing;
   if (recorded) [[likely]] {
-    const uint32_t flags =
-        channel::kFlagCharged | (marked ? channel::kFlagMarker : 0) | passage.flags;
+    const uint32_t flags = channel::kFlagCharged | (marked ? channel::kFlagMarker : 0);
     if (thread.shares_slot) [[unlikely]] {
-      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, passage.ticket,
-                         passage.charged_ns, called);
+      push_shared_launch(thread, *link, kernel, stream, sequence, unit.bytes, flags, ticket,
+                         charged_ns, called);
     } else if (channel::lull_record* record = channel::begin_record(
                    *thread.slot, thread.ring, thread.cached_tail)) [[likely]] {
-      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, passage.ticket,
-                  passage.charged_ns, called);
+      fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, charged_ns, called);
       channel::commit_record(*thread.slot);
     } else {
       look_after_full_ring(*link);

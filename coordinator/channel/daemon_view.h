@@ -45,6 +45,7 @@ struct ThreadTotals {
   uint64_t dropped = 0;
   uint64_t held_ns = 0;
   uint64_t untimed = 0;
+  uint64_t unheld = 0;
   ThreadTotals& operator+=(const ThreadTotals& other) {
     launches += other.launches;
     graph_kernels += other.graph_kernels;
@@ -53,6 +54,7 @@ struct ThreadTotals {
     dropped += other.dropped;
     held_ns += other.held_ns;
     untimed += other.untimed;
+    unheld += other.unheld;
     return *this;
   }
 };
@@ -182,7 +184,7 @@ inline ThreadTotals read_totals(lull_thread& thread) {
   const auto read = [](uint64_t& word) { return atomic64(word).load(std::memory_order_relaxed); };
   return {read(thread.launches), read(thread.graph_kernels), read(thread.copies),
           read(thread.memsets),  read(thread.dropped),       read(thread.held_ns),
-          read(thread.untimed)};
+          read(thread.untimed),  read(thread.unheld)};
 }
 inline uint64_t records_dropped(lull_thread& thread) {
   return atomic64(thread.dropped).load(std::memory_order_relaxed);

@@ -134,7 +134,8 @@ struct lull_thread {
   uint32_t tid;             // kernel thread id, 0: free slot
   uint32_t reserved0;
   uint64_t untimed;     // launches that were to be timed, each and every one, and could not be
-  uint8_t pad0[32];
+  uint64_t unheld;      // launches that no gate was asked for: lulld showed no sign of life
+  uint8_t pad0[24];
   // daemon
   uint64_t tail;             // release by the daemon
   uint32_t released_ticket;  // release: the held launch with this ticket may go, whatever the gate
@@ -183,7 +184,6 @@ inline constexpr uint32_t kStartBits = 40;
 inline constexpr uint32_t kFlagMarker = 1;  // the device will write `sequence` to its progress word
 inline constexpr uint32_t kFlagCharged = 2;  // value1 says how much credit was spent on the launch
 inline constexpr uint32_t kFlagAside = 4;    // no gate holds it, nobody waits for it: for traces only
-inline constexpr uint32_t kFlagUnheld = 8;   // no gate was asked: lulld showed no sign of life
 inline constexpr uint64_t kGapUnknown = UINT64_MAX;
 
 struct lull_record {

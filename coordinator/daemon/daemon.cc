@@ -335,17 +335,11 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
   }
   if (thorough) session.last_thorough_ns = monotonic_ns;
   const uint64_t lies_before = session.lies();
-  const uint64_t unheld_before = session.unheld_launches();
   bool eventful = session.drain(clock_, now, devices_, thorough, inputs_);
   eventful = session.poll_progress(now, inputs_) || eventful;
   figures_.records_lied += session.lies() - lies_before;
   if (session.has_untold_devices()) [[unlikely]]
     look_at_unknown_devices(session);
-  if (session.unheld_launches() != unheld_before) {
-    log_.line(fmt::format("client {} (task {}): {} launches were not held: lulld had not looked for a second",
-                          session.id().value, session.who().task,
-                          session.unheld_launches() - unheld_before));
-  }
   if (recorder_) [[unlikely]] recorder_->drained(session, now);
   ledger_.look(session, devices_);
   if (session.is_hopeless()) return drop(session, "its records make no sense");

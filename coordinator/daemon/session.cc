@@ -239,7 +239,6 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
     observer->launched(*this, record, thread, *devices_[record.device].id, at);
   }
   if ((record.flags & channel::kFlagAside) != 0) return;
-  if ((record.flags & channel::kFlagUnheld) != 0) ++unheld_launches_;
   Stream& stream = streams_[record.stream];
   const bool tracked =
       (record.flags & channel::kFlagMarker) != 0 && record.stream != channel::kUntrackedStream;

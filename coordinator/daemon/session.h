@@ -92,9 +92,6 @@ class Session {
   uint32_t ring_high_water() const { return ring_high_water_; }
   bool is_detached() const { return channel::client_detached(region_); }
   uint64_t lies() const { return lies_; }
-  // Launches that went through a gate that was not open, because this daemon had shown no sign of life
-  // for a second (kFlagUnheld): as they should, so they are no lies.
-  uint64_t unheld_launches() const { return unheld_launches_; }
   bool is_hopeless() const { return lies_ >= kMaxLies; }
 
   // ---- out ----
@@ -217,7 +214,6 @@ class Session {
   std::vector<uint64_t> slot_launches_;
   std::unordered_map<uint64_t, Kernel> kernels_;
   uint64_t lies_ = 0;
-  uint64_t unheld_launches_ = 0;
 };
 
 }  // namespace lull::daemon

@@ -116,8 +116,8 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"held_threads", known != nullptr ? known->held_threads : 0},
           {"kernels", session.kernel_count()},
           {"floor_grants", known != nullptr ? known->floor_grants : 0},
-          {"lies", session.lies()},
-          {"unheld_launches", session.unheld_launches()}};
+          {"unheld_launches", totals.unheld},
+          {"lies", session.lies()}};
 }
 
 json iteration_json(const engine::IterationStatus& found) {

@@ -136,7 +136,7 @@ class SystemPlace(Stage):
             self.assertEqual(self.world.line(), "mounted")
         except AssertionError as error:
             self.skipTest(f"no mount namespace: {error}")
-        self.run_directory = pathlib.Path(f"/proc/{self.world.child.pid}/root/run")
+        self.run_directory = pathlib.Path("/proc", str(self.world.child.pid), "root", "run")
 
     def inside(self, user):
         return ["nsenter", f"--mount=/proc/{self.world.child.pid}/ns/mnt", "setpriv", f"--reuid={user}",
