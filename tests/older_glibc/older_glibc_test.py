@@ -65,7 +65,9 @@ class Runs(unittest.TestCase):
                                                if c["launches"] == launches), None), "every launch is counted")
                 self.assertEqual(seen["task"], name)
                 _, errors = child.communicate(timeout=lab.DEADLINE_S)
-                self.assertEqual((child.returncode, errors), (0, ""))
+                # The empty driver's device is none that lulld knows.
+                complaints = [line for line in errors.splitlines() if not line.startswith("lull: device ")]
+                self.assertEqual((child.returncode, complaints), (0, []))
 
 
 class Debian11(Runs):
