@@ -12,9 +12,16 @@ constexpr uint64_t kBytesPerUs = 20'000;  // of a copy that was never measured
 
 enum class Wait : bool { kAsync, kBlocking };
 
-template <typename Call>
-inline CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, Wait wait,
-                         Call call) {
+// The driver's call, for one body that serves every copy: inlined into each of them it would be
+// more than half of the library.
+struct DriverCall {
+  CUresult (*run)(void* call);
+  void* call;
+  CUresult operator()() const { return run(call); }
+};
+
+CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, Wait wait,
+                  DriverCall call) {
   const Counter counter = direction == Direction::kMemset ? Counter::kMemsets : Counter::kCopies;
   const auto run = [&]() -> CUresult {
     Unit unit{handle_of(direction), shape_of_copy(bytes), stream};
@@ -44,6 +51,13 @@ inline CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, 
     return result;
   }
   return run();
+}
+
+template <typename Call>
+inline CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, Wait wait,
+                         Call call) {
+  const auto run = [](void* what) { return (*static_cast<Call*>(what))(); };
+  return transfer(direction, bytes, stream, wait, DriverCall{run, &call});
 }
 
 Direction direction_of(CUmemorytype from, CUmemorytype to) {

@@ -242,8 +242,11 @@ class Installation(unittest.TestCase):
     def components(self):
         """Of each component, the files of the build that its rules copy."""
         found = {}
-        for script in BUILD.rglob("cmake_install.cmake"):
-            for part in re.split(r"(?=if\(CMAKE_INSTALL_COMPONENT STREQUAL)", script.read_text())[1:]:
+        scripts = [BUILD / "cmake_install.cmake"]
+        for script in scripts:  # grows by what it includes
+            text = script.read_text()
+            scripts += map(pathlib.Path, re.findall(r'include\("([^"]+/cmake_install\.cmake)"\)', text))
+            for part in re.split(r"(?=if\(CMAKE_INSTALL_COMPONENT STREQUAL)", text)[1:]:
                 name = re.match(r'if\(CMAKE_INSTALL_COMPONENT STREQUAL "(\w+)"', part)[1]
                 found.setdefault(name, set()).update(re.findall(r'file\(INSTALL [^)]*?FILES? "([^"]+)"', part))
         return found
