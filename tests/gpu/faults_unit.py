@@ -1,5 +1,7 @@
 """faults: what follows from who lived; and the scenes, with a stand-in for MPS on the simulated GPU."""
 
+import signal
+import time
 import unittest
 import unittest.mock
 
@@ -27,10 +29,19 @@ class WhatFollows(unittest.TestCase):
         self.assertEqual(faults.judged({KILL: found(False), TERMINATE: found(False)})[0], "all go down together")
         self.assertEqual(faults.judged({})[0], UNDECIDED)
 
+    def test_after_a_harmless_kill_a_program_is_served(self):
+        kill = found(True, None)
+        self.assertEqual(faults.judged({KILL: kill, TERMINATE: found(True)})[0], "terminate first")
+        self.assertEqual(faults.judged({KILL: kill, TERMINATE: kill})[0], "all go down together")
+
+    def test_a_scene_that_was_not_played_decides_nothing(self):
+        self.assertEqual(faults.judged({TERMINATE: found(True), ADDRESS: found(False)})[0], UNDECIDED)
+        self.assertEqual(faults.judged({KILL: found(False), ADDRESS: found(False)})[0], UNDECIDED)
+
 
 class Scenes(unittest.TestCase):
     def setUp(self):
-        for name, value in (("_LOOK_S", 0.3), ("_TOLD_S", 0.2)):
+        for name, value in (("_LOOK_S", 0.6), ("_LAST_S", 0.4), ("_TOLD_S", 0.2)):
             patched = unittest.mock.patch.object(faults, name, value)
             patched.start()
             self.addCleanup(patched.stop)
@@ -40,6 +51,17 @@ class Scenes(unittest.TestCase):
             one = faults.scene(context, KILL)
         self.assertEqual((one["bystander"], one["bystander_lives"], one["beside_it"], one["refusals"]), ("works on", True, "served", []))
         self.assertLess(one["served_s"], 60)
+
+    def test_who_stops_a_moment_later_does_not_live(self):
+        def stops(context, env, how, service):
+            del env, how, service
+            bystander, at = context.children._all[-1], time.monotonic()
+            bystander.wait_for(lambda: faults.said(bystander)[-1].get("at_ns", 0) / 1e9 > at, 60)
+            bystander.signal(signal.SIGSTOP)
+            return at, {}
+        with lab.context() as context, unittest.mock.patch.object(faults, "_fault", stops):
+            one = faults.scene(context, KILL)
+        self.assertEqual((one["bystander"], one["bystander_lives"]), ("stands still", False))
 
     def test_each_scene_of_mps_has_a_service_of_its_own_and_the_log_is_kept(self):
         with lab.context_with_fake_mps() as context:

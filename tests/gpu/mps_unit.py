@@ -127,16 +127,39 @@ class Ours(unittest.TestCase):
         context = self.context()
         with mps.service(context) as served:
             server, = served.servers()
-            written = json.loads(context.results.path.read_text())["mps_running"]
-            self.assertEqual(written, {"pipes": str(served.pipes), "servers": [server]})
-            context.results.remember("mps_running", {**written, "pipes": "/elsewhere"})  # its id, another's pipes
+            self.assertEqual(json.loads(context.results.path.read_text())["mps_running"], str(served.pipes))
+            context.results.remember("mps_running", "/elsewhere")
             mps.end_leftover(context.results)
             self.assertTrue(_runs(server, 0))
             served.daemon.signal(signal.SIGKILL)
-            context.results.remember("mps_running", written)
+            context.results.remember("mps_running", str(served.pipes))
             mps.end_leftover(context.results)
             self.assertFalse(_runs(server))
             self.assertNotIn("mps_running", context.results.data)
+
+    def test_a_check_killed_before_it_knew_of_a_server_leaves_none_either(self):
+        context, seen = self.context(), []
+
+        def killed(served):
+            served.daemon.wait_for(lambda: len(mps.started_for(served.pipes)) == 2, 60)
+            seen.extend(mps.started_for(served.pipes))
+            served.daemon.signal(signal.SIGKILL)
+            mps.end_leftover(context.results)
+            self.assertFalse([pid for pid in seen if _runs(pid)])
+            raise Skipped("killed")
+        with unittest.mock.patch.object(mps.Service, "wait_ready", killed), self.assertRaises(Skipped):
+            with mps.service(context):
+                self.fail("it is ready")
+        self.assertEqual(len(seen), 2)
+
+    def test_a_server_that_nobody_listed_is_ended_too(self):
+        context = self.context()
+        with unittest.mock.patch.object(mps, "_ASK_S", 0.3), unittest.mock.patch.object(mps, "_END_S", 0.3):
+            with mps.service(context) as served:
+                server, = served.servers()
+                self.assertIsNone(served.ask("go deaf"))
+                served._servers.clear()
+        self.assertFalse(_runs(server))
 
     def test_where_it_does_not_start_or_is_not_there_the_step_is_skipped_with_the_reason(self):
         context = self.context()

@@ -123,6 +123,27 @@ class Running(unittest.TestCase):
             _, verdicts, _ = self.run_steps(context, [Step("device", lambda _: {}), Step("host", lambda _: {}, host_only=True)])
             self.assertEqual(verdicts, {"device": "skipped", "host": "pass"})
 
+    def test_where_a_device_is_there_at_last_what_lacked_it_is_asked(self):
+        steps = [Step("device", lambda _: {}), Step("host", lambda _: {}, host_only=True)]
+        with lab.context() as context:
+            context.no_device = "no driver"
+            self.run_steps(context, steps)
+            _, verdicts, said = self.run_steps(context, steps)
+            self.assertEqual([line for line in said if "as found before" not in line], [])
+            context.no_device = ""
+            _, verdicts, said = self.run_steps(context, steps)
+            self.assertEqual(verdicts, {"device": "pass", "host": "pass"})
+            self.assertIn("host: pass, as found before", said[-1])
+            self.run_steps(context, steps)
+            self.assertTrue(context.results.finished("part/device"))
+
+    def test_figures_that_cannot_be_stored_fail_their_step_and_nothing_else(self):
+        with lab.context() as context:
+            steps = [Step("nan", lambda _: {"x": float("nan")}), Step("set", lambda _: {"x": {1}}), Step("passes", lambda _: {})]
+            left, verdicts, _ = self.run_steps(context, steps)
+            self.assertEqual((left, verdicts), (0, {"nan": "fail", "set": "fail", "passes": "pass"}))
+            self.assertIn("cannot be stored", context.results.step("part/nan")["reason"])
+
     def test_open_questions_come_first_and_what_is_known_last(self):
         steps = [(f"p/{name}", Step(name, None, question=question, closing=closing)) for name, question, closing in (
             ("old", None, False), ("closing", None, True), ("known question", 1, False), ("last question", 5, False), ("first question", 1, False),

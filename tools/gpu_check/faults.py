@@ -14,6 +14,7 @@ from gpu_check.verdict import UNDECIDED, Failed, Skipped, decision
 _QUESTION = 8
 _READY_S = 60
 _LOOK_S = 3.0      # for so long somebody who goes on is watched
+_LAST_S = 1.0      # who said nothing in the last of it stands still; a round takes some ms
 _TOLD_S = 3.0      # a terminated client is told in so long, or not at all
 _ATTEMPT_S = 8.0   # a program that gets no answer in so long is not served
 _SERVED_S = 40.0   # for so long it is tried
@@ -96,8 +97,11 @@ def scene(context, how, service=None):
     log_before = len(service.log()) if service else 0
     at, found = _fault(context, env, how, service)
     bystander.wait_for(lambda: any("error" in line for line in said(bystander)), min(_LOOK_S, context.left_s()))
+    looked_until = time.monotonic()
     error = next((line for line in said(bystander) if "error" in line), None)
-    working = [line["at_ns"] for line in said(bystander) if "working" in line and line["at_ns"] / 1e9 > at]
+    # What ran on for a moment before everything stopped is no work.
+    since = max(at, looked_until - _LAST_S)
+    working = [line["at_ns"] for line in said(bystander) if "working" in line and line["at_ns"] / 1e9 > since]
     found.update(how=how, mps=service is not None, bystander="told: " + error["error"] if error else "works on" if working else "stands still",
                  bystander_lives=bool(working) and error is None, told_ms=(error["error_ns"] / 1e9 - at) * 1e3 if error else None)
     found["beside_it"] = _attempt(context, env) or "served"
@@ -114,10 +118,13 @@ def judged(scenes):
         return UNDECIDED, "No scene was played."
 
     def lives(how):
-        return scenes[how]["bystander_lives"] if how in scenes else None
+        return scenes[how]["bystander_lives"]
+
+    def harmless(how):
+        return lives(how) and scenes[how]["served_s"] is not None
 
     def served(how):
-        seconds = scenes[how]["served_s"] if how in scenes else None
+        seconds = scenes[how]["served_s"]
         return f"served again after {shown(seconds)} s" if seconds is not None else "not served again"
 
     parts = []
@@ -127,9 +134,13 @@ def judged(scenes):
         parts.append(f"A client killed with work in flight {'leaves the others alone' if lives(KILL) else 'harms the others'}, {served(KILL)}.")
     if TERMINATE in scenes:
         parts.append(f"With terminate_client before, it {'leaves them alone' if lives(TERMINATE) else 'harms them'}, {served(TERMINATE)}.")
-    if lives(KILL):
+    if KILL not in scenes:
+        return UNDECIDED, " ".join(parts + ["Nothing is known of a kill alone."])
+    if harmless(KILL):
         return "kill is harmless", " ".join(parts + ["lull may end a client as it ends any program."])
-    if lives(TERMINATE):
+    if TERMINATE not in scenes:
+        return UNDECIDED, " ".join(parts + ["Nothing is known of terminate_client before it."])
+    if harmless(TERMINATE):
         return "terminate first", " ".join(parts + ["lull ends a client's work by terminate_client before it kills it."])
     return "all go down together", " ".join(parts + ["Only programs that may fail together share a server."])
 

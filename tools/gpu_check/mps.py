@@ -21,7 +21,7 @@ _ASK_S = 20
 _TICK_S = 0.02
 # The name of a process as the kernel keeps it: 15 characters, the same of the control daemon and its servers.
 _PROCESS_NAME = "nvidia-cuda-mps"
-_RUNNING = "mps_running"  # in the results, as long as servers of ours do
+_RUNNING = "mps_running"  # in the results, as long as a service of ours does: its pipes
 
 
 _ours = set()  # the process ids of all servers that daemons of ours started
@@ -43,6 +43,15 @@ def foreign(proc="/proc", pipes=None):
         if name.startswith(_PROCESS_NAME) and state != "Z" and int(process.name) not in _ours:
             found.append(f"process {process.name} ({name})")
     return ", ".join(found)
+
+
+def started_for(pipes, proc="/proc"):
+    """The process ids of control daemons and servers with these pipes, whoever knows of them."""
+    found = set()
+    for process in pathlib.Path(proc).glob("[0-9]*"):
+        if _text(process / "comm").startswith(_PROCESS_NAME) and f"CUDA_MPS_PIPE_DIRECTORY={pipes}" in _text(process / "environ").split("\0"):
+            found.add(int(process.name))
+    return found
 
 
 def process_ids(text):
@@ -68,6 +77,8 @@ class Service:
         self.pipes, self.logs = folder / "pipes", folder / "logs"
         for one in (self.pipes, self.logs):
             one.mkdir(parents=True, exist_ok=True)
+        # Before it runs: whoever goes on behind a check that is killed at any moment ends what has these pipes.
+        context.results.remember(_RUNNING, str(self.pipes))
         # In the foreground, so that it is ours to end.
         self.daemon = context.children.start([control, "-f"], self.env(), "mps")
 
@@ -100,10 +111,8 @@ class Service:
     def servers(self):
         """The process ids of the daemon's servers."""
         listed = process_ids(self.ask("get_server_list") or "")
-        if not self._servers.issuperset(listed):
-            self._servers.update(listed)
-            _ours.update(listed)
-            self._context.results.remember(_RUNNING, {"pipes": str(self.pipes), "servers": sorted(self._servers)})
+        self._servers.update(listed)
+        _ours.update(listed)
         return listed
 
     def clients(self, server):
@@ -146,19 +155,20 @@ class Service:
             self.ask("quit", _END_S)
             self.daemon.wait(_END_S)
         self.daemon.end()
-        for server in self._servers:
+        # Also one that nobody listed: behind a fault the daemon may have started another.
+        left = self._servers | started_for(self.pipes)
+        _ours.update(left)
+        for server in left:
             _end_server(server)
         self._context.results.remember(_RUNNING, None)
 
 
 def end_leftover(results):
-    """Ends the servers of a check that was killed while it used MPS, as it wrote down: they would pass for somebody
-    else's. Each by its id, where that still is a server with those pipes."""
-    if left := results.data.get(_RUNNING):
-        for server in left["servers"]:
-            environment = _text(pathlib.Path(f"/proc/{server}/environ")).split("\0")
-            if f"CUDA_MPS_PIPE_DIRECTORY={left['pipes']}" in environment:
-                _end_server(server)
+    """Ends what a check that was killed while it used MPS left running: it would pass for somebody else's. Each by its
+    id, where that is of a service with the pipes that were written down."""
+    if pipes := results.data.get(_RUNNING):
+        for process in started_for(pipes):
+            _end_server(process)
         results.remember(_RUNNING, None)
 
 

@@ -32,13 +32,15 @@ class Results:
             raise Unusable(f"cannot go on from {self.path}: it holds results of {kind}: name another --out")
         return data
 
-    def finished(self, step):
-        return step in self.data["steps"]
+    def finished(self, step, has_device=True):
+        """What was skipped for want of a device is open again where there is one."""
+        return step in self.data["steps"] and not (has_device and self.data["steps"][step].get("no_device"))
 
     def step(self, step):
         return self.data["steps"].get(step)
 
     def record(self, step, **found):
+        json.dumps(found, allow_nan=False)  # what is no JSON is refused before it is among the rest
         self.data["steps"][step] = found
         self.save()
 

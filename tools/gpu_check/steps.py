@@ -43,7 +43,7 @@ def run_steps(steps, context, budget_s, again, say, recorded=lambda: None):
     context.ends_at = time.monotonic() + budget_s
     left = fresh = 0
     for name, step in steps:
-        if context.results.finished(name) and not again and not (step.closing and fresh):
+        if context.results.finished(name, not context.no_device) and not again and not (step.closing and fresh):
             say(f"{name}: {context.results.step(name)['verdict']}, as found before")
             continue
         usual_s = min(step.usual_s, 20) if context.sim else step.usual_s
@@ -66,8 +66,9 @@ def _finish(name, step, context, say):
     if step.closing:
         context.ends_at = max(context.ends_at, start + step.usual_s)
     data, reason, verdict = {}, "", PASS
+    no_device = bool(context.no_device) and not step.host_only
     try:
-        if context.no_device and not step.host_only:
+        if no_device:
             raise Skipped("no GPU to use: " + context.no_device)
         data = step.run(context) or {}
     except Skipped as why:
@@ -83,8 +84,15 @@ def _finish(name, step, context, say):
     finally:
         context.children.end_all()
     seconds = time.monotonic() - start
-    context.results.record(name, verdict=verdict, reason=" ".join(reason.split())[:600], seconds=round(seconds, 3),
-                           date=time.strftime("%Y-%m-%dT%H:%M:%S%z"), data=data)
+
+    def record():
+        context.results.record(name, verdict=verdict, reason=" ".join(reason.split())[:600], seconds=round(seconds, 3),
+                               date=time.strftime("%Y-%m-%dT%H:%M:%S%z"), data=data, **({"no_device": True} if no_device else {}))
+    try:
+        record()
+    except (TypeError, ValueError) as error:  # so is a figure that is no number
+        verdict, reason, data = FAIL, f"the check itself: what it found cannot be stored: {error}", {}
+        record()
     say(f"{name}: {verdict}{': ' + reason if reason else ''} ({seconds:.1f} s)")
     if decided := data.get("decision"):
         say(f"  {decided['asked']} {decided['answer']}")
