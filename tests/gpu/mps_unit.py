@@ -161,6 +161,22 @@ class Ours(unittest.TestCase):
                 served._servers.clear()
         self.assertFalse(_runs(server))
 
+    def test_the_control_program_of_a_container_is_found_though_path_lacks_its_folder(self):
+        context = self.context()
+        folder = os.environ["PATH"].split(os.pathsep)[0]
+        smi = pathlib.Path(tempfile.mkdtemp(prefix="lull-smi-"))
+        self.addCleanup(shutil.rmtree, smi)
+        without = os.environ["PATH"].removeprefix(folder + os.pathsep)
+        with unittest.mock.patch.dict(os.environ, {"PATH": without}), unittest.mock.patch.object(mps, "_FOLDERS", (folder,)):
+            self.assertEqual(mps.find_control(), folder + "/nvidia-cuda-mps-control")
+            with mps.service(context) as served:
+                self.assertIn(folder, pathlib.Path(f"/proc/{served.daemon.pid}/environ").read_text())
+        # Beside nvidia-smi, to which PATH may hold a link only.
+        (smi / "nvidia-smi").symlink_to(pathlib.Path(folder) / "nvidia-smi")
+        shutil.copy("/bin/true", pathlib.Path(folder) / "nvidia-smi")
+        with unittest.mock.patch.dict(os.environ, {"PATH": str(smi)}), unittest.mock.patch.object(mps, "_FOLDERS", ()):
+            self.assertEqual(mps.find_control(), folder + "/nvidia-cuda-mps-control")
+
     def test_where_it_does_not_start_or_is_not_there_the_step_is_skipped_with_the_reason(self):
         context = self.context()
         os.environ["FAKE_MPS"] = "broken"
@@ -168,8 +184,10 @@ class Ours(unittest.TestCase):
         with self.assertRaisesRegex(Skipped, "MPS cannot be started: An instance of this daemon"):
             with mps.service(context):
                 self.fail("it started")
-        os.environ["PATH"], path = "/nowhere", os.environ["PATH"]
-        self.addCleanup(os.environ.__setitem__, "PATH", path)
+        nowhere = [unittest.mock.patch.dict(os.environ, {"PATH": "/nowhere"}), unittest.mock.patch.object(mps, "_FOLDERS", ())]
+        for patched in nowhere:
+            patched.start()
+            self.addCleanup(patched.stop)
         with self.assertRaisesRegex(Skipped, "no nvidia-cuda-mps-control"):
             with mps.service(context):
                 self.fail("it is there")

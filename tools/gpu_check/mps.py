@@ -13,6 +13,9 @@ import time
 from gpu_check.verdict import Skipped
 
 BELOW_NORMAL = 1  # CUDA_MPS_CLIENT_PRIORITY; 0 is normal
+_CONTROL = "nvidia-cuda-mps-control"
+# Where a container may have the driver's programs besides PATH.
+_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/opt/nvidia/bin")
 DEFAULT_PIPES = "/tmp/nvidia-mps"  # where every CUDA program looks when nothing else is said
 
 _START_S = 20
@@ -43,6 +46,13 @@ def foreign(proc="/proc", pipes=None):
         if name.startswith(_PROCESS_NAME) and state != "Z" and int(process.name) not in _ours:
             found.append(f"process {process.name} ({name})")
     return ", ".join(found)
+
+
+def find_control():
+    """The control program; None when there is none: in PATH, beside nvidia-smi, or where containers have the driver."""
+    smi = shutil.which("nvidia-smi")
+    beside = [str(pathlib.Path(smi).resolve().parent)] if smi else []
+    return shutil.which(_CONTROL) or shutil.which(_CONTROL, path=os.pathsep.join([*beside, *_FOLDERS]))
 
 
 def started_for(pipes, proc="/proc"):
@@ -80,7 +90,9 @@ class Service:
         # Before it runs: whoever goes on behind a check that is killed at any moment ends what has these pipes.
         context.results.remember(_RUNNING, str(self.pipes))
         # In the foreground, so that it is ours to end.
-        self.daemon = context.children.start([control, "-f"], self.env(), "mps")
+        env = self.env()
+        env["PATH"] = os.pathsep.join([env.get("PATH", os.defpath), str(pathlib.Path(control).parent)])  # the server lies beside it
+        self.daemon = context.children.start([control, "-f"], env, "mps")
 
     def client(self, priority=None, threads=None):
         """The variables that make a program a client. `priority`: 0 normal, 1 below normal; `threads`: the
@@ -224,9 +236,9 @@ def service(context):
     """A `Service` that answers. Skipped where MPS cannot be started, and where somebody else's runs."""
     global _serial
     context.needs_gpu("MPS is the real driver's")
-    control = shutil.which("nvidia-cuda-mps-control")
+    control = find_control()
     if control is None:
-        raise Skipped("no nvidia-cuda-mps-control on this machine")
+        raise Skipped(f"no {_CONTROL} on this machine")
     if seen := context.foreign_mps() or foreign():
         raise Skipped(f"MPS of somebody else is here ({seen}): it is left alone, and a second server on one GPU would only take turns with it")
     _serial += 1
