@@ -29,6 +29,20 @@ class Ways(unittest.TestCase):
         self.assertEqual(suspension.judged([slow_back])[0], "no way")
 
 
+class Pipeline(unittest.TestCase):
+    def outcome(self, **more):
+        with lab.context() as context:
+            context.probe = lambda *words, **_: {k: v for k, v in {**row("", 1.0), **more}.items() if k != "how"}
+            return suspension.pipeline(context)
+
+    def test_memory_that_is_out_is_free_and_comes_back_as_it_was(self):
+        self.assertEqual(len(self.outcome()["answer"]), 3)
+        with self.assertRaisesRegex(Failed, "only 4295 MB of the device's memory"):
+            self.outcome(freed_bytes=4 << 30)
+        with self.assertRaisesRegex(Failed, "not what it was"):
+            self.outcome(intact=False)
+
+
 def checkpointed(**more):
     calls = [{"call": call, "ms": ms, "result": 0, "resident_bytes": 2 << 20}
              for call, ms in (("lock", 1.0), ("checkpoint", 400.0), ("restore", 240.0), ("unlock", 10.0))]

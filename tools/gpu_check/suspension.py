@@ -8,6 +8,7 @@ from gpu_check.verdict import Failed, decision
 _QUESTION = 7
 _MIB, _GIB = 1 << 20, 1 << 30
 MOST_TIMES = 1.3  # of a pinned copy of the same bytes: what a suspension or a resume may take
+LEAST_FREED = 0.95  # of what went out: what lies between is the driver's own
 PREPARED, ONE, FOUR = "pinned beforehand", "1 thread prepares meanwhile", "4 threads prepare meanwhile"
 _WAYS = ((PREPARED, ("--prepared",)), (ONE, ("--threads", 1)), (FOUR, ("--threads", 4)))
 
@@ -65,6 +66,9 @@ def pipeline(context):
             "decision": decision(context, _QUESTION, f"which suspension stays within {MOST_TIMES}x of a pinned copy?", answer, sentence)}
     if not all(row["intact"] for row in rows):
         raise Failed("memory that was brought back is not what it was", data)
+    if kept := [row for row in rows if row["freed_bytes"] < LEAST_FREED * row["bytes"]]:
+        raise Failed(f"{kept[0]['bytes'] / 1e6:.0f} MB, {kept[0]['how']}: only {kept[0]['freed_bytes'] / 1e6:.0f} MB of the device's memory were free "
+                     "when it was out", data)
     return data
 
 
