@@ -26,6 +26,9 @@ class Figures(unittest.TestCase):
         self.assertEqual([figures.shown(v) for v in (None, 0.0, 0.01234, 1.0, 123.4, 7, "x", True)],
                          ["-", "0", "0.0123", "1.00", "123", "7", "x", "yes"])
 
+    def test_what_is_no_number_is_shown_all_the_same(self):
+        self.assertEqual([figures.shown(v) for v in ([1, 2], float("inf"), float("nan"))], ["[1, 2]", "inf", "nan"])
+
     def test_the_error_of_a_median_shrinks_with_the_number_of_values(self):
         spread = {"count": 25, "p10": 100.0, "p90": 356.0}
         self.assertAlmostEqual(figures.median_error(spread), 50.0)

@@ -41,7 +41,7 @@ class WhatFollows(unittest.TestCase):
 
 class Scenes(unittest.TestCase):
     def setUp(self):
-        for name, value in (("_LOOK_S", 0.6), ("_LAST_S", 0.4), ("_TOLD_S", 0.2)):
+        for name, value in (("_LOOK_S", 1.2), ("_LAST_S", 0.4), ("_TOLD_S", 0.2)):
             patched = unittest.mock.patch.object(faults, name, value)
             patched.start()
             self.addCleanup(patched.stop)

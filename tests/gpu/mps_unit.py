@@ -113,6 +113,15 @@ class Ours(unittest.TestCase):
         self.assertFalse(low.running() or high.running() or served.daemon.running())
         self.assertFalse(_runs(server))
 
+    def test_its_sockets_have_names_that_a_socket_can_have_in_any_folder(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="lull-long-")) / ("x" * 90)
+        folder.mkdir()
+        self.addCleanup(shutil.rmtree, folder.parent)
+        with unittest.mock.patch.object(tempfile, "tempdir", str(folder)):
+            context = self.context()
+        with mps.service(context) as served:
+            self.assertLess(len(str(served.pipes / "control_privileged")), 108)
+
     def test_a_daemon_that_answers_nothing_is_ended_and_so_is_its_server(self):
         context = self.context()
         with unittest.mock.patch.object(mps, "_ASK_S", 0.3), unittest.mock.patch.object(mps, "_END_S", 0.3):

@@ -15,16 +15,17 @@ def steady(start, length, count):
 class Rounds(unittest.TestCase):
     def test_each_window_is_held_against_alone_of_its_own_round(self):
         # The machine is twice as slow in the second round: for both.
-        alone = steady(0, 10, 100) + steady(10_000, 20, 100)
-        beside = steady(2_000, 15, 60) + steady(20_000, 30, 60)
-        found = real_pairs.by_round(beside, [(2_000, 2_900), (20_000, 21_800)], alone, [(0, 1_000), (10_000, 12_000)])
+        alone = steady(0, 10, 150) + steady(10_000, 20, 150)
+        beside = steady(2_000, 15, 120) + steady(20_000, 30, 120)
+        found = real_pairs.by_round(beside, [(2_000, 3_800), (20_000, 23_600)], alone, [(0, 1_500), (10_000, 13_000)])
         self.assertEqual([(one["mean"], one["p99"]) for one in found], [(1.5, 1.5), (1.5, 1.5)])
         self.assertAlmostEqual(found[0]["throughput"], 2 / 3)
         self.assertEqual(real_pairs.middle(found, "mean"), 1.5)
 
     def test_few_iterations_say_no_p99_and_none_no_mean(self):
-        few = real_pairs.by_round(steady(0, 10, 5), [(0, 50)], steady(100, 10, 50), [(100, 600)])
-        self.assertEqual((few[0]["mean"], few[0]["p99"]), (1.0, None))
+        for count in (5, 99):
+            few = real_pairs.by_round(steady(0, 10, count), [(0, 10 * count)], steady(2_000, 10, 150), [(2_000, 3_500)])
+            self.assertEqual((few[0]["mean"], few[0]["p99"]), (1.0, None))
         none = real_pairs.by_round([], [(0, 50)], steady(100, 10, 50), [(100, 600)])
         self.assertEqual((none[0]["mean"], none[0]["throughput"]), (None, 0))
         self.assertIsNone(real_pairs.middle(none, "mean"))

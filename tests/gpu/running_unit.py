@@ -137,6 +137,16 @@ class Running(unittest.TestCase):
             self.run_steps(context, steps)
             self.assertTrue(context.results.finished("part/device"))
 
+    def test_a_report_that_cannot_be_written_stops_nothing(self):
+        def unwritable():
+            raise OSError("no space left")
+        said = []
+        with lab.context() as context:
+            steps = [(f"part/{name}", Step(name, lambda _: {})) for name in ("first", "second")]
+            self.assertEqual(run_steps(steps, context, 60, False, said.append, unwritable), 0)
+            self.assertEqual(len(context.results.data["steps"]), 2)
+        self.assertIn("the report cannot be written: OSError: no space left", said)
+
     def test_figures_that_cannot_be_stored_fail_their_step_and_nothing_else(self):
         with lab.context() as context:
             steps = [Step("nan", lambda _: {"x": float("nan")}), Step("set", lambda _: {"x": {1}}), Step("passes", lambda _: {})]

@@ -18,15 +18,52 @@ from gpu_check.real_pairs import DEFAULT, Way
 
 CHECK = lab.ROOT / "tools/gpu-check"
 TIMEOUT_S = 900
+ALL = ("all", "--sim", "--short")
 PARTS = {"device", "interception", "cost", "timing", "sharing", "pairs", "queue", "suspension", "faults", "workloads"}
 
 
-def check(*words, build=lab.BUILD):
+def start(*words, build=lab.BUILD, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LULL_", "SIMGPU_", "LD_"))}
-    return subprocess.run([sys.executable, CHECK, *words, "--build", build], env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return subprocess.Popen([sys.executable, CHECK, *words, "--build", build], env=env, text=True, **more)
+
+
+def check(*words, build=lab.BUILD):
+    child = start(*words, build=build, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = child.communicate(timeout=TIMEOUT_S)
+    return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+
+
+class Whole:
+    """The check of everything, begun before all tests: it mostly waits, and so do they."""
+
+    def __init__(self):
+        self.out = pathlib.Path(tempfile.mkdtemp(prefix="lull-sim-test-"))
+        self._log = open(self.out / "log", "w+")
+        self._child = start(*ALL, "--out", self.out / "results", stdout=self._log, stderr=subprocess.STDOUT)
+
+    def wait(self):
+        """(exit code, what it said)"""
+        code = self._child.wait(TIMEOUT_S)
+        self._log.seek(0)
+        return code, self._log.read()
+
+    def end(self):
+        if self._child.poll() is None:
+            self._child.terminate()  # it ends its own children
+            self._child.wait(60)
+        self._log.close()
+        shutil.rmtree(self.out, ignore_errors=True)
+
+
+def setUpModule():
+    whole = Whole()
+    unittest.addModuleCleanup(whole.end)
+    OnTheSimulatedGpu.whole = whole
 
 
 class OnTheSimulatedGpu(unittest.TestCase):
+    whole = None
+
     def setUp(self):
         self.out = pathlib.Path(tempfile.mkdtemp(prefix="lull-sim-test-"))
         self.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
@@ -35,8 +72,9 @@ class OnTheSimulatedGpu(unittest.TestCase):
         return json.loads((self.out / "results.json").read_text())
 
     def test_all_parts_pass_or_skip_with_a_reason_and_are_not_done_twice(self):
-        done = check("all", "--sim", "--short", "--out", self.out)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.out = self.whole.out / "results"
+        code, said = self.whole.wait()
+        self.assertEqual(code, 0, said)
         found = self.results()
         self.assertTrue(found["simulated"])
         self.assertEqual({name.split("/")[0] for name in found["steps"]}, PARTS)
@@ -81,14 +119,13 @@ class OnTheSimulatedGpu(unittest.TestCase):
         self.assertEqual(set(profile["measured"]["block_wait"]["MPS"]["500 us"]), {"p50_us", "p99_us"})
         self.assertEqual(set(profile["measured"]["interference"]["same multiprocessors"]), {"compute", "bandwidth", "cache"})
 
-        again = check("all", "--sim", "--short", "--out", self.out)
+        again = check(*ALL, "--out", self.out)
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(again.stdout.count("as found before"), len(found["steps"]))
         self.assertEqual(self.results()["steps"], found["steps"])
 
     def test_killed_at_any_moment_it_goes_on_where_it_was(self):
-        words = [sys.executable, CHECK, "interception", "cost", "--sim", "--short", "--out", self.out, "--build", lab.BUILD]
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child = start("interception", "cost", "--sim", "--short", "--out", self.out, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 600
         while time.monotonic() < end and child.poll() is None:
             if (self.out / "results.json").exists() and len(self.results()["steps"]) >= 4:

@@ -17,6 +17,7 @@ from gpu_check.verdict import Failed, OutOfTime, Skipped
 
 _REPLY_WAIT_S = 5.0
 _DAEMON_WAIT_S = 15.0
+_LONGEST_FOLDER = 48
 _LEAST_S = 5.0  # less is no time for anything
 
 
@@ -25,8 +26,9 @@ class Context:
         self.root, self.build, self.out = pathlib.Path(root), pathlib.Path(build), pathlib.Path(out)
         self.sim, self.short, self.results = sim, short, results
         self.bin, self.lib, self.check = self.build / "bin", self.build / "lib/lull", self.build / "check"
-        # A short path: it holds sockets, whose names may not be longer than 107 bytes.
-        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="lull-check-"))
+        # It holds sockets, those of MPS below, whose names may not be longer than 107 bytes.
+        folder = tempfile.gettempdir()
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="lull-check-", dir=folder if len(os.fsencode(folder)) <= _LONGEST_FOLDER else "/tmp"))
         self.children = Children(self.scratch)
         self.ends_at = time.monotonic() + 3600
         self.sim_device = self.scratch / "device"

@@ -339,7 +339,7 @@ def both(context):
             env.pop("SIMGPU_DEVICE", None)
             env.pop("SIMGPU_SLOW_MOTION", None)
             env["SIMGPU_PROFILE"] = str(path)
-            more += ["--sim=time_slice", "--slow-motion", "8" if context.sim else "4"]
+            more += ["--sim=time_slice", "--slow-motion", "8" if context.sim and not context.short else "4"]
         done = context.run(words + more, 120, env)
         if not done.good:
             raise Failed(f"{where}: lull compare: {done.why()}", found)

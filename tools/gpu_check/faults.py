@@ -96,7 +96,7 @@ def scene(context, how, service=None):
     _wait_for(context, bystander, "working")
     log_before = len(service.log()) if service else 0
     at, found = _fault(context, env, how, service)
-    bystander.wait_for(lambda: any("error" in line for line in said(bystander)), min(_LOOK_S, context.left_s()))
+    bystander.wait_for(lambda: any("error" in line for line in said(bystander)), min(_LOOK_S / 2 if context.short else _LOOK_S, context.left_s()))
     looked_until = time.monotonic()
     error = next((line for line in said(bystander) if "error" in line), None)
     # What ran on for a moment before everything stopped is no work.

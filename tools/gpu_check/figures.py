@@ -71,7 +71,7 @@ def shown(value, digits=3):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (int, str)):
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     if value == 0:
         return "0"

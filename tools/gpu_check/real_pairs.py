@@ -16,7 +16,6 @@ from gpu_check.verdict import UNDECIDED, Failed, Skipped, decision
 
 _QUESTION = 4
 _UNSTEADY = 0.1  # alone differs by more from round to round: the machine is somebody else's too
-_LEAST = 20      # iterations in a window before its p99 says something
 
 # All ways of a pair are in memory at once: six trainings are.
 _TRAINING = ("resnet50 training, batch 32", "resnet50", "--mode", "train", "--batch", "32")
@@ -42,7 +41,7 @@ def by_round(iterations, windows, alone_iterations, alone_windows):
     rounds = []
     for window, alone_window in zip(windows, alone_windows):
         here, alone = tasks.lengths(iterations, window), tasks.lengths(alone_iterations, alone_window)
-        enough = len(here) >= _LEAST and len(alone) >= _LEAST
+        enough = min(len(here), len(alone)) >= bound.LEAST_ITERATIONS
         rounds.append({
             "mean": ratio(sum(here) / len(here), sum(alone) / len(alone)) if here and alone else None,
             "p99": ratio(quantile(here, 0.99), quantile(alone, 0.99)) if enough else None,
@@ -207,7 +206,7 @@ def compare(context, high, low, timing):
 
 
 def _timing(context):
-    return pairs.Timing(0.5, 0.15, 1) if context.short else pairs.Timing(1.5, 0.5, 2) if context.sim else pairs.Timing(1.8, 0.6, 3)
+    return pairs.Timing(0.3, 0.1, 1) if context.short else pairs.Timing(1.5, 0.5, 2) if context.sim else pairs.Timing(1.8, 0.6, 3)
 
 
 def _models(high, low):

@@ -44,7 +44,7 @@ def compare(context):
     for policy in chosen:
         words += ["--policy", policy]
     if context.sim:
-        words += ["--sim", "--slow-motion", "8"]
+        words += ["--sim", "--slow-motion", "4" if context.short else "8"]
     if context.short:
         words += ["--iterations", "5"]
     env = context.env()
@@ -70,7 +70,7 @@ def compare_data(found, title):
 
 
 def _timing(context, **wanted):
-    return pairs.Timing(0.6, 0.3, 1) if context.short else pairs.Timing(**wanted)
+    return pairs.Timing(0.4, 0.15, 1) if context.short else pairs.Timing(**wanted)
 
 
 def _specs(context, high, low):

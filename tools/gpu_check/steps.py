@@ -52,7 +52,10 @@ def run_steps(steps, context, budget_s, again, say, recorded=lambda: None):
             continue
         if _finish(name, step, context, say):
             fresh += 1
-            recorded()
+            try:
+                recorded()
+            except Exception as error:  # what was found is stored
+                say(f"the report cannot be written: {type(error).__name__}: {error}")
         else:
             left += 1
     if left:
