@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A stand-in for nvidia-cuda-mps-control: the daemon (-f), its server, and the program that asks it. A client is
 every process whose environment names this daemon's pipes; the server writes down what priority each has, in NVIDIA's
-words. Behind the command `go deaf` no command is answered; with FAKE_MPS=broken the daemon does not start."""
+words. Behind the command `go deaf` no command is answered; with FAKE_MPS=broken the daemon does not start, with FAKE_MPS=aloof it
+has no server for anybody."""
 
 import ctypes
 import os
@@ -70,7 +71,8 @@ def control():
                     server.send_signal(signal.SIGTERM)
                     server.wait()
                     return
-                answer = {"get_server_list": lambda: f"{server.pid}\n",
+                listed = "" if os.environ.get("FAKE_MPS") == "aloof" else f"{server.pid}\n"
+                answer = {"get_server_list": lambda: listed,
                           "get_client_list": lambda: "".join(f"{pid}\n" for pid in clients()),
                           "terminate_client": lambda: "asked for " + " ".join(words[1:]) + "\n"}.get(words[0], lambda: "?\n")()
                 one.sendall(answer.encode())

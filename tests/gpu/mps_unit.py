@@ -186,6 +186,12 @@ class Ours(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"PATH": str(smi)}), unittest.mock.patch.object(mps, "_FOLDERS", ()):
             self.assertEqual(mps.find_control(), folder + "/nvidia-cuda-mps-control")
 
+    def test_where_programs_run_without_a_server_nothing_is_measured_of_mps(self):
+        context = self.context()
+        with unittest.mock.patch.dict(os.environ, {"FAKE_MPS": "aloof"}), self.assertRaisesRegex(Skipped, "no server was started"):
+            with mps.service(context):
+                self.fail("nobody is a client")
+
     def test_where_it_does_not_start_or_is_not_there_the_step_is_skipped_with_the_reason(self):
         context = self.context()
         os.environ["FAKE_MPS"] = "broken"
