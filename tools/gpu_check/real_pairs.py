@@ -110,6 +110,10 @@ class _Pair:
             task.must_run()
         return window
 
+    def stop(self):
+        for task in (self.high, self.low):
+            task.stop()
+
     def finish(self):
         for task in (self.high, self.low):
             task.finish()
@@ -152,6 +156,8 @@ def measure(context, high, low, ways, service, timing):
                 if pair.way.name == DEFAULT or pair.way.policy:
                     pair.measure("alone", timing)
                 pair.measure("together", timing)
+        for pair in made:  # all at once: leaving the device takes seconds
+            pair.stop()
         for pair in made:
             pair.finish()
         granted = {}

@@ -10,6 +10,7 @@ from gpu_check.verdict import Failed, Skipped
 WITHOUT_TORCHVISION = ("bert", "mlp", "decoder")
 _READY_S = 180
 _FINISH_S = 20
+_EXIT_S = 8  # PyTorch takes a while to leave the device, MPS too
 
 
 class Task:
@@ -29,7 +30,7 @@ class Task:
             program = context.lull_run(daemon.socket, *options) + program
         self.child = context.children.start(program, env or context.env(), "task")
         self.iterations, self.ready_event, self.done = [], None, False
-        self._read = 0
+        self._read, self._stopped = 0, False
 
     def poll(self):
         if self._report.exists():
@@ -68,12 +69,17 @@ class Task:
         if not self.child.running() and not self.done:
             raise Failed(f"{self.name} ended: {self.child.last_words()}")
 
+    def stop(self):
+        """Asks it to end; `finish` waits for it."""
+        if not self._stopped:
+            self._stopped = True
+            self.child.signal(signal.SIGTERM)
+            self.go_on()
+
     def finish(self):
-        self.poll()
-        self.child.signal(signal.SIGTERM)
-        self.go_on()
+        self.stop()
         self.child.wait_for(lambda: self.poll() and self.done, _FINISH_S)
-        self.child.end()
+        self.child.end(_EXIT_S)
         self.poll()
 
 
