@@ -101,7 +101,7 @@ class Running(unittest.TestCase):
 
     def test_no_step_begins_when_the_time_is_up_and_the_next_run_goes_on(self):
         with lab.context() as context:
-            steps = [Step("first", lambda _: {}, 1), Step("long", lambda _: {}, 1000), Step("short", lambda _: {}, 1)]
+            steps = [Step("first", lambda _: {}, 1), Step("long", lambda _: {}, 101), Step("short", lambda _: {}, 1)]
             context.sim = False
             left, verdicts, said = self.run_steps(context, steps, budget_s=100)
             self.assertEqual((left, verdicts), (2, {"first": "pass"}))
