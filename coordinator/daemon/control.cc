@@ -1,9 +1,9 @@
 #include "coordinator/daemon/control.h"
 
-#include <stdexcept>
-
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "coordinator/engine/json_depth.h"
 
 namespace lull::daemon {
 namespace {
@@ -176,17 +176,13 @@ void answer(std::string_view request, const Peer& peer, ControlTarget& target,
   const Send send = [reply](const json& value) {
     reply(value.dump(-1, ' ', false, json::error_handler_t::replace));
   };
-  json parsed;
-  try {
-    parsed = json::parse(request, [](int depth, json::parse_event_t, const json&) {
-      if (depth > kDeepestRequest) throw std::length_error("nested too deeply");
-      return true;
-    });
-  } catch (const json::parse_error&) {
+  if (engine::nests_deeper(request, kDeepestRequest)) {
+    return send(failure("unknown request: nested too deeply: send one flat object"));
+  }
+  const json parsed = json::parse(request, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) {
     return send(
         failure("unknown request: it is not JSON: send one object such as {\"op\":\"status\"}"));
-  } catch (const std::exception& error) {
-    return send(failure(fmt::format("unknown request: {}: send one flat object", error.what())));
   }
   if (!parsed.is_object()) return send(failure("unknown request: a JSON object is expected"));
   const auto op = parsed.find("op");

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "coordinator/engine/json_depth.h"
+
 namespace lull::engine {
 namespace {
 
@@ -101,11 +103,9 @@ std::string write_task_record(const TaskRecord& record) {
 
 std::expected<TaskRecord, std::string> read_task_record(std::string_view text) {
   if (text.size() > kMaxTaskRecordBytes) return std::unexpected("it is too long");
+  if (nests_deeper(text, kDeepest)) return std::unexpected("it is nested too deeply");
   try {
-    const json root = json::parse(text, [](int depth, json::parse_event_t, const json&) {
-      if (depth > kDeepest) throw std::length_error("it is nested too deeply");
-      return true;
-    });
+    const json root = json::parse(text);
     if (!root.is_object() || root.value("format", "") != kFormat) {
       return std::unexpected("it is no task profile of lull");
     }

@@ -1,7 +1,10 @@
 // Tools ask so much that nobody else is served. Work is counted by turn of the loop.
+#include <time.h>
+
 #include <catch2/catch.hpp>
 
 #include "coordinator/daemon/request_queue.h"
+#include "coordinator/engine/json_depth.h"
 #include "tests/daemon/fake_client.h"
 #include "tests/hostile/hostile_client.h"
 
@@ -153,6 +156,39 @@ TEST_CASE("profiles are read on the disk's thread, and come in pages") {
   CHECK(kernels == 700);
   const json list = ask(*node.daemon, node.socket, json{{"op", "profile"}});
   CHECK(list["profiles"].size() == 2);  // and the long kernel's
+}
+
+// Processor time of this thread until it is answered, the least of three: a ratio of two of them
+// says how the work grows, on a machine of any speed.
+uint64_t cost_of(Daemon& daemon, const std::string& socket, const std::string& request) {
+  uint64_t least = UINT64_MAX;
+  for (int n = 0; n < 3; ++n) {
+    timespec before, after;
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    REQUIRE(ask_for_page(daemon, socket, request)["ok"] == true);
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    least = std::min(least, static_cast<uint64_t>((after.tv_sec - before.tv_sec) * 1'000'000'000 +
+                                                  after.tv_nsec - before.tv_nsec));
+  }
+  return least;
+}
+
+TEST_CASE("a request of twenty thousand objects costs about as much as one of as many lists") {
+  Node node;
+  const auto request = [](const char* item) {
+    std::string text = R"({"op":"ping","much":[)" + std::string(item);
+    while (text.size() < 65'000) text += std::string(",") + item;
+    return text + "]}";
+  };
+  const uint64_t lists = cost_of(*node.daemon, node.socket, request("[]"));
+  CHECK(cost_of(*node.daemon, node.socket, request("{}")) < 10 * lists);
+}
+
+TEST_CASE("how deep JSON nests is known before it is parsed, whatever its strings hold") {
+  CHECK_FALSE(engine::nests_deeper(R"({"a":[1,[2]],"b":[]})", 3));
+  CHECK(engine::nests_deeper(R"({"a":[1,[2]],"b":[]})", 2));
+  CHECK_FALSE(engine::nests_deeper(R"(["[[[","\"[[[","\\"])", 1));
+  CHECK(engine::nests_deeper(R"(["\\",[1]])", 1));
 }
 
 TEST_CASE("users take turns, whatever each of them asks, and who does not read waits") {
