@@ -185,6 +185,7 @@ void Daemon::stop() {
 }
 
 bool Daemon::turn(uint64_t most_ns) {
+  hellos_this_turn_ = 0;
   look_at_sockets(wait_ns(most_ns));
   const uint64_t monotonic_ns = channel::monotonic_ns();
   clock_.refine(monotonic_ns);

@@ -207,6 +207,7 @@ class Daemon : private ControlTarget {
   std::map<std::pair<uid_t, std::string>, JobId> jobs_;
   std::map<uint64_t, uint32_t> job_members_;
   uint32_t next_tool_ = 1;
+  uint32_t hellos_this_turn_ = 0;
   uint32_t next_client_ = 1;
   uint64_t next_job_ = 1;
   bool any_gone_ = false;

@@ -89,6 +89,22 @@ TEST_CASE("sixty-four requests that nobody reads cost a turn one page, and a hel
   }
 }
 
+TEST_CASE("those who attach at once become clients few a turn, and all of them do") {
+  Node node;
+  std::vector<Question> programs;
+  const channel::lull_hello hello = HostileClient::polite_hello();
+  const std::string packet(reinterpret_cast<const char*>(&hello), sizeof hello);
+  for (int n = 0; n < 48; ++n) programs.emplace_back(node.socket, packet);
+  size_t most = 0;
+  size_t before = 0;
+  REQUIRE(turn_until(*node.daemon, [&] {
+    most = std::max(most, node.daemon->client_count() - before);
+    before = node.daemon->client_count();
+    return before == programs.size();
+  }));
+  CHECK(most <= 4);
+}
+
 TEST_CASE("all kernels of a client come in pages that follow each other") {
   Node node;
   const auto many = node.client_of_many_kernels();
