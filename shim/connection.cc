@@ -472,7 +472,7 @@ bool still_there(Attachment& link) {
   return false;
 }
 
-void look_after_full_ring(Attachment& link) {
+void look_now_and_then(Attachment& link) {
   static std::atomic<uint64_t> next_look_ns;
   const uint64_t now = channel::monotonic_ns();
   uint64_t due = next_look_ns.load(std::memory_order_relaxed);

@@ -73,9 +73,10 @@ inline Attachment* enter(ThreadState& thread) {
 
 // Looks whether lulld is still there; detaches and wakes all held threads if not. False: gone.
 bool still_there(Attachment& link);
-// A record found its ring full: with a daemon that drains, a burst; with a dead one, the only sign
-// an open gate ever gives. Looks, at most every 50 ms.
-void look_after_full_ring(Attachment& link);
+// For what a dead daemon shows in no other way: a record that finds its ring full (one that drains,
+// and a burst, look the same), a launch that nobody holds because the daemon is silent. Looks, at
+// most every 50 ms.
+void look_now_and_then(Attachment& link);
 
 // A device of this program is unknown to lulld: one line on stderr, once a process.
 void say_unknown_device(Attachment& link);

@@ -54,6 +54,8 @@ uint32_t pass_gate(ThreadState& thread, Attachment& link, uint32_t device, uint3
                    uint32_t kernel_slot, uint32_t default_ns, uint32_t& charged_ns) {
   if (may_go(link, device, kernel_slot, default_ns, charged_ns)) return 0;
   if (is_silent(link)) {
+    // It may have ended meanwhile, and nobody is held who would notice.
+    look_now_and_then(link);
     count(thread, link, Counter::kUnheld, 1);
     return 0;
   }

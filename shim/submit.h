@@ -114,7 +114,7 @@ template <typename Call>
       fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, charged_ns, called);
       channel::commit_record(*thread.slot);
     } else {
-      look_after_full_ring(*link);
+      look_now_and_then(*link);
     }
     ring_doorbell(*link);
   }

@@ -94,6 +94,25 @@ class StoppedDaemon(unittest.TestCase):
             self.assertEqual(here.client(late.pid)["lies"], 0)
             self.assertEqual(finish(late)[0], 0)
 
+    def test_a_program_comes_back_from_a_daemon_that_was_ended_while_it_was_stopped(self):
+        with lab.Lab() as here:
+            here.lulld("--policy", "exclusive")
+            first = loop(here, "first", "high")
+            self.assertEqual(line(first), "ready")
+            second = here.start(lab.PROGRAMS / "loop_launch", 20000, 1, 0, 100_000, LULL_NAME="second", LULL_PRIORITY="low")
+            lab.until(lambda: (c := here.client(second.pid)) and c["held"], "the second program is held")
+            self.stop(here.daemon)
+            self.assertEqual(line(second), "ready")  # said before it was held, or now
+            self.assertTrue(line(second).startswith("running"))  # it goes on, 100 ms after each launch
+            lab.kill(here.daemon)
+            here.lulld("--policy", "share")
+            client = lab.until(lambda: here.client(second.pid), "it has come back")
+            second.send_signal(signal.SIGTERM)
+            out, _ = second.communicate(timeout=lab.DEADLINE_S)
+            launches = int(out.rsplit("launches=", 1)[1].split()[0])
+            # Sooner than by a full ring, of 256 records; one launch and its synchronisation take two.
+            self.assertLess(launches - client["launches"], 100)
+
 
 if __name__ == "__main__":
     unittest.main()
