@@ -105,14 +105,16 @@ void Daemon::take_tool_event(uint32_t id, uint32_t events) {
   tools_.erase(found);
 }
 
-// The oldest connection of the user who has most goes: nobody pushes another's out.
+// The oldest connection of the user who has most goes: nobody pushes another's out. Among users who
+// have as many the oldest of all, and so not that of whoever has the lowest number.
 void Daemon::make_room_for_tool() {
   std::map<uid_t, std::pair<size_t, uint32_t>> users;  // how many, and the oldest
   for (const auto& [id, tool] : tools_) {
     users.try_emplace(tool.peer().uid, size_t{0}, id).first->second.first += 1;
   }
-  const auto most =
-      std::ranges::max_element(users, {}, [](const auto& user) { return user.second.first; });
+  const auto most = std::ranges::max_element(users, {}, [](const auto& user) {
+    return std::pair(user.second.first, UINT32_MAX - user.second.second);
+  });
   tools_.erase(most->second.second);
 }
 

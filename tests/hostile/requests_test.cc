@@ -1,5 +1,9 @@
 // Tools ask so much that nobody else is served. Work is counted by turn of the loop.
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -103,6 +107,35 @@ TEST_CASE("those who attach at once become clients few a turn, and all of them d
     return before == programs.size();
   }));
   CHECK(most <= 4);
+}
+
+// Says nothing, as another user: needs root.
+FileDescriptor silent(const std::string& socket, uid_t user) {
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  FileDescriptor connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  REQUIRE(::seteuid(user) == 0);
+  const int failed =
+      ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  REQUIRE(::seteuid(0) == 0);
+  REQUIRE(failed == 0);
+  return connection;
+}
+
+TEST_CASE("where each user has one connection, the oldest makes room, whoever's it is") {
+  if (::geteuid() != 0) return;
+  Node node;
+  REQUIRE(::chmod(node.dir.path("").c_str(), 0755) == 0);
+  constexpr uid_t kSubordinate = 100'000;  // a user can have thousands
+  std::vector<FileDescriptor> others;
+  for (uid_t n = 0; n < kMaxToolConnections; ++n) {
+    others.push_back(silent(node.socket, kSubordinate + n));
+    if (n % 16 == 15) node.daemon->turn(0);
+  }
+  Question root(node.socket, R"({"op":"ping"})");
+  others.push_back(silent(node.socket, kSubordinate + kMaxToolConnections));
+  REQUIRE(turn_until(*node.daemon, [&] { return root.look(); }));
+  CHECK(root.answer().find("true") != std::string::npos);
 }
 
 TEST_CASE("all kernels of a client come in pages that follow each other") {
