@@ -58,7 +58,7 @@ enum lull_welcome_status : uint32_t {
   kWelcomeOk = 0,
   kWelcomeClamped = 1,   // the asked priority is not allowed; `message` says which one holds
   kWelcomeVersion = 2,   // refused: another channel version
-  kWelcomeFull = 3,      // refused: no client slot left
+  kWelcomeFull = 3,      // refused: no client slot left, of all or of this user
   kWelcomeRefused = 4,   // refused for the reason in `message`
 };
 

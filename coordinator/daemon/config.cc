@@ -195,8 +195,9 @@ std::vector<KnownDevice> read_devices(const json& value) {
 
 Config read_config(const json& root, const PolicyCheck& check) {
   check_keys(root, "",
-             {"socket", "policy", "priorities", "operators", "devices", "max_clients", "timing",
-              "timing_period", "trace", "decision_log", "profiles", "memory_reserve_bytes"});
+             {"socket", "policy", "priorities", "operators", "devices", "max_clients",
+              "max_clients_per_user", "timing", "timing_period", "trace", "decision_log",
+              "profiles", "memory_reserve_bytes"});
   Config config;
   if (root.contains("socket")) {
     const json& socket = root["socket"];
@@ -214,6 +215,10 @@ Config read_config(const json& root, const PolicyCheck& check) {
   if (root.contains("max_clients")) {
     config.max_clients =
         static_cast<uint32_t>(read_number(root["max_clients"], "max_clients", 1, kMaxClientsLimit));
+  }
+  if (root.contains("max_clients_per_user")) {
+    config.max_clients_per_user = static_cast<uint32_t>(
+        read_number(root["max_clients_per_user"], "max_clients_per_user", 1, config.max_clients));
   }
   if (root.contains("timing_period")) {
     const auto period = static_cast<uint32_t>(
@@ -259,6 +264,10 @@ std::optional<channel::lull_timing> parse_timing(const std::string& word) {
   if (word == "sampled") return channel::kTimingSampled;
   if (word == "full") return channel::kTimingFull;
   return std::nullopt;
+}
+
+uint32_t clients_per_user(const Config& config) {
+  return config.max_clients_per_user.value_or(config.max_clients - config.max_clients / 2);
 }
 
 uint32_t timing_period_for(const Config& config, uint32_t wish) {

@@ -7,7 +7,7 @@
 //                    {"any": true, "highest": "normal"}],
 //     "operators": [{"gid": 27}],
 //     "devices": [{"uuid": "GPU-8f6c...", "name": "NVIDIA H100", "memory_bytes": 85899345920}],
-//     "max_clients": 1024,
+//     "max_clients": 1024, "max_clients_per_user": 512,
 //     "timing": "sampled", "timing_period": 64,
 //     "trace": "/var/log/lull/node.lull",
 //     "decision_log": "/var/log/lull/node.decisions",
@@ -47,6 +47,8 @@ struct Config {
   // The devices to be coordinated; empty: those that the driver names.
   std::vector<KnownDevice> devices;
   uint32_t max_clients = 1024;
+  // Of one user's programs, root's too; at most max_clients. Not given: half of them, rounded up.
+  std::optional<uint32_t> max_clients_per_user;
   channel::lull_timing timing = channel::kTimingSampled;  // of clients without a wish of their own
   // When sampled: about one launch of a known kernel in N is timed. 0 and 1 mean off and full.
   uint32_t timing_period = kDefaultTimingPeriod;
@@ -60,6 +62,7 @@ struct Config {
 
 // "off", "sampled", "full"; nothing for anything else.
 std::optional<channel::lull_timing> parse_timing(const std::string& word);
+uint32_t clients_per_user(const Config& config);
 // What lull_control.timing_period says to a client with this wish.
 uint32_t timing_period_for(const Config& config, uint32_t wish);
 

@@ -504,7 +504,11 @@ void Daemon::bury() {
   if (!any_gone_) return;
   any_gone_ = false;
   std::erase_if(awake_, [](const Session* session) { return session->gone; });
-  std::erase_if(sessions_, [](const auto& entry) { return entry.second->gone; });
+  std::erase_if(sessions_, [this](const auto& entry) {
+    if (!entry.second->gone) return false;
+    quota_.left(entry.second->who().peer.uid);
+    return true;
+  });
 }
 
 }  // namespace lull::daemon

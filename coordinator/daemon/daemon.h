@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "coordinator/daemon/background.h"
+#include "coordinator/daemon/client_quota.h"
 #include "coordinator/daemon/client_rates.h"
 #include "coordinator/daemon/config.h"
 #include "coordinator/daemon/control.h"
@@ -203,6 +204,7 @@ class Daemon : private ControlTarget {
   uint64_t next_request_ns_ = 0;
   Background disk_;  // what may wait for a disk
   SessionMap sessions_;
+  ClientQuota quota_;  // of sessions_
   std::vector<Session*> awake_;
   std::map<std::pair<uid_t, std::string>, JobId> jobs_;
   std::map<uint64_t, uint32_t> job_members_;

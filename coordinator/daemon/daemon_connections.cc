@@ -120,7 +120,14 @@ void Daemon::make_room_for_tool() {
 
 void Daemon::refuse(ToolConnection& connection, uint32_t status, const std::string& message) {
   channel::send_welcome(connection.socket(), make_welcome(status, message), -1);
-  log_.line(fmt::format("refused pid {}: {}", connection.peer().pid, message));
+  const Peer& peer = connection.peer();
+  const std::string line = fmt::format("refused pid {} of uid {}: {}", peer.pid, peer.uid, message);
+  // A program that is refused asks again each second: once is enough.
+  if (figures_.refusals.add(peer.uid, message)) {
+    log_.line(line);
+  } else {
+    log_.detail(line);
+  }
 }
 
 JobId Daemon::job_of(const Peer& peer, const std::string& name, ClientId client) {
@@ -145,11 +152,9 @@ void Daemon::look_for_sim_device() {
 
 void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   if (clock_.is_simulated() && (!clock_.ready() || sessions_.empty())) look_for_sim_device();
-  if (sessions_.size() >= settings_.config.max_clients) {
-    return refuse(connection, channel::kWelcomeFull,
-                  fmt::format("lulld serves {} clients already: raise max_clients in its "
-                              "configuration",
-                              sessions_.size()));
+  if (const auto full = quota_.objection(connection.peer().uid, settings_.config.max_clients,
+                                         clients_per_user(settings_.config))) {
+    return refuse(connection, channel::kWelcomeFull, *full);
   }
   if (hello.priority < channel::kPriorityUnset ||
       hello.priority >= static_cast<int32_t>(channel::kPriorityLevels)) {
@@ -213,6 +218,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                                            std::move(pidfd), std::move(*region));
   Session& client = *session;
   sessions_.emplace(id.value, std::move(session));
+  quota_.attached(client.who().peer.uid);
   ledger_.join(client);
   awake_.push_back(&client);
   client.last_event_ns = channel::monotonic_ns();

@@ -153,7 +153,25 @@ void add_rates(json& client, const Session& session, const engine::ClientStatus*
   client["held_share"] = rate.held_share;
 }
 
+json refusals_json(const Refusals& refusals) {
+  json users = json::array();
+  for (const auto& [uid, user] : refusals.users) {
+    users.push_back({{"uid", uid}, {"attempts", user.attempts}, {"why", user.why}});
+  }
+  return {{"attempts", refusals.attempts}, {"users", std::move(users)}};
+}
+
 }  // namespace
+
+bool Refusals::add(uid_t user, const std::string& why) {
+  ++attempts;
+  if (users.size() >= kUsersKept && !users.contains(user)) return false;
+  OfUser& row = users[user];
+  ++row.attempts;
+  if (row.why == why) return false;
+  row.why = why;
+  return true;
+}
 
 json make_status_head(const engine::EngineStatus& engine, const DeviceTable& devices,
                       const Clock& clock, const DaemonFigures& figures) {
@@ -171,6 +189,7 @@ json make_status_head(const engine::EngineStatus& engine, const DeviceTable& dev
                 {"turns", figures.turns},
                 {"records_lied", figures.records_lied},
                 {"clients_left", figures.clients_left},
+                {"refused", refusals_json(figures.refusals)},
                 {"requests",
                  {{"answered", requests.answered},
                   {"reply_bytes", requests.reply_bytes},

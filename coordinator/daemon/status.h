@@ -26,11 +26,26 @@ struct RequestFigures {
   uint64_t most_unread_bytes = 0;
 };
 
+// Programs that asked to attach and were not let: attempts, of which a program makes one a second.
+struct Refusals {
+  static constexpr size_t kUsersKept = 64;  // by name; others count in `attempts` only
+  struct OfUser {
+    uint64_t attempts = 0;
+    std::string why;  // of the last
+  };
+  uint64_t attempts = 0;
+  std::map<uid_t, OfUser> users;
+
+  // True: not what this user was told the last time.
+  bool add(uid_t user, const std::string& why);
+};
+
 struct DaemonFigures {
   uint64_t uptime_s = 0;
   uint64_t turns = 0;
   uint64_t records_lied = 0;
   uint64_t clients_left = 0;
+  Refusals refusals;
   RequestFigures requests;
 };
 

@@ -19,6 +19,7 @@ TEST_CASE("an empty object is the default configuration") {
   REQUIRE(config);
   CHECK(config->policy == "guarded");
   CHECK(config->max_clients == 1024);
+  CHECK(clients_per_user(*config) == 512);
   CHECK(config->timing_period == 64);
   CHECK_FALSE(config->priorities);
 }
@@ -32,7 +33,7 @@ TEST_CASE("a whole configuration is read") {
                    {"gid": 27, "highest": 0},
                    {"any": true, "highest": "low"}],
     "operators": [{"gid": 27}],
-    "max_clients": 12, "timing_period": 0, "memory_reserve_bytes": 1073741824})",
+    "max_clients": 12, "max_clients_per_user": 7, "timing_period": 0, "memory_reserve_bytes": 1073741824})",
                                    "lulld.json", check);
   REQUIRE(config);
   CHECK(config->socket_mode == 0660);
@@ -44,6 +45,7 @@ TEST_CASE("a whole configuration is read") {
   CHECK(config->priorities->at(2).normal.level == 7);
   CHECK(config->operators.size() == 1);
   CHECK(config->max_clients == 12);
+  CHECK(clients_per_user(*config) == 7);
   CHECK(config->memory_reserve_bytes == 1U << 30);
 }
 
@@ -93,6 +95,9 @@ TEST_CASE("each mistake is named with file, key and what would be right") {
       {R"({"operators":[{"user":"me"}]})", "operators[0].user is not a known key"},
       {R"({"max_clients":0})", "max_clients is 0: a whole number from 1 to 16384 is expected"},
       {R"({"max_clients":1.5})", "max_clients is 1.5: a whole number"},
+      {R"({"max_clients_per_user":0})", "max_clients_per_user is 0: a whole number from 1 to 1024"},
+      {R"({"max_clients_per_user":9,"max_clients":8})",
+       "max_clients_per_user is 9: a whole number from 1 to 8 is expected"},
       {R"({"timing_period":"often"})", "timing_period is \"often\": a whole number"},
       {R"({"memory_reserve_bytes":-5})", "memory_reserve_bytes is -5: a whole number"},
   };

@@ -1,4 +1,5 @@
 // `lull status`: the daemon's own account, as a table or as it came.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tools/lull/command.h"
@@ -80,6 +81,20 @@ void print_held(const json& status, const json& client) {
   }
 }
 
+// Those that lulld did not let attach; they run unscheduled.
+void print_refused(const json& refused) {
+  auto others = field<uint64_t>(refused, "attempts", 0);
+  if (others == 0) return;
+  fmt::print("\nrefused, running unscheduled (a program asks again each second):\n");
+  for (const json& user : list(refused, "users")) {
+    const auto attempts = field<uint64_t>(user, "attempts", 0);
+    others -= std::min(others, attempts);
+    fmt::print("  uid {}, {} times: {}\n", field<uint64_t>(user, "uid", 0), attempts,
+               field<std::string>(user, "why", "no reason given"));
+  }
+  if (others > 0) fmt::print("  other users, {} times\n", others);
+}
+
 void print_status(const json& status) {
   fmt::print("lulld {} (pid {}), up {:.0f} s, policy: {}\n",
              field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
@@ -132,6 +147,7 @@ void print_status(const json& status) {
                  field<std::string>(device, "why", "no reason given"));
     }
   }
+  print_refused(field(status, "refused", json::object()));
   for (const json& notice : list(status, "notices")) {
     fmt::print("{}notice: {}\n", &notice == &list(status, "notices").front() ? "\n" : "",
                notice.is_string() ? notice.get<std::string>() : notice.dump());

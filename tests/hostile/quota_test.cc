@@ -1,0 +1,159 @@
+// One user attaches so often that nobody else can.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <optional>
+
+#include "coordinator/daemon/client_quota.h"
+#include "tests/daemon/fake_client.h"
+#include "tests/hostile/hostile_client.h"
+
+namespace lull::tests {
+namespace {
+
+using namespace lull::daemon;
+using nlohmann::json;
+
+constexpr uid_t kStranger = 54321;  // has no account here
+
+struct Node {
+  explicit Node(uint32_t most) {
+    DaemonSettings settings = quiet_settings(dir);
+    settings.config.max_clients = most;
+    settings.config.socket_mode = 0666;
+    socket = settings.socket_path;
+    daemon = start_daemon(std::move(settings));
+    std::filesystem::permissions(dir.path(""), std::filesystem::perms(0755));
+  }
+  std::unique_ptr<HostileClient> client() { return std::make_unique<HostileClient>(socket); }
+  bool attach(HostileClient& client) {
+    return client.attach([&](const auto& done) { return turn_until(*daemon, done); });
+  }
+  // A process of another user attaches, holding its place until it has ended. Nothing: it ended
+  // otherwise than it should.
+  std::optional<bool> attach_as(uid_t user) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setresgid(user, user, user) != 0 || ::setresuid(user, user, user) != 0) ::_exit(2);
+      HostileClient other(socket);
+      const bool in = other.attach([](const auto& done) {
+        for (uint64_t waited_ns = 0; waited_ns < kPatienceNs; waited_ns += 1'000'000) {
+          if (done()) return true;
+          ::usleep(1000);
+        }
+        return false;
+      });
+      ::_exit(in ? 0 : 1);
+    }
+    int status = 0;
+    if (child < 0 ||
+        !turn_until(*daemon, [&] { return ::waitpid(child, &status, WNOHANG) == child; }) ||
+        !WIFEXITED(status) || WEXITSTATUS(status) > 1) {
+      return std::nullopt;
+    }
+    return WEXITSTATUS(status) == 0;
+  }
+  json refused() { return ask(*daemon, socket, json{{"op", "status"}})["refused"]; }
+
+  TempDir dir;
+  std::string socket;
+  std::unique_ptr<Daemon> daemon;
+};
+
+TEST_CASE("a user that attaches without end gets half of the places, and is told so") {
+  Node node(8);
+  CHECK(node.refused()["attempts"] == 0);
+  std::vector<std::unique_ptr<HostileClient>> flood;
+  size_t in = 0;
+  for (int n = 0; n < 20; ++n) {
+    flood.push_back(node.client());
+    in += node.attach(*flood.back()) ? 1 : 0;
+  }
+  CHECK(in == 4);
+  CHECK(node.daemon->client_count() == 4);
+  const channel::lull_welcome& last = flood.back()->welcome();
+  CHECK(last.status == channel::kWelcomeFull);
+  const std::string why = last.message;
+  CHECK(why.find("serves 4 clients of uid " + std::to_string(::geteuid())) != std::string::npos);
+  CHECK(why.find("raise max_clients_per_user") != std::string::npos);
+  const json refused = node.refused();
+  CHECK(refused["attempts"] == 16);
+  REQUIRE(refused["users"].size() == 1);
+  CHECK(refused["users"][0] == json{{"uid", ::geteuid()}, {"attempts", 16}, {"why", why}});
+
+  // A place that is left can be taken again.
+  flood.front()->hang_up();
+  REQUIRE(turn_until(*node.daemon, [&] { return node.daemon->client_count() == 3; }));
+  const auto next = node.client();
+  CHECK(node.attach(*next));
+  const auto beyond = node.client();
+  CHECK_FALSE(node.attach(*beyond));
+}
+
+TEST_CASE("root fills its places, and another user's program attaches") {
+  if (::geteuid() != 0) {
+    WARN("not run: only root can play another user");
+    return;
+  }
+  Node node(8);
+  std::vector<std::unique_ptr<HostileClient>> flood;
+  for (int n = 0; n < 20; ++n) {
+    flood.push_back(node.client());
+    node.attach(*flood.back());
+  }
+  const auto attached = node.attach_as(kStranger);
+  REQUIRE(attached);
+  CHECK(*attached);
+  CHECK(node.refused()["users"].size() == 1);
+}
+
+TEST_CASE("each user has a limit of its own, root and the daemon's user too, and all have one") {
+  ClientQuota quota;
+  const auto may = [&](uid_t user) { return !quota.objection(user, 8, 4); };
+  const auto fill = [&](uid_t user) {
+    uint32_t taken = 0;
+    for (; taken < 20 && may(user); ++taken) quota.attached(user);
+    return taken;
+  };
+  for (const uid_t user : {uid_t{0}, uid_t{1000}}) {
+    CHECK(fill(user) == 4);
+    CHECK(quota.clients_of(user) == 4);
+  }
+  // Both together have all: that is what the message says.
+  CHECK(fill(1001) == 0);
+  CHECK(quota.objection(1001, 8, 4)->find("raise max_clients in") != std::string::npos);
+  quota.left(0);
+  CHECK(quota.objection(1000, 8, 4)->find("raise max_clients_per_user") != std::string::npos);
+  CHECK(fill(1001) == 1);
+  for (int n = 0; n < 3; ++n) quota.left(0);
+  CHECK(quota.clients_of(0) == 0);
+  CHECK(fill(1001) == 3);
+}
+
+TEST_CASE("refusals are kept of so many users, and counted of all") {
+  Refusals refusals;
+  for (uid_t user = 0; user < 1000; ++user) {
+    CHECK(refusals.add(user, "full") == (user < Refusals::kUsersKept));
+  }
+  CHECK(refusals.attempts == 1000);
+  CHECK(refusals.users.size() == Refusals::kUsersKept);
+  CHECK_FALSE(refusals.add(7, "full"));
+  CHECK(refusals.add(7, "another reason"));
+  CHECK(refusals.users.at(7).attempts == 3);
+}
+
+TEST_CASE("what is not given is half of all, and one at least") {
+  Config config;
+  CHECK(clients_per_user(config) == 512);
+  config.max_clients = 1;
+  CHECK(clients_per_user(config) == 1);
+  config.max_clients = 5;
+  CHECK(clients_per_user(config) == 3);
+  config.max_clients_per_user = 2;
+  CHECK(clients_per_user(config) == 2);
+}
+
+}  // namespace
+}  // namespace lull::tests
