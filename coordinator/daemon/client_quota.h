@@ -6,12 +6,34 @@
 #include <fmt/format.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 
 namespace lull::daemon {
+
+// Clients at once, of all users together and of each.
+struct Places {
+  uint32_t all = 0;
+  uint32_t of_user = 0;
+};
+
+// A socket and a pidfd.
+inline constexpr uint64_t kDescriptorsAClient = 2;
+// Beside clients': connections of tools (kMaxToolConnections), and what lulld itself opens.
+inline constexpr uint64_t kDescriptorsKept = 256 + 64;
+
+// What is left of these places where a process may have so many descriptors open: both in
+// proportion, one at least.
+inline Places places_for(Places wanted, uint64_t descriptors) {
+  const uint64_t free = descriptors - std::min(descriptors, kDescriptorsKept);
+  const uint64_t fit = std::max<uint64_t>(1, free / kDescriptorsAClient);
+  if (fit >= wanted.all) return wanted;
+  const uint64_t of_user = std::max<uint64_t>(1, fit * wanted.of_user / wanted.all);
+  return {static_cast<uint32_t>(fit), static_cast<uint32_t>(of_user)};
+}
 
 class ClientQuota {
  public:
@@ -30,14 +52,13 @@ class ClientQuota {
     return entry == clients_.end() ? 0 : entry->second;
   }
 
-  // Why this user may have no more clients, of `most` of all users together and `most_of_user` of
-  // each; nothing: it may.
-  std::optional<std::string> objection(uid_t user, uint32_t most, uint32_t most_of_user) const {
-    if (total_ >= most) {
+  // Why this user may have no more clients; nothing: it may.
+  std::optional<std::string> objection(uid_t user, Places places) const {
+    if (total_ >= places.all) {
       return fmt::format("lulld serves {} clients already: raise max_clients in its configuration",
                          total_);
     }
-    if (clients_of(user) >= most_of_user) {
+    if (clients_of(user) >= places.of_user) {
       return fmt::format(
           "lulld serves {} clients of uid {} already: end some, or raise max_clients_per_user in "
           "its configuration",

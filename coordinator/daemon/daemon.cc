@@ -48,12 +48,12 @@ void pause_processor() {
 #endif
 }
 
-// Two descriptors a client, and the soft limit is often 1024.
-void raise_descriptor_limit() {
+// The soft limit is often 1024. How many there may be.
+uint64_t raise_descriptor_limit() {
   rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  return ::setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 int wait_for_events(int epoll, epoll_event* events, uint64_t wait_ns) {
@@ -87,7 +87,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
   if (const auto good = policies::check_policy(policy); !good) {
     return std::unexpected(fmt::format("cannot use policy \"{}\": {}", policy, good.error()));
   }
-  raise_descriptor_limit();
+  const uint64_t descriptors = raise_descriptor_limit();
   // Sleeps of microseconds, not of the default slack of 50.
   ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   Clock clock = settings.simulated ? Clock::simulated(settings.sim_device) : Clock::real();
@@ -98,6 +98,8 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
 
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::move(settings), std::move(*listener), std::move(clock)));
+  daemon->descriptors_ = descriptors;
+  daemon->settle_places();
   const DaemonSettings& told = daemon->settings_;
   const std::string& decision_log =
       told.decision_log.empty() ? told.config.decision_log : told.decision_log;

@@ -105,6 +105,7 @@ class Daemon : private ControlTarget {
   // ---- clients ----
   void take_hello(ToolConnection& connection, const channel::lull_hello& hello);
   void refuse(ToolConnection& connection, uint32_t status, const std::string& message);
+  void settle_places();
   JobId job_of(const Peer& peer, const std::string& name, ClientId client);
   void look_for_sim_device();
 
@@ -204,7 +205,8 @@ class Daemon : private ControlTarget {
   uint64_t next_request_ns_ = 0;
   Background disk_;  // what may wait for a disk
   SessionMap sessions_;
-  ClientQuota quota_;  // of sessions_
+  ClientQuota quota_;         // of sessions_
+  uint64_t descriptors_ = 0;  // that this process may have open
   std::vector<Session*> awake_;
   std::map<std::pair<uid_t, std::string>, JobId> jobs_;
   std::map<uint64_t, uint32_t> job_members_;

@@ -23,6 +23,7 @@ constexpr int kAcceptsATurn = 64;
 constexpr int kDoorbellsATurn = 16;
 // A region takes half a millisecond to make: who attaches in a loop delays a turn by few of them.
 constexpr uint32_t kHellosATurn = 4;
+static_assert(kDescriptorsKept > kMaxToolConnections);
 
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
@@ -130,6 +131,19 @@ void Daemon::refuse(ToolConnection& connection, uint32_t status, const std::stri
   }
 }
 
+// A client whose descriptors are not there would be turned away without a word, whose user it is
+// of: places are no more than the descriptors suffice for.
+void Daemon::settle_places() {
+  Config& config = settings_.config;
+  const Places places = places_for({config.max_clients, clients_per_user(config)}, descriptors_);
+  if (places.all == config.max_clients) return;
+  log_.line(fmt::format("no more than {} clients at once, not {}: {} files may be open: raise that "
+                        "limit (LimitNOFILE of the service)",
+                        places.all, config.max_clients, descriptors_));
+  config.max_clients = places.all;
+  config.max_clients_per_user = places.of_user;
+}
+
 JobId Daemon::job_of(const Peer& peer, const std::string& name, ClientId client) {
   // The upper half is for clients without a job name.
   if (name.empty()) return JobId{(uint64_t{1} << 63) | client.value};
@@ -152,8 +166,8 @@ void Daemon::look_for_sim_device() {
 
 void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   if (clock_.is_simulated() && (!clock_.ready() || sessions_.empty())) look_for_sim_device();
-  if (const auto full = quota_.objection(connection.peer().uid, settings_.config.max_clients,
-                                         clients_per_user(settings_.config))) {
+  const Places places{settings_.config.max_clients, clients_per_user(settings_.config)};
+  if (const auto full = quota_.objection(connection.peer().uid, places)) {
     return refuse(connection, channel::kWelcomeFull, *full);
   }
   if (hello.priority < channel::kPriorityUnset ||

@@ -229,6 +229,7 @@ void Daemon::reload() {
   const Config& fresh = settings_.config;
   rules_ =
       fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
+  settle_places();
   ledger_.set_reserve(fresh.memory_reserve_bytes);
   if (settings_.timing) settings_.config.timing = *settings_.timing;
   for (const auto& [id, session] : sessions_) {

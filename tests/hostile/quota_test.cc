@@ -111,7 +111,7 @@ TEST_CASE("root fills its places, and another user's program attaches") {
 
 TEST_CASE("each user has a limit of its own, root and the daemon's user too, and all have one") {
   ClientQuota quota;
-  const auto may = [&](uid_t user) { return !quota.objection(user, 8, 4); };
+  const auto may = [&](uid_t user) { return !quota.objection(user, {8, 4}); };
   const auto fill = [&](uid_t user) {
     uint32_t taken = 0;
     for (; taken < 20 && may(user); ++taken) quota.attached(user);
@@ -123,13 +123,28 @@ TEST_CASE("each user has a limit of its own, root and the daemon's user too, and
   }
   // Both together have all: that is what the message says.
   CHECK(fill(1001) == 0);
-  CHECK(quota.objection(1001, 8, 4)->find("raise max_clients in") != std::string::npos);
+  CHECK(quota.objection(1001, {8, 4})->find("raise max_clients in") != std::string::npos);
   quota.left(0);
-  CHECK(quota.objection(1000, 8, 4)->find("raise max_clients_per_user") != std::string::npos);
+  CHECK(quota.objection(1000, {8, 4})->find("raise max_clients_per_user") != std::string::npos);
   CHECK(fill(1001) == 1);
   for (int n = 0; n < 3; ++n) quota.left(0);
   CHECK(quota.clients_of(0) == 0);
   CHECK(fill(1001) == 3);
+}
+
+TEST_CASE(
+    "there are no more places than descriptors suffice for, and a user has its part of them") {
+  const auto places = [](uint64_t descriptors) {
+    const Places fit = places_for({1024, 512}, descriptors);
+    CHECK(fit.all * kDescriptorsAClient + kDescriptorsKept <=
+          std::max<uint64_t>(descriptors, kDescriptorsKept + kDescriptorsAClient));
+    return std::pair(fit.all, fit.of_user);
+  };
+  CHECK(places(65536) == std::pair(1024U, 512U));
+  CHECK(places(kDescriptorsKept + 2048) == std::pair(1024U, 512U));
+  CHECK(places(1024) == std::pair(352U, 176U));
+  CHECK(places(324) == std::pair(2U, 1U));
+  CHECK(places(0) == std::pair(1U, 1U));
 }
 
 TEST_CASE("refusals are kept of so many users, and counted of all") {
