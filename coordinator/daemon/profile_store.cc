@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <ranges>
 
 #include "coordinator/daemon/file_descriptor.h"
 
@@ -31,6 +33,9 @@ uint64_t hash_of(const std::string& text) {  // FNV-1a
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ULL;
   return hash;
 }
+
+// Tasks begin with "UID/", and so do their files' names (ProfileStore::file_name).
+std::string user_of(const std::string& name) { return name.substr(0, name.find('_')); }
 
 std::expected<void, std::string> make_directories(const std::string& path) {
   for (size_t at = 1; at <= path.size(); ++at) {
@@ -173,8 +178,15 @@ void ProfileStore::make_room() const {
   if (files.size() <= kMostFiles) return;
   std::stable_sort(files.begin(), files.end(),
                    [](const File& a, const File& b) { return a.written_ns < b.written_ns; });
-  for (size_t i = 0; i < files.size() - kMostFiles; ++i) {
-    ::unlink((directory_ + "/" + files[i].name).c_str());
+  std::map<std::string, size_t> users;
+  for (const File& file : files) ++users[user_of(file.name)];
+  for (size_t excess = files.size() - kMostFiles; excess > 0; --excess) {
+    const size_t most = std::ranges::max(users | std::views::values);
+    const auto oldest =
+        std::ranges::find(files, most, [&](const File& f) { return users[user_of(f.name)]; });
+    ::unlink((directory_ + "/" + oldest->name).c_str());
+    --users[user_of(oldest->name)];
+    files.erase(oldest);
   }
 }
 

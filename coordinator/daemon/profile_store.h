@@ -4,7 +4,7 @@
 // Used by the daemon's loop thread and by `lull profile`. A file is replaced whole: written beside
 // it, synced, renamed; a crash at any point leaves the old one or the new one. What cannot be read
 // (damaged, of a newer lull) is moved aside to NAME.bad or NAME.newer and never touched again. There
-// are at most kMostFiles; the one not written for longest goes first. Nothing here throws; errors
+// are at most kMostFiles; of the user who has most, the one not written for longest goes first. Nothing here throws; errors
 // are one line, and none is fatal.
 #pragma once
 

@@ -163,6 +163,26 @@ TEST_CASE("There are no more files than the bound, and forgetting removes a task
   CHECK(!*store.load("5/new", "g"));
 }
 
+TEST_CASE("A user with many profiles pushes out its own, not another's") {
+  const Folder folder;
+  ProfileStore store(folder.path.string());
+  REQUIRE(store.save(record_of("7/mine", "g", 1)).has_value());
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+  std::filesystem::last_write_time(folder.path / ProfileStore::file_name("7/mine", "g"), long_ago);
+  const std::string small = engine::write_task_record(record_of("x", "g", 0));
+  for (size_t i = 0; i < ProfileStore::kMostFiles + 3; ++i) {
+    write(folder.path / ("5_" + std::to_string(i) + ".json"), small);
+  }
+  const auto eldest = folder.path / "5_99.json";
+  std::filesystem::last_write_time(eldest, long_ago + std::chrono::hours(1));
+  REQUIRE(store.save(record_of("5/new", "g", 1)).has_value());
+  CHECK(store.list().size() == ProfileStore::kMostFiles);
+  CHECK_FALSE(std::filesystem::exists(eldest));
+  const auto kept = store.load("7/mine", "g");
+  REQUIRE(kept.has_value());
+  CHECK(kept->has_value());
+}
+
 TEST_CASE("A directory that cannot be written is one line") {
   ProfileStore store("/proc/none/profiles");
   const auto kept = store.save(record_of("t", "g", 1));
