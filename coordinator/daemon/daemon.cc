@@ -210,6 +210,7 @@ uint64_t Daemon::next_deadline_ns() {
     deadline = std::min(deadline, next_request_ns_);
   }
   if (keep_from_ != 0) deadline = 0;
+  if (!recalls_.empty()) deadline = std::min(deadline, next_recall_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
   deadline = std::min(deadline, next_decision_flush_ns_);
@@ -420,9 +421,9 @@ void Daemon::reset_engine() {
 void Daemon::step_engine() {
   const Instant now = clock_.now();
   const bool timer_due = clock_.ready() && timer_ <= now;
+  if (store_.is_on()) recall_profiles();
   if (inputs_.empty() && !timer_due) return;
   Instant cause = timer_due ? timer_ : Instant{0};
-  if (store_.is_on()) recall_profiles();
   order_.clear();
   for (size_t i = 0; i < inputs_.size(); ++i) order_.push_back({order_of(inputs_[i]), i});
   std::sort(order_.begin(), order_.end());

@@ -88,6 +88,7 @@ class Daemon : private ControlTarget {
   const RequestFigures& requests() const { return figures_.requests; }
   size_t client_count() const { return sessions_.size(); }
   uint64_t turns() const { return figures_.turns; }
+  uint64_t profiles_recalled() const { return figures_.profiles_recalled; }
 
  private:
   Daemon(DaemonSettings settings, Listener listener, Clock clock);
@@ -228,6 +229,8 @@ class Daemon : private ControlTarget {
   DaemonFigures figures_;
   ClientRates rates_;
   ProfileStore store_;
+  RequestQueue recalls_;  // clients whose profiles are to be read
+  uint64_t next_recall_ns_ = 0;
   uint64_t next_keep_ns_ = UINT64_MAX;  // CLOCK_MONOTONIC, of the next round
   uint64_t kept_ns_ = 0;                // began the last round
   uint32_t keep_from_ = 0;              // client that a round has come to; 0: none goes on

@@ -10,6 +10,9 @@ namespace {
 
 // Of a record told to the engine at once: each is a text of some kilobytes.
 constexpr size_t kKernelsAtOnce = 16;
+// Of profiles read before the loop turns to something else.
+constexpr size_t kRecalledAtOnceBytes = 1U << 20;
+constexpr uint64_t kRecallPause = 4;
 constexpr uint64_t kKeepEveryNs = 60'000'000'000;
 constexpr uint64_t kKeepAgainNs = 5'000'000'000;
 
@@ -79,23 +82,35 @@ std::expected<nlohmann::json, std::string> read_profiles(ProfileStore store,
 
 }  // namespace
 
-// For every client whose first device has become known since the last step.
+// For every client whose first device has become known. Long profiles wait for each other: users take
+// turns, and after so many bytes the loop does for some times as long what else there is to do.
 void Daemon::recall_profiles() {
-  const size_t count = inputs_.size();
-  for (size_t i = 0; i < count; ++i) {
-    const auto* used = std::get_if<engine::DeviceUsed>(&inputs_[i].input);
+  for (const StampedInput& stamped : inputs_) {
+    const auto* used = std::get_if<engine::DeviceUsed>(&stamped.input);
     if (used == nullptr) continue;
     const auto found = sessions_.find(used->client.value);
-    if (found == sessions_.end() || found->second->recalled) continue;
+    if (found == sessions_.end() || found->second->recall) continue;
+    found->second->recall = Recall{.gpu = used->model, .at = stamped.at};
+    recalls_.push(found->second->who().peer.uid, used->client.value);
+  }
+  const uint64_t began_ns = channel::monotonic_ns();
+  if (began_ns < next_recall_ns_) return;
+  size_t bytes = 0;
+  while (bytes < kRecalledAtOnceBytes) {
+    const auto next = recalls_.pop([](uid_t) { return true; });
+    if (!next) return;
+    const auto found = sessions_.find(*next);
+    if (found == sessions_.end() || found->second->gone) continue;
     Session& session = *found->second;
-    session.recalled = true;
-    const Instant at = inputs_[i].at;
-    auto kept = store_.load(task_key(session.who()), used->model);
+    const Instant at = session.recall->at;
+    auto kept = store_.load(task_key(session.who()), session.recall->gpu);
     if (!kept) {
       log_.line(kept.error());
       continue;
     }
     if (!*kept) continue;
+    bytes += (*kept)->text.size();
+    ++figures_.profiles_recalled;
     engine::TaskRecord& whole = (*kept)->record;
     for (size_t from = 0; from < whole.kernels.size(); from += kKernelsAtOnce) {
       engine::TaskRecord part{.task = whole.task,
@@ -113,6 +128,8 @@ void Daemon::recall_profiles() {
     log_.detail(fmt::format("client {}: {} kernels of {} known from earlier runs",
                             session.id().value, whole.kernels.size(), whole.task));
   }
+  const uint64_t done_ns = channel::monotonic_ns();
+  next_recall_ns_ = done_ns + kRecallPause * (done_ns - began_ns);
 }
 
 bool Daemon::keep_profile(Session& session) {

@@ -63,6 +63,12 @@ struct SessionBirth {
 // What is learnt is remembered under this: one user's task does not spoil another's.
 std::string task_key(const SessionBirth& who);
 
+// What the client's profile is looked for by: the model of its first device, known at this time.
+struct Recall {
+  std::string gpu;
+  Instant at;
+};
+
 enum class Activity : uint8_t { kAwake, kArming, kAsleep };
 
 class Session {
@@ -138,7 +144,7 @@ class Session {
 
   // ---- the loop's own notes ----
   Activity activity = Activity::kAwake;
-  bool recalled = false;       // its profile has been looked for
+  std::optional<Recall> recall;  // its profile is, or has been, looked for
   uint64_t kept_launches = 0;  // launches at the time its profile was last kept
   uint64_t next_poll_ns = 0;   // CLOCK_MONOTONIC
   uint64_t last_event_ns = 0;  // last record or progress

@@ -45,6 +45,7 @@ struct DaemonFigures {
   uint64_t turns = 0;
   uint64_t records_lied = 0;
   uint64_t clients_left = 0;
+  uint64_t profiles_recalled = 0;
   Refusals refusals;
   RequestFigures requests;
 };

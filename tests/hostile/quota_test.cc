@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "coordinator/daemon/client_quota.h"
+#include "coordinator/daemon/profile_store.h"
 #include "tests/daemon/fake_client.h"
 #include "tests/hostile/hostile_client.h"
 
@@ -145,6 +146,37 @@ TEST_CASE(
   CHECK(places(1024) == std::pair(352U, 176U));
   CHECK(places(324) == std::pair(2U, 1U));
   CHECK(places(0) == std::pair(1U, 1U));
+}
+
+TEST_CASE("programs with long profiles that attach at once are recalled one a turn") {
+  TempDir dir;
+  DaemonSettings settings = quiet_settings(dir);
+  settings.config.profiles = dir.path("profiles");
+  const std::string socket = settings.socket_path;
+  engine::TaskRecord record{.task = std::to_string(::geteuid()) + "/hostile",
+                            .gpu = settings.config.devices[0].name};
+  policies::KernelProfile profile;
+  profile.add_duration(Duration{5000}, /*disturbed=*/false);
+  for (uint64_t n = 1; n <= 2000; ++n) {
+    record.kernels.push_back({KernelId{n}, std::string(400, 'k'), profile.saved()});
+  }
+  ProfileStore store(*settings.config.profiles);
+  REQUIRE(store.save(record));
+  REQUIRE(store.list()[0].bytes > 1U << 20);
+  const auto daemon = start_daemon(std::move(settings));
+  std::vector<std::unique_ptr<HostileClient>> flood;
+  for (int n = 0; n < 4; ++n) {
+    flood.push_back(std::make_unique<HostileClient>(socket));
+    REQUIRE(flood.back()->attach([&](const auto& done) { return turn_until(*daemon, done); }));
+  }
+  for (const auto& client : flood) client->name_device(7);
+  uint64_t before = 0;
+  CHECK(turn_until(*daemon, [&] {
+    const uint64_t now = daemon->profiles_recalled();
+    CHECK(now - before <= 1);
+    before = now;
+    return now == flood.size();
+  }));
 }
 
 TEST_CASE("refusals are kept of so many users, and counted of all") {
