@@ -252,6 +252,71 @@ inline void publish_timing_period(const Region& region, uint32_t period) {
   atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);
 }
 
+// ---- residence (residence.h) -------------------------------------------------------------------
+// What the client says, copied; ranges are the caller's to check.
+struct ResidenceReport {
+  uint32_t state = kResident;
+  uint32_t order = 0;
+  uint32_t result = kMoveDone;
+  uint32_t abilities = 0;
+  uint64_t moving_bytes = 0;
+  uint64_t moved_bytes = 0;
+  uint64_t move_ns = 0;
+  uint64_t host_bytes = 0;
+  uint64_t host_wanted_bytes = 0;
+  uint64_t swappable_bytes[kMaxDevices] = {};
+  uint64_t fixed_bytes[kMaxDevices] = {};
+  std::string reason;
+};
+inline ResidenceReport read_residence(const Region& region) {
+  lull_residence& from = region.client()->residence;
+  const auto word = [](uint64_t& value) { return atomic64(value).load(std::memory_order_relaxed); };
+  ResidenceReport report;
+  // Acquire, both: pair with the releases in `publish_result` and `publish_state`.
+  report.order = atomic32(from.order).load(std::memory_order_acquire);
+  report.state = atomic32(from.state).load(std::memory_order_acquire);
+  report.result = atomic32(from.result).load(std::memory_order_relaxed);
+  report.abilities = atomic32(from.abilities).load(std::memory_order_relaxed);
+  report.moving_bytes = word(from.moving_bytes);
+  report.moved_bytes = word(from.moved_bytes);
+  report.move_ns = word(from.move_ns);
+  report.host_bytes = word(from.host_bytes);
+  report.host_wanted_bytes = word(from.host_wanted_bytes);
+  for (uint32_t device = 0; device < kMaxDevices; ++device) {
+    report.swappable_bytes[device] = word(from.swappable_bytes[device]);
+    report.fixed_bytes[device] = word(from.fixed_bytes[device]);
+  }
+  char reason[sizeof from.reason];
+  memcpy(reason, from.reason, sizeof reason);
+  report.reason.assign(reason, strnlen(reason, sizeof reason));
+  return report;
+}
+
+inline void publish_host_allowance(const Region& region, uint64_t bytes) {
+  atomic64(region.control()->order.host_allowance_bytes).store(bytes, std::memory_order_relaxed);
+}
+inline void publish_pace(const Region& region, uint64_t bytes_per_s, uint32_t chunk_bytes) {
+  atomic64(region.control()->order.pace_bytes_per_s).store(bytes_per_s, std::memory_order_relaxed);
+  atomic32(region.control()->order.chunk_bytes).store(chunk_bytes, std::memory_order_relaxed);
+}
+// `order.number`, pace, chunk and allowance are not taken from `order`. Returns the number. The caller
+// wakes the futex at control.order.number.
+inline uint32_t publish_order(const Region& region, const lull_order& order) {
+  lull_order& to = region.control()->order;
+  auto number = atomic32(to.number);
+  const uint32_t next = number.load(std::memory_order_relaxed) + 2;
+  number.store(next - 1, std::memory_order_relaxed);
+  // Orders the odd number before the words: pairs with the fence in `read_order`.
+  std::atomic_thread_fence(std::memory_order_release);
+  to.target = order.target;
+  to.drain_ms = order.drain_ms;
+  to.pair_count = order.pair_count;
+  memcpy(to.pair, order.pair, sizeof to.pair);
+  // Release: pairs with the acquires in `read_order` and `order_number`.
+  number.store(next, std::memory_order_release);
+  return next;
+}
+
 // The word shims ring by. seq_cst: the daemon's following look at the rings stays behind it.
 inline void arm_doorbell(const Region& region) {
   atomic32(region.control()->daemon_sleeping).store(1, std::memory_order_seq_cst);

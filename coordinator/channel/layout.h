@@ -8,8 +8,8 @@
 //
 //   offset     part                 writer           what
 //   0          lull_header          daemon, at birth magic, version, size, client id
-//   4 KiB      lull_control         daemon           gates, predictions wanted, memory allowance
-//   8 KiB      lull_client          shim             devices, memory in use, credit spent
+//   4 KiB      lull_control         daemon           gates, predictions wanted, memory allowance, order
+//   8 KiB      lull_client          shim             devices, memory in use, credit spent, residence
 //   12 KiB     lull_progress        the GPU          last completed sequence number, per stream
 //   16 KiB     lull_thread[64]      shim / daemon    ring indices, counters, the held launch
 //   32 KiB     lull_kernel[4096]    shim / daemon    who a kernel is / how long it will run
@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -65,6 +65,37 @@ enum lull_record_mode : uint32_t {
   kRecordEverything = 3,  // timed, and the copies that no gate holds as well: a trace is written
 };
 
+// Where the device memory of a client shall be. An order names the state to be in, not a step: what is
+// already so costs nothing, and a later order replaces one that is under way.
+enum lull_target : uint32_t {
+  kTargetResident = 0,  // on its GPUs
+  kTargetOut = 1,       // swappable memory in the client's host arena, nothing of it on the GPU
+  kTargetGivenUp = 2,   // and the context checkpointed by the driver: nothing at all on the GPU
+};
+
+// What is on `from` comes back on `to`; UUIDs. The driver wants every GPU of the machine named once
+// on either side.
+struct lull_device_pair {
+  uint8_t from[16];
+  uint8_t to[16];
+};
+static_assert(sizeof(lull_device_pair) == 32);
+
+// Of a client that can be moved (lull_welcome.moves). residence.h has the protocol.
+struct lull_order {
+  uint32_t number;       // a futex. Even, goes up by 2 with each order; 0: none yet
+  uint32_t target;       // lull_target
+  uint32_t drain_ms;     // how long submitted work may take to complete before a way out is refused
+  uint32_t pair_count;   // of a return from kTargetGivenUp; 0: every GPU stays what it is
+  uint32_t chunk_bytes;  // copied at a time; 0: as the client likes
+  uint32_t reserved;
+  uint64_t pace_bytes_per_s;  // copies of a move take no more than that, on the device's clock; 0:
+                              // as fast as they go. Read before each chunk, without a new order
+  uint64_t host_allowance_bytes;  // host memory the client may take for its arena, without an order
+  lull_device_pair pair[kMaxDevices];
+};
+static_assert(sizeof(lull_order) == 40 + 16 * 32);
+
 // Written by the daemon only.
 struct lull_control {
   uint64_t gate[kMaxDevices];              // gate.h draws the word
@@ -84,6 +115,7 @@ struct lull_control {
   // Goes up at each of lulld's looks at this client: its sign of life to held threads. In a cache line
   // of its own: it changes often, and threads that nothing holds read the words above.
   alignas(64) uint32_t looks;
+  alignas(64) lull_order order;
 };
 static_assert(sizeof(lull_control) <= 4096);
 
@@ -98,6 +130,50 @@ struct lull_device {
 };
 static_assert(sizeof(lull_device) == 128);
 
+// Where the device memory of a client is (residence.h draws the transitions).
+enum lull_residence_state : uint32_t {
+  kResident = 0,
+  kDraining = 1,    // its calls are held; what was submitted completes
+  kLeaving = 2,     // device memory is being copied out
+  kOut = 3,
+  kGivingUp = 4,    // the driver takes the context out
+  kGivenUp = 5,
+  kRestoring = 6,   // the driver brings the context back
+  kReturning = 7,   // device memory is being copied back
+  kLost = 8,        // the driver could not restore the context: its calls never return
+};
+
+enum lull_move_result : uint32_t {
+  kMoveDone = 0,
+  kMoveBusy = 1,          // submitted work did not complete in drain_ms; it goes on
+  kMoveNoHostMemory = 2,  // the host, the cgroup or the allowance has not enough; it goes on
+  kMoveRefused = 3,       // the driver refused (`reason`); it goes on, at worst after a way back
+  kMoveNoDeviceMemory = 4,  // a return found too little: still kOut or kGivenUp, nothing lost
+  kMoveReplaced = 5,      // a later order came first
+};
+
+enum lull_ability : uint32_t {
+  kCanSwap = 1,        // has an arena: kTargetOut
+  kCanGiveUp = 2,      // the driver has a checkpoint and nothing known forbids it: kTargetGivenUp
+  kCanMigrate = 4,     // and sees every GPU: pairs
+};
+
+struct lull_residence {
+  uint32_t state;      // release; lull_residence_state
+  uint32_t order;      // release: number of the newest order that has ended, one way or the other
+  uint32_t result;     // lull_move_result of it
+  uint32_t abilities;  // lull_ability bits
+  uint64_t moving_bytes;      // of the move that is under way, or was last
+  uint64_t moved_bytes;       // of them copied so far
+  uint64_t move_ns;           // how long the last one took, CLOCK_MONOTONIC, without draining
+  uint64_t host_bytes;        // host arena: populated and registered
+  uint64_t host_wanted_bytes; // what it needs in all
+  uint64_t swappable_bytes[kMaxDevices];  // device memory that a way out frees
+  uint64_t fixed_bytes[kMaxDevices];      // known device memory that only a checkpoint frees
+  char reason[128];    // of a result that is not kMoveDone, or of a missing ability; one line
+};
+static_assert(sizeof(lull_residence) == 56 + 16 * 16 + 128);
+
 // Written by the shim only.
 struct lull_client {
   lull_device device[kMaxDevices];
@@ -106,6 +182,7 @@ struct lull_client {
   uint32_t kernel_count;        // release: kernel[0 .. count) may be read
   uint32_t name_bytes;          // bytes of the name area in use
   uint32_t detached;            // 1: the shim has let go (unload, fork child, error)
+  lull_residence residence;
 };
 static_assert(sizeof(lull_client) <= 4096);
 
@@ -174,6 +251,7 @@ enum lull_record_kind : uint32_t {
   kRecordCancel = 4,   // the driver refused the launch with this sequence number
   kRecordSynced = 5,   // the host saw everything up to `sequence` on this stream complete
   kRecordMemory = 6,   // used_bytes or wanted_bytes changed enough to look
+  kRecordResidence = 7,  // lull_residence changed: look
 };
 
 // lull_record.device_start: the number of the time base above, ns since it below. A base is an

@@ -38,6 +38,13 @@ enum lull_timing : uint32_t {
   kTimingFull = 3,
 };
 
+// How a client can be moved: what it wishes (hello), what the operator lets it (welcome).
+enum lull_moves : uint32_t {
+  kMovesSwap = 1,           // `lull run --suspendable`: device memory in an arena
+  kMovesMigrate = 2,        // --migratable: and all GPUs visible, its own first; implies kMovesSwap
+  kMovesOversubscribe = 4,  // --oversubscribe: takes turns where memory does not suffice; as above
+};
+
 struct lull_hello {
   uint32_t magic;
   uint32_t version;
@@ -48,11 +55,13 @@ struct lull_hello {
   // p99 (no less). The daemon brings what is out of range into it. kSlowdownUnset: as it is set.
   int32_t slowdown_mean;
   int32_t slowdown_p99;
+  uint32_t moves;         // lull_moves
+  uint32_t reserved;
   char name[64];          // task name; empty: the program's file name
   char job[64];           // empty: a job of its own
   char program[128];      // file name of the executable
 };
-static_assert(sizeof(lull_hello) == 288);
+static_assert(sizeof(lull_hello) == 296);
 
 enum lull_welcome_status : uint32_t {
   kWelcomeOk = 0,
@@ -69,7 +78,7 @@ struct lull_welcome {
   uint32_t client_id;
   uint64_t region_bytes;
   uint32_t priority;
-  uint32_t reserved;
+  uint32_t moves;   // lull_moves granted; decided once, before the client's first allocation
   char message[224];  // one line for the user, empty when all is well
 };
 static_assert(sizeof(lull_welcome) == 256);
