@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
   checkpoint.option("--bytes", checkpoint_wishes.bytes);
   checkpoint.flag("--managed", checkpoint_wishes.managed);
   checkpoint.flag("--mapped", checkpoint_wishes.mapped);
+  checkpoint.flag("--pairs", checkpoint_wishes.pairs);
   checkpoint.flag("--pause", checkpoint_wishes.paused);
 
   uint64_t leave_bytes = 64ULL << 20;

@@ -79,6 +79,7 @@ struct CheckpointWishes {
   uint64_t bytes = 1ULL << 30;
   bool managed = false;  // one managed allocation beside the rest
   bool mapped = false;   // an unmapped address reservation lives through it, and is mapped again
+  bool pairs = false;    // every GPU that it sees is named, each comes back as itself
   bool paused = false;   // when checkpointed, says so and waits for a line on stdin
 };
 // The process checkpoints itself from this thread while another one calls CUDA all the time.
