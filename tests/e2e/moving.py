@@ -18,6 +18,9 @@ MIB = 1 << 20
 REGION_BYTES = (1312 + 64 * 16) * 1024
 RESIDENCE_AT = 8192 + 16 * 128 + 16 * 8 + 4 * 4
 RESIDENCE = struct.Struct("<4I5Q16Q16Q128s")
+# lull_control at 4 KiB; its lull_order in the second cache line behind the words.
+ORDER_AT = 4096 + 448
+ORDER = struct.Struct("<6I2Q")
 STATES = ("resident", "draining", "leaving", "out", "giving_up", "given_up", "restoring", "returning", "lost")
 RESULTS = ("done", "busy", "no_host_memory", "refused", "no_device_memory", "replaced")
 
@@ -26,24 +29,29 @@ class Residence:
     """A client's own words, read out of its memory without asking anybody. Its parent may."""
 
     def __init__(self, pid):
-        self.memory = None
+        self.memory, self.region = None, 0
         with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
             for line in maps:
                 begin, end = (int(x, 16) for x in line.split()[0].split("-"))
                 if "memfd:" in line and end - begin == REGION_BYTES:
-                    self.memory, self.at = open(f"/proc/{pid}/mem", "rb", 0), begin + RESIDENCE_AT
+                    self.memory, self.region = open(f"/proc/{pid}/mem", "rb", 0), begin
         if self.memory is None:
             raise LookupError(f"{pid} has no region")
 
     def read(self):
-        words = RESIDENCE.unpack(os.pread(self.memory.fileno(), RESIDENCE.size, self.at))
+        words = RESIDENCE.unpack(os.pread(self.memory.fileno(), RESIDENCE.size, self.region + RESIDENCE_AT))
         return {"state": STATES[words[0]], "order": words[1], "result": RESULTS[words[2]], "abilities": words[3],
                 "moving_bytes": words[4], "moved_bytes": words[5], "move_ns": words[6], "host_bytes": words[7],
                 "swappable_bytes": sum(words[9:25]), "fixed_bytes": sum(words[25:41]),
                 "reason": words[41].split(b"\0")[0].decode(errors="replace")}
 
     def state(self):
-        return STATES[struct.unpack("<I", os.pread(self.memory.fileno(), 4, self.at))[0]]
+        return STATES[struct.unpack("<I", os.pread(self.memory.fileno(), 4, self.region + RESIDENCE_AT))[0]]
+
+    def order(self):
+        """What lulld wants of it."""
+        names = ("number", "target", "drain_ms", "pair_count", "chunk_bytes", "reserved", "pace_bytes_per_s", "host_allowance_bytes")
+        return dict(zip(names, ORDER.unpack(os.pread(self.memory.fileno(), ORDER.size, self.region + ORDER_AT))))
 
     def close(self):
         self.memory.close()
