@@ -23,8 +23,11 @@ from moving import MIB
 DEVICES = 2
 DEVICE_BYTES = 320 * MIB
 PROFILE = {"memory_bytes": DEVICE_BYTES, "checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
+CONFIG = {"host_memory": "400M", "quantum_s": 2}
 PROGRESS_S = 60.0  # how long a job may stand still that nobody holds, on a busy machine
 WAYS = ("--suspendable", "--migratable", "--oversubscribe", None)
+# Iterations, seed, MiB, threads.
+WORKS = ((20, 1, 8, 1), (40, 2, 24, 2), (60, 3, 64, 1), (30, 4, 64, 2), (100, 5, 24, 1))
 
 
 @dataclasses.dataclass
@@ -45,7 +48,8 @@ class Job:
 class Chaos:
     def __init__(self, here, dice, jobs):
         self.here, self.dice, self.most = here, dice, jobs
-        self.jobs, self.digests, self.number = [], {}, 0
+        self.jobs, self.number = [], 0
+        self.digests = {work: here.undisturbed(*work) for work in WORKS}
         self.counts, self.stopped_until, self.daemon_up = {}, None, False
         self.ended = self.wrong = 0
 
@@ -57,10 +61,7 @@ class Chaos:
         self.number += 1
         ranks = 2 if self.dice.random() < 0.25 else 1
         way = self.dice.choice(WAYS)
-        work = (self.dice.randrange(15, 60), self.dice.randrange(4), self.dice.choice((8, 24, 64)) // ranks,
-                1 if ranks > 1 else self.dice.choice((1, 2)))
-        if work not in self.digests:
-            self.digests[work] = self.here.undisturbed(*work)
+        work = self.dice.choice([work for work in WORKS if work[3] == 1 or ranks == 1])
         name = f"job{self.number}"
         options = ("--priority", self.dice.choice(("high", "normal", "low")))
         programs = [self.here.work(*work, job=name, way=way, options=options) for _ in range(ranks)]
@@ -118,7 +119,7 @@ class Chaos:
             lab.kill(self.here.daemon)
             self.daemon_up = False
             time.sleep(self.dice.choice((0, 0, 0.3, 1.5)))
-            self.here.lulld(*self.options)
+            self.here.lulld(config=CONFIG)
             self.daemon_up = True
             self.nobody_is_suspended()
         elif dice < 0.96 and self.stopped_until is None:
@@ -180,17 +181,14 @@ class Chaos:
         return f"{said}; devices {self.here.usage()}"
 
     def run(self, seconds):
-        config = self.here.folder / "lulld.json"
-        config.write_text(json.dumps({"host_memory": "512M"}))
-        self.options = ("--config", config)
-        self.here.lulld(*self.options)
+        self.here.lulld(config=CONFIG)
         self.daemon_up = True
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             while len(self.jobs) < self.most:
                 self.start_job()
             self.act()
-            time.sleep(self.dice.choice((0.01, 0.05, 0.2)))
+            time.sleep(self.dice.choice((0, 0.02, 0.1)))
             self.wake_daemon()
             self.look()
         self.finish()

@@ -188,8 +188,7 @@ class Refusals(unittest.TestCase):
 
     def test_too_little_host_memory(self):
         with moving.Moves(profile=QUICK) as here:
-            (here.folder / "lulld.json").write_text('{"host_memory": "4M"}')
-            here.lulld("--config", here.folder / "lulld.json")
+            here.lulld(config={"host_memory": "4M"})
             program = here.work(30, 1, 32, job="job").ready()
             program.goes_on(40)
             with self.assertRaises(moving.Refused) as refused:
@@ -255,7 +254,7 @@ class Room(unittest.TestCase):
 
     def test_three_jobs_of_twice_the_device_take_turns(self):
         with moving.Moves(profile=self.SMALL) as here:
-            here.lulld()
+            here.lulld(config={"quantum_s": 1})
             works = [(40, seed, 8, 1) for seed in (1, 2, 3)]
             expected = [here.undisturbed(*work, **self.STEADY) for work in works]
             jobs = [here.work(*work, job=f"job{n}", way="--oversubscribe", **self.STEADY) for n, work in enumerate(works)]

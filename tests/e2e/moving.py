@@ -113,6 +113,12 @@ class Moves(lab.Lab):
             path.write_text(json.dumps({"name": "simulated small", **profile}))
             self.sim["SIMGPU_PROFILE"] = str(path)
 
+    def lulld(self, *options, config=None, **more):
+        """Contexts of the simulated GPU have no memory of their own: lulld counts none."""
+        path = self.folder / "lulld.json"
+        path.write_text(json.dumps({"context_bytes": 0, **(config or {})}))
+        return super().lulld("--config", path, *options, **more)
+
     # ---- jobs
     def work(self, *arguments, job=None, way="--suspendable", options=(), program="moving_work", **more):
         """`lull run` of the program; `way` None: as one that nobody moves."""

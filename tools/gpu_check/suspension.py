@@ -1,7 +1,7 @@
 """Part: a process's device memory out to the host and back to the same addresses: the pipeline alone, the driver's
 checkpoint of what is left behind it, and both for a client of MPS; the driver's checkpoint told of every GPU."""
 
-from gpu_check import mps
+from gpu_check import moved, mps
 from gpu_check.steps import Step
 from gpu_check.verdict import Failed, decision
 
@@ -167,4 +167,4 @@ def steps(context):
     del context
     return [Step("visible devices and pairs", visible_devices, 15, question=_PAIRS_QUESTION),
             Step("pipeline", pipeline, 90, question=_QUESTION), Step("checkpoint behind it", behind, 40, question=_QUESTION),
-            Step("client of MPS", mps_client, 40, question=_QUESTION)]
+            Step("client of MPS", mps_client, 40, question=_QUESTION), *moved.steps()]

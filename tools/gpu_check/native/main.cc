@@ -129,6 +129,11 @@ int main(int argc, char** argv) {
   suspend.flag("--checkpoint", suspend_wishes.checkpoint);
   suspend.flag("--pause", suspend_wishes.paused);
 
+  uint64_t kept_bytes = 1ULL << 30;
+  probe("hold", "a job whose memory is known, as orders on stdin say", [&](Driver& driver) {
+    return probe_hold(driver, kept_bytes);
+  }).option("--bytes", kept_bytes);
+
   BystanderWishes bystander_wishes;
   auto& bystander =
       probe("bystander", "works on, and says when it no longer can",

@@ -97,6 +97,11 @@ struct SuspendWishes {
 // Device memory to the host and back to its addresses, in a pipeline of chunks.
 nlohmann::json probe_suspend(Driver& driver, const SuspendWishes& wishes);
 
+// Led by orders on stdin until it ends: a job that holds `bytes` of device memory and launches a
+// kernel now and then.
+//   check: whether every byte is what it was; checkpoint: the driver's, of itself, there and back
+nlohmann::json probe_hold(Driver& driver, uint64_t bytes);
+
 struct BystanderWishes {
   double seconds = 10;
   double spin_us = 100;
