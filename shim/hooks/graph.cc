@@ -10,7 +10,7 @@ template <typename Call>
 CUresult instantiate(CUgraphExec* exec, CUgraph graph, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
-  const CUresult result = forward(thread, call);
+  const CUresult result = forward_use(thread, call);
   if (result == CUDA_SUCCESS && exec != nullptr && shim_enabled()) {
     graph_instantiated(*exec, graph);
   }
@@ -62,5 +62,5 @@ LULL_ENTRY(cuGraphExecUpdate_v2)
 }
 LULL_ENTRY(cuGraphExecDestroy)(CUgraphExec exec) {
   if (thread_state.depth == 0 && shim_enabled()) graph_destroyed(exec);
-  return forward(thread_state, [&] { return driver().cuGraphExecDestroy(exec); });
+  return forward_use(thread_state, [&] { return driver().cuGraphExecDestroy(exec); });
 }
