@@ -4,6 +4,7 @@
 
 #include "shim/connection.h"
 #include "shim/device_memory.h"
+#include "shim/residence/visible_devices.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -93,7 +94,7 @@ bool single_device() {
     int asked = 0;
     OwnCall own(thread_state);
     if (driver().cuDeviceGetCount(&asked) != CUDA_SUCCESS || asked <= 0) return false;
-    count = static_cast<uint32_t>(asked);
+    count = static_cast<uint32_t>(visible_count(asked));
     visible.store(count, std::memory_order_relaxed);
   }
   return count == 1;

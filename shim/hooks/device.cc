@@ -2,6 +2,7 @@
 #include "shim/device_memory.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/residence/service.h"
+#include "shim/residence/visible_devices.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -29,6 +30,15 @@ std::atomic<CUcontext> primary_context[64];
 CUcontext primary_of(CUdevice device) {
   return device >= 0 && device < 64 ? primary_context[device].load(std::memory_order_relaxed)
                                     : nullptr;
+}
+
+template <typename Call>
+CUresult make_context(CUcontext* context, CUdevice device, Call call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth == 0 && is_hidden(device)) return CUDA_ERROR_INVALID_DEVICE;
+  const CUresult result = forward_use(thread, call);
+  context_made(result, context, device);
+  return result;
 }
 
 template <typename Call>
@@ -76,36 +86,29 @@ LULL_ENTRY(cuInit)(unsigned int flags) {
   if (thread.depth != 0) return driver().cuInit(flags);
   const CUresult result = forward(thread, [&] { return driver().cuInit(flags); });
   if (result != CUDA_SUCCESS) return result;
+  remember_devices();
   return attach_at_init();
 }
 
 LULL_ENTRY(cuCtxCreate)(CUcontext* context, unsigned int flags, CUdevice device) {
-  const CUresult result = forward_use(
-      thread_state, [&] { return driver().cuCtxCreate(context, flags, device); });
-  context_made(result, context, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate(context, flags, device); });
 }
 LULL_ENTRY(cuCtxCreate_v2)(CUcontext* context, unsigned int flags, CUdevice device) {
-  const CUresult result = forward_use(
-      thread_state, [&] { return driver().cuCtxCreate_v2(context, flags, device); });
-  context_made(result, context, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate_v2(context, flags, device); });
 }
 LULL_ENTRY(cuCtxCreate_v3)
 (CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned int flags,
  CUdevice device) {
-  const CUresult result = forward_use(thread_state, [&] {
+  return make_context(context, device, [&] {
     return driver().cuCtxCreate_v3(context, affinity, count, flags, device);
   });
-  context_made(result, context, device);
-  return result;
 }
 LULL_ENTRY(cuCtxCreate_v4)
 (CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
-  const CUresult result = forward_use(
-      thread_state, [&] { return driver().cuCtxCreate_v4(context, params, flags, device); });
-  context_made(result, context, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate_v4(context, params, flags, device); });
 }
 LULL_ENTRY(cuCtxDestroy)(CUcontext context) {
   return destroy_context(context, [&] { return driver().cuCtxDestroy(context); });
@@ -118,12 +121,11 @@ LULL_ENTRY(cuCtxDetach)(CUcontext context) {
 }
 
 LULL_ENTRY(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice device) {
-  const CUresult result = forward_use(
-      thread_state, [&] { return driver().cuDevicePrimaryCtxRetain(context, device); });
+  const CUresult result = make_context(
+      context, device, [&] { return driver().cuDevicePrimaryCtxRetain(context, device); });
   if (result == CUDA_SUCCESS && context != nullptr && device >= 0 && device < 64) {
     primary_context[device].store(*context, std::memory_order_relaxed);
   }
-  context_made(result, context, device);
   return result;
 }
 LULL_ENTRY(cuDevicePrimaryCtxRelease)(CUdevice device) {
