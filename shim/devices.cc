@@ -104,6 +104,8 @@ uint32_t devices_in_use() { return known_count.load(std::memory_order_acquire); 
 
 CUdevice device_ordinal(uint32_t index) { return static_cast<CUdevice>(known[index].ordinal); }
 
+uint64_t device_total_bytes(uint32_t index) { return known[index].total_bytes; }
+
 void device_uuid(uint32_t index, uint8_t (&uuid)[16]) {
   Locked locked(devices_lock);
   memcpy(uuid, known[index].uuid, sizeof uuid);
