@@ -255,7 +255,7 @@ class Worker {
       write_all(blocks_.back());
       steady_ = 1;
     }
-    while (blocks_.size() < 4 + steady_) allocate();
+    for (int i = 0; i < 4; ++i) allocate();
   }
 
   void end() {
@@ -322,8 +322,9 @@ class Worker {
     size_t held = 0;
     for (size_t i = steady_; i < blocks_.size(); ++i) held += blocks_[i].held();
     if (blocks_.size() >= kMostBlocks || held >= budget_) return;
-    // 8 bytes to half the budget, as likely to be small as large.
-    size_t bytes = 8 + below(random_, size_t{8} << below(random_, 24));
+    // 8 bytes to half the budget; one in four is large, the others are as likely small as not.
+    size_t bytes = below(random_, 4) == 0 ? below(random_, most_bytes())
+                                          : below(random_, size_t{8} << below(random_, 22));
     bytes = bytes % (most_bytes() - 4096) + 8;
     if (bytes > budget_ - held) bytes = 8 + bytes % (budget_ - held);
     const CUstream stream = any_stream();
