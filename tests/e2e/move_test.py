@@ -3,6 +3,7 @@ an undisturbed run, and the device holds what it should meanwhile.
 
 LULL_SUSPENSIONS and LULL_MIGRATIONS say how often (25 and 8; the whole acceptance: 500 and 100)."""
 
+import pathlib
 import time
 import unittest
 
@@ -10,6 +11,7 @@ import lab
 import moving
 from moving import MIB
 
+WORKLOADS = pathlib.Path(__file__).resolve().parents[2] / "examples/workloads"
 SUSPENSIONS = moving.times("LULL_SUSPENSIONS", 25)
 MIGRATIONS = moving.times("LULL_MIGRATIONS", 8)
 ITERATIONS = moving.times("LULL_ITERATIONS", 200 if SUSPENSIONS > 100 else 60)
@@ -272,6 +274,46 @@ class Room(unittest.TestCase):
             print(f"{turns} changes of who runs")
             self.assertGreater(turns, 3)
             here.empty()
+
+
+class Bound(unittest.TestCase):
+    """Copies of a move are paced while a more important task with a bound works. What it loses is printed by
+    tools/bench/moves."""
+
+    def paces(self, here, moves):
+        """Pace and chunk that lulld asked for in each of so many moves of the job."""
+        words = here.residence(self.job.pid)
+        seen = set()
+        for _ in range(moves):
+            here.order("suspend", "job", level="out", at="now")
+            while (state := here.job("job")["state"]) not in ("suspended", "running"):
+                order = words.order()
+                if words.state() == "leaving":
+                    seen.add((order["pace_bytes_per_s"], order["chunk_bytes"]))
+            self.assertEqual(state, "suspended", here.job("job"))
+            here.resume("job")
+        return seen
+
+    def test_the_pace_follows_who_works_beside(self):
+        slow_copies = {"d2h_gb_per_s": 0.5, "h2d_gb_per_s": 0.5, "pageable_factor": 1.0}
+        with moving.Moves(profile=slow_copies) as here:
+            here.lulld("--policy", "guarded")
+            self.job = here.work(100000, 1, 4, 1, job="job", options=("--priority", "low"), PROGRAM_STEADY=128 * MIB).ready()
+            self.job.goes_on(30)
+            alone = self.paces(here, 3)
+            self.assertTrue(alone)
+            self.assertEqual({pace for pace, _ in alone}, {0}, "nobody is disturbed: as fast as it goes")
+            important = here.start(lab.BIN / "lull", "run", "--socket", here.socket, "--sim", "--priority", "high", "--max-slowdown", "3%",
+                                   "--name", "important", "--", lab.BIN / "lull-play", WORKLOADS / "chatty_inference.json", "--until-signal",
+                                   shim=False, SIMGPU_DEVICE=here.device)
+            lab.until(lambda: (c := here.client(important.pid)) and c["launches"] > 500, "the important task works")
+            beside = self.paces(here, 3)
+            self.assertTrue(any(pace > 0 for pace, _ in beside), beside)
+            lab.kill(important)
+            lab.until(lambda: here.client(important.pid) is None, "it is gone")
+            self.assertEqual({pace for pace, _ in self.paces(here, 2)}, {0})
+            lab.kill(self.job.child)
+            print(f"alone {sorted(alone)}, beside {sorted(beside)} (bytes a second, bytes a chunk)")
 
 
 if __name__ == "__main__":
