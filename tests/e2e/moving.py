@@ -29,32 +29,33 @@ class Residence:
     """A client's own words, read out of its memory without asking anybody. Its parent may."""
 
     def __init__(self, pid):
-        self.memory, self.region = None, 0
+        self.path, self.region = f"/proc/{pid}/mem", None
         with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
             for line in maps:
                 begin, end = (int(x, 16) for x in line.split()[0].split("-"))
                 if "memfd:" in line and end - begin == REGION_BYTES:
-                    self.memory, self.region = open(f"/proc/{pid}/mem", "rb", 0), begin
-        if self.memory is None:
+                    self.region = begin
+        if self.region is None:
             raise LookupError(f"{pid} has no region")
 
+    def _bytes(self, at, size):
+        with open(self.path, "rb", 0) as memory:
+            return os.pread(memory.fileno(), size, self.region + at)
+
     def read(self):
-        words = RESIDENCE.unpack(os.pread(self.memory.fileno(), RESIDENCE.size, self.region + RESIDENCE_AT))
+        words = RESIDENCE.unpack(self._bytes(RESIDENCE_AT, RESIDENCE.size))
         return {"state": STATES[words[0]], "order": words[1], "result": RESULTS[words[2]], "abilities": words[3],
                 "moving_bytes": words[4], "moved_bytes": words[5], "move_ns": words[6], "host_bytes": words[7],
                 "swappable_bytes": sum(words[9:25]), "fixed_bytes": sum(words[25:41]),
                 "reason": words[41].split(b"\0")[0].decode(errors="replace")}
 
     def state(self):
-        return STATES[struct.unpack("<I", os.pread(self.memory.fileno(), 4, self.region + RESIDENCE_AT))[0]]
+        return STATES[struct.unpack("<I", self._bytes(RESIDENCE_AT, 4))[0]]
 
     def order(self):
         """What lulld wants of it."""
         names = ("number", "target", "drain_ms", "pair_count", "chunk_bytes", "reserved", "pace_bytes_per_s", "host_allowance_bytes")
-        return dict(zip(names, ORDER.unpack(os.pread(self.memory.fileno(), ORDER.size, self.region + ORDER_AT))))
-
-    def close(self):
-        self.memory.close()
+        return dict(zip(names, ORDER.unpack(self._bytes(ORDER_AT, ORDER.size))))
 
 
 class Program:
@@ -84,7 +85,7 @@ class Program:
     def ready(self):
         lab.until(lambda: "ready" in self.lines or not self.running(), "the program is ready")
         if not self.running():
-            raise AssertionError(f"ended: {self.child.returncode}: {self.errors}")
+            raise AssertionError(f"ended: {self.result()}")
         return self
 
     def goes_on(self, steps=3, deadline_s=lab.DEADLINE_S):
