@@ -10,10 +10,11 @@ import lab
 import moving
 from moving import MIB
 
-# Slow enough that each state can be met: 16 MiB take a tenth of a second, a checkpoint a fifth.
-SLOW = {"d2h_gb_per_s": 0.15, "h2d_gb_per_s": 0.15, "pageable_factor": 1.0, "checkpoint_out_ns": 200000000,
+# Slow enough that each state can be met: 16 MiB take a fifteenth of a second, a checkpoint a fifth.
+SLOW = {"d2h_gb_per_s": 0.25, "h2d_gb_per_s": 0.25, "pageable_factor": 1.0, "checkpoint_out_ns": 200000000,
         "checkpoint_back_ns": 200000000}
-WORK = (12, 5, 16, 1)
+WORK = (30, 5, 4, 1)
+STEADY = {"PROGRAM_STEADY": 16 * MIB}
 # What is ordered, and what has to happen before the state can be met.
 STATES = {
     "draining": ("suspend", "out"), "leaving": ("suspend", "out"), "out": ("suspend", "out"),
@@ -28,11 +29,11 @@ class Case:
     def __init__(self, here, state):
         self.here, self.state = here, state
         # A kernel of a fifth of a second: draining takes a while.
-        work = (*WORK, 200000, 0) if state == "draining" else WORK
-        self.expected = here.undisturbed(*work)
-        self.program = here.work(*work, job="job").ready()
+        work = (6, *WORK[1:], 200000) if state == "draining" else WORK
+        self.expected = here.undisturbed(*work, **STEADY)
+        self.program = here.work(*work, job="job", **STEADY).ready()
         self.words = here.residence(self.program.pid)
-        self.program.goes_on(60 if state != "draining" else 10)
+        self.program.goes_on(20)
 
     def met(self):
         """True: the client is in the state this moment."""
@@ -145,8 +146,8 @@ class ClientInEveryState(unittest.TestCase):
             with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
                 here.lulld()
                 case = Case(here, state)
-                expected = here.undisturbed(*WORK)
-                other = here.work(*WORK, job="other").ready()
+                expected = here.undisturbed(*WORK, **STEADY)
+                other = here.work(*WORK, job="other", **STEADY).ready()
                 while not case.met():
                     case.program.goes_on(10)
                 os.kill(case.program.pid, signal.SIGKILL)
