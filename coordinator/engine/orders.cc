@@ -51,7 +51,8 @@ void Engine::Core::take(const JobContinued& input) {
         introduce(seat->device, on, client);
       } else {
         for (const Head& head : client.heads) {
-          if (head.device == seat->device && !head.released) tell(on, client, waiting(client, head));
+          if (head.device == seat->device && !head.released)
+            tell(on, client, waiting(client, head));
         }
       }
       watch_device(seat->device, on);
@@ -70,7 +71,8 @@ void Engine::Core::take(const DeviceLeft& input) {
     return;
   }
   for (size_t i = client->heads.size(); i > 0; --i) {
-    if (client->heads[i - 1].device == input.device) drop_head(*client, i - 1, /*tell_policy=*/true);
+    if (client->heads[i - 1].device == input.device)
+      drop_head(*client, i - 1, /*tell_policy=*/true);
   }
   for (size_t slot = 0; slot < client->streams.size(); ++slot) {
     UnitQueue kept;
@@ -102,7 +104,8 @@ void Engine::Core::follow_orders() {
   std::vector<std::pair<JobId, Job*>> touched;
   for (const Client* client : dirty_) {
     Job* job = client->ranks;
-    if (job->stop == Stop::kAsked || job->stop == Stop::kClosed) touched.emplace_back(client->job, job);
+    if (job->stop == Stop::kAsked || job->stop == Stop::kClosed)
+      touched.emplace_back(client->job, job);
   }
   std::sort(touched.begin(), touched.end());
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -128,7 +131,8 @@ void Engine::Core::close(Job& job) {
   for (ClientId member : job.members) {
     Client& client = *find(member);
     for (const Head& head : client.heads) {
-      if (!head.released) tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
+      if (!head.released)
+        tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
     }
     mark(client);
   }
