@@ -21,6 +21,7 @@
 #include "shim/devices.h"
 #include "shim/kernel_identity.h"
 #include "shim/kernel_timer.h"
+#include "shim/residence/device_arena.h"
 #include "shim/stream_slots.h"
 
 // What pthread_atfork's static half names our handlers by; the start files would have brought it.
@@ -314,8 +315,10 @@ void before_fork() {
   lock_memory();
   lock_devices();
   lock_timer();
+  lock_arena();
 }
 void after_fork() {
+  unlock_arena();
   unlock_timer();
   unlock_devices();
   unlock_memory();
@@ -335,6 +338,7 @@ void in_child() {
   after_fork();
   forget_timing();
   forget_all_memory();
+  forget_arena();
   forget_streams();
   forget_call_sites();
 }

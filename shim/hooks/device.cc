@@ -1,5 +1,6 @@
 // cuInit, contexts, and what a device says about its memory.
 #include "shim/device_memory.h"
+#include "shim/residence/device_arena.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -32,7 +33,10 @@ CUresult destroy_context(CUcontext context, Call call) {
   if (thread.depth != 0) return call();
   context_dies(context);
   const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) memory_of_context_gone(context);
+  if (result == CUDA_SUCCESS) {
+    memory_of_context_gone(context);
+    arena_context_gone(context, /*reset=*/false);
+  }
   return result;
 }
 
@@ -56,7 +60,10 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
     driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
   }
   if (!always && active == 0) context_dies(context, ContextEnd::kDid);
-  if (always || active == 0) memory_of_context_gone(context);
+  if (always || active == 0) {
+    memory_of_context_gone(context);
+    arena_context_gone(context, /*reset=*/always);
+  }
   return result;
 }
 
