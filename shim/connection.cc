@@ -340,10 +340,12 @@ void before_fork() {
   lock_memory();
   lock_devices();
   lock_timer();
+  lock_arena();
   lock_live_contexts();
 }
 void after_fork() {
   unlock_live_contexts();
+  unlock_arena();
   unlock_timer();
   unlock_devices();
   unlock_memory();
@@ -367,6 +369,7 @@ void in_child() {
   forget_service();
   forget_timing();
   forget_all_memory();
+  forget_arena();
   forget_streams();
   forget_call_sites();
 }

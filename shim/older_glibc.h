@@ -22,8 +22,10 @@ LULL_BASE_SYMBOL(dlvsym);
 LULL_BASE_SYMBOL(pthread_attr_getstack);
 LULL_BASE_SYMBOL(pthread_attr_setdetachstate);
 LULL_BASE_SYMBOL(pthread_create);
+LULL_BASE_SYMBOL(pthread_detach);
 LULL_BASE_SYMBOL(pthread_getattr_np);
 LULL_BASE_SYMBOL(pthread_key_create);
 LULL_BASE_SYMBOL(pthread_setspecific);
+LULL_BASE_SYMBOL(pthread_sigmask);
 #undef LULL_BASE_SYMBOL
 #undef LULL_BASE_VERSION

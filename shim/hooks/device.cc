@@ -1,5 +1,6 @@
 // cuInit, contexts, and what a device says about its memory.
 #include "shim/device_memory.h"
+#include "shim/residence/device_arena.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/residence/service.h"
 #include "shim/residence/visible_devices.h"
@@ -48,7 +49,10 @@ CUresult destroy_context(CUcontext context, Call call) {
   const MemoryUse use(thread);
   context_dies(context);
   const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) memory_of_context_gone(context);
+  if (result == CUDA_SUCCESS) {
+    memory_of_context_gone(context);
+    arena_context_gone(context, /*reset=*/false);
+  }
   return result;
 }
 
@@ -75,7 +79,10 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
   }
   if (!always && active == 0) context_dies(context, ContextEnd::kDid);
   if (!always && active != 0) context_lives(context, device);
-  if (always || active == 0) memory_of_context_gone(context);
+  if (always || active == 0) {
+    memory_of_context_gone(context);
+    arena_context_gone(context, /*reset=*/always);
+  }
   return result;
 }
 

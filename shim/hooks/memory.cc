@@ -1,87 +1,118 @@
-// Allocations: accounting, the limit, and the answers inside it.
+// Allocations: accounting, the limit, and the answers inside it; where a process can be moved, in the arena.
 #include "shim/device_memory.h"
-
+#include "shim/hooks/counted_allocation.h"
+#include "shim/residence/allocations.h"
+#include "shim/residence/memory_gate.h"
+#include "shim/residence/pools.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
 
 namespace {
 
-constexpr uint64_t round_up(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
 
-// `key()` is read after the driver's success.
-template <typename Key, typename Call>
-CUresult allocate_on(uint32_t device, MemoryKind kind, uint64_t bytes, Key key, Call call) {
-  ThreadState& thread = thread_state;
-  if (device == kNoDevice) return forward(thread, call);
-  const uint64_t counted = round_up(bytes);
-  if (!admit_memory(device, counted)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) {
-    memory_allocated(kind, key(), device, counted);
-  } else {
-    refund_memory(device, counted);
-  }
-  return result;
+// An allocation: the arena's where the process can be moved, and the driver's where that has not dealt with
+// it. Asked before `thread_state.depth` goes up.
+template <typename Arena, typename Call>
+auto arena_or(Arena arena, Call call) {
+  return [arena, call, asks = moves()] {
+    if (!asks) [[likely]] return call();
+    CUresult result;
+    if (arena(result)) return result;
+    result = call();
+    if (result == CUDA_SUCCESS) note_unmapped_memory();
+    return result;
+  };
+}
+// A free: it is known whose it was.
+template <typename Arena, typename Call>
+auto freed_or(Arena arena, Call call) {
+  return [arena, call, asks = moves()] {
+    CUresult result;
+    return asks && arena(result) ? result : call();
+  };
 }
 
 template <typename Address, typename Call>
 CUresult allocate(Address* address, uint64_t bytes, Call call) {
+  MemoryUse use(thread_state);
   if (thread_state.depth != 0 || !shim_enabled() || address == nullptr) {
     return forward(thread_state, call);
   }
-  return allocate_on(current_device(), MemoryKind::kPointer, bytes,
-                     [&] { return static_cast<uint64_t>(*address); }, call);
+  return count_allocation(current_device(), MemoryKind::kPointer, bytes,
+                          [&] { return static_cast<uint64_t>(*address); }, call);
 }
 
 // In a capture it becomes a node of the graph, not memory.
 template <typename Call>
-CUresult allocate_in_stream(CUdeviceptr* address, uint64_t bytes, uintptr_t stream, Call call) {
+CUresult allocate_in_stream(CUdeviceptr* address, uint64_t bytes, CUmemoryPool pool, uintptr_t stream,
+                            Call call) {
+  MemoryUse use(thread_state);
   if (thread_state.depth != 0 || is_capturing(stream)) return forward(thread_state, call);
-  return allocate(address, bytes, call);
+  const auto arena = [=](CUresult& result) {
+    return arena_allocate_in_stream(bytes, pool, stream_of(stream), address, result);
+  };
+  return allocate(address, bytes, arena_or(arena, call));
 }
 
 template <typename Call>
-CUresult release(MemoryKind kind, uint64_t key, Call call) {
+CUresult release(uint64_t address, Call call) {
   ThreadState& thread = thread_state;
+  MemoryUse use(thread);
   if (thread.depth != 0) return call();
   const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) memory_freed(kind, key);
+  if (result == CUDA_SUCCESS) memory_freed(MemoryKind::kPointer, address);
   return result;
 }
 
 template <typename Call>
-CUresult release_in_stream(uint64_t key, uintptr_t stream, Call call) {
+CUresult release_in_stream(uint64_t address, uintptr_t stream, Call call) {
+  MemoryUse use(thread_state);
   if (thread_state.depth != 0 || is_capturing(stream)) return forward(thread_state, call);
-  return release(MemoryKind::kPointer, key, call);
+  const auto arena = [=](CUresult& result) {
+    return arena_free_in_stream(address, stream_of(stream), result);
+  };
+  return release(address, freed_or(arena, call));
 }
 
 template <typename Address, typename Size, typename Call>
-CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t height,
-                        Call call) {
+CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t height, Call call) {
+  MemoryUse use(thread_state);
   if (thread_state.depth != 0 || !shim_enabled() || address == nullptr || pitch == nullptr) {
     return forward(thread_state, call);
   }
   const uint32_t device = current_device();
   if (device == kNoDevice) return forward(thread_state, call);
-  const uint64_t admitted = round_up(round_up(width) * height);
+  const uint64_t admitted = counted_bytes(counted_bytes(width) * height);
   if (!admit_memory(device, admitted)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = forward(thread_state, call);
   if (result != CUDA_SUCCESS) {
     refund_memory(device, admitted);
     return result;
   }
-  const uint64_t actual = round_up(static_cast<uint64_t>(*pitch) * height);
+  const uint64_t actual = counted_bytes(static_cast<uint64_t>(*pitch) * height);
   correct_memory(device, admitted, actual);
   memory_allocated(MemoryKind::kPointer, static_cast<uint64_t>(*address), device, actual);
   return result;
 }
 
+// What the arena has taken on the current device and the program has not.
+uint64_t unused_here() {
+  CUdevice ordinal = 0;
+  OwnCall own(thread_state);
+  return driver().cuCtxGetDevice(&ordinal) == CUDA_SUCCESS ? unused_slab_bytes(ordinal) : 0;
+}
+
 template <typename Size, typename Call>
 CUresult memory_info(Size* free_bytes, Size* total_bytes, Call call) {
   ThreadState& thread = thread_state;
+  MemoryUse use(thread);
+  const bool arena = moves();
+  if (arena) reclaim_freed();
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS || thread.depth != 0 || !shim_enabled()) return result;
+  if (arena && free_bytes != nullptr) *free_bytes += static_cast<Size>(unused_here());
   const uint32_t device = current_device();
   if (device == kNoDevice) return result;
   const uint64_t limit = memory_limit_bytes(device);
@@ -106,39 +137,51 @@ CUresult total_memory(Size* bytes, CUdevice ordinal, Call call) {
 
 }  // namespace
 
+// Addresses below 4 GiB, and managed memory: the driver's.
 LULL_ENTRY(cuMemAlloc)(CUdeviceptr_v1* address, unsigned int bytes) {
-  return allocate(address, bytes, [&] { return driver().cuMemAlloc(address, bytes); });
+  return allocate(address, bytes, arena_or([](CUresult&) { return false; }, [=] {
+                    return driver().cuMemAlloc(address, bytes);
+                  }));
 }
 LULL_ENTRY(cuMemAlloc_v2)(CUdeviceptr* address, size_t bytes) {
-  return allocate(address, bytes, [&] { return driver().cuMemAlloc_v2(address, bytes); });
+  return allocate(address, bytes,
+                  arena_or([=](CUresult& result) { return arena_allocate(bytes, address, result); },
+                           [=] { return driver().cuMemAlloc_v2(address, bytes); }));
 }
 LULL_ENTRY(cuMemAllocManaged)(CUdeviceptr* address, size_t bytes, unsigned int flags) {
-  return allocate(address, bytes,
-                  [&] { return driver().cuMemAllocManaged(address, bytes, flags); });
+  const bool fixed = moves();
+  const CUresult result = allocate(
+      address, bytes, [=] { return driver().cuMemAllocManaged(address, bytes, flags); });
+  if (result == CUDA_SUCCESS && fixed) note_fixed_memory("managed memory");
+  return result;
 }
 LULL_ENTRY(cuMemAllocPitch)
 (CUdeviceptr_v1* address, unsigned int* pitch, unsigned int width, unsigned int height,
  unsigned int element) {
-  return allocate_pitch(address, pitch, width, height, [&] {
-    return driver().cuMemAllocPitch(address, pitch, width, height, element);
-  });
+  return allocate_pitch(
+      address, pitch, width, height, arena_or([](CUresult&) { return false; }, [=] {
+        return driver().cuMemAllocPitch(address, pitch, width, height, element);
+      }));
 }
 LULL_ENTRY(cuMemAllocPitch_v2)
 (CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned int element) {
-  return allocate_pitch(address, pitch, width, height, [&] {
-    return driver().cuMemAllocPitch_v2(address, pitch, width, height, element);
-  });
+  const auto arena = [=](CUresult& result) {
+    return arena_allocate_pitch(width, height, element, address, pitch, result);
+  };
+  return allocate_pitch(address, pitch, width, height, arena_or(arena, [=] {
+                          return driver().cuMemAllocPitch_v2(address, pitch, width, height, element);
+                        }));
 }
 
 #define LULL_STREAM_MEMORY(suffix, variant)                                                       \
   LULL_ENTRY(cuMemAllocAsync##suffix)(CUdeviceptr * address, size_t bytes, CUstream stream) {     \
-    return allocate_in_stream(address, bytes, normalise(stream, variant), [&] {                   \
+    return allocate_in_stream(address, bytes, nullptr, normalise(stream, variant), [&] {          \
       return driver().cuMemAllocAsync##suffix(address, bytes, stream);                            \
     });                                                                                           \
   }                                                                                               \
   LULL_ENTRY(cuMemAllocFromPoolAsync##suffix)                                                     \
   (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream) {                     \
-    return allocate_in_stream(address, bytes, normalise(stream, variant), [&] {                   \
+    return allocate_in_stream(address, bytes, pool, normalise(stream, variant), [&] {             \
       return driver().cuMemAllocFromPoolAsync##suffix(address, bytes, pool, stream);              \
     });                                                                                           \
   }                                                                                               \
@@ -152,45 +195,12 @@ LULL_STREAM_MEMORY(_ptsz, DefaultStream::kPerThread)
 #undef LULL_STREAM_MEMORY
 
 LULL_ENTRY(cuMemFree)(CUdeviceptr_v1 address) {
-  return release(MemoryKind::kPointer, address, [&] { return driver().cuMemFree(address); });
+  return release(address, [=] { return driver().cuMemFree(address); });
 }
 LULL_ENTRY(cuMemFree_v2)(CUdeviceptr address) {
-  return release(MemoryKind::kPointer, address, [&] { return driver().cuMemFree_v2(address); });
-}
-
-LULL_ENTRY(cuMemCreate)
-(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
- unsigned long long flags) {
-  const auto call = [&] { return driver().cuMemCreate(handle, bytes, properties, flags); };
-  if (thread_state.depth != 0 || !shim_enabled() || handle == nullptr || properties == nullptr ||
-      properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    return forward(thread_state, call);
-  }
-  return allocate_on(use_device(properties->location.id), MemoryKind::kHandle, bytes,
-                     [&] { return static_cast<uint64_t>(*handle); }, call);
-}
-LULL_ENTRY(cuMemRelease)(CUmemGenericAllocationHandle handle) {
-  return release(MemoryKind::kHandle, handle, [&] { return driver().cuMemRelease(handle); });
-}
-LULL_ENTRY(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle* handle, void* address) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuMemRetainAllocationHandle(handle, address); });
-  if (result == CUDA_SUCCESS && handle != nullptr) handle_retained(*handle);
-  return result;
-}
-LULL_ENTRY(cuMemMap)
-(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
- unsigned long long flags) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuMemMap(address, bytes, offset, handle, flags); });
-  if (result == CUDA_SUCCESS) handle_mapped(handle, address);
-  return result;
-}
-LULL_ENTRY(cuMemUnmap)(CUdeviceptr address, size_t bytes) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuMemUnmap(address, bytes); });
-  if (result == CUDA_SUCCESS) range_unmapped(address, bytes);
-  return result;
+  return release(address,
+                 freed_or([=](CUresult& result) { return arena_free(address, result); },
+                          [=] { return driver().cuMemFree_v2(address); }));
 }
 
 LULL_ENTRY(cuMemGetInfo)(unsigned int* free_bytes, unsigned int* total_bytes) {

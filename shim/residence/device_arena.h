@@ -11,18 +11,29 @@
 // Only in processes that can be moved (memory_gate.h); everywhere else every call goes to the driver as it
 // came. Calls of the program come with a MemoryUse held, from any thread; those of the mover with the gate
 // shut. Never: memory that others share (exported, imported, IPC), managed memory, arrays, memory of graphs.
-// Those stay where they are, and `fixed_memory` says how much and why.
+// Those stay where they are, and `fixed_bytes` says how much (arrays and graphs left out) and
+// `fixed_memory_reason` why.
+//
+//   allocations.h  blocks      program_handles.h  the program's own      peer_access.h  rights
+//        |  slab.h (pieces)            |                                     |
+//        +------------> backings.h (tables, under one lock) <----------------+
+//                            |   mapped_memory.h (the driver's calls)
+//   ipc_memory.h, pointer_facts.h, pools.h: what others and queries see
 #pragma once
 
 #include <stdint.h>
 
 #include "shim/driver.h"
+#include "shim/residence/records.h"
 
 namespace lull::shim {
 
 struct Mapping;
+struct Block;
+class Slab;
 
 struct Backing {
+  RecordHead head;
   CUmemGenericAllocationHandle handle;  // the driver's; 0 while absent
   uint64_t bytes;                       // a multiple of the granularity
   CUmemAllocationProp properties;       // location.id: the program's ordinal
@@ -30,9 +41,18 @@ struct Backing {
   Mapping* mappings;                    // where it is mapped; none: the program holds a handle only
   uint64_t host_offset;                 // the mover's: where its contents are in the host arena
   bool present;
+  // The arena's alone (backings.h).
+  bool ours;             // of an allocation, not of the program's own cuMemCreate
+  uint32_t references;   // that the program has to its handle
+  const char* fixed;     // why it cannot be swapped; null: it can
+  uint64_t counted;      // what device_memory counts for what is in it
+  Slab* slab;            // ours: it is cut into pieces
+  Block* block;          // ours: it is one allocation
+  CUdeviceptr copying;   // the address of the shim's own between begin_copying and end_copying
 };
 
-// Calls `visit` for each backing that can be swapped, in no particular order, until it returns false.
+// Calls `visit` for each backing that can be swapped, in no particular order, until it returns false. With
+// the gate shut: the table is not locked meanwhile.
 void visit_backings(bool (*visit)(Backing&, void*), void* data);
 // An address at which a context of that device can read and write the whole backing. Where the program has
 // not mapped it, or not with access, one of the shim's own until `end_copying`. 0: the driver refused.
@@ -48,5 +68,15 @@ uint64_t swappable_bytes(uint32_t device);  // of present and absent ones
 uint64_t fixed_bytes(uint32_t device);
 // One line; empty: nothing is fixed. Points to a static text.
 const char* fixed_memory_reason();
+
+// Gives back what was freed in stream order and whose stream has got there. Allocations and queries do so
+// themselves; the service thread now and then, with the gate open, for programs that call no more.
+void reclaim_freed();
+// A context is gone, and the driver freed what was allocated in it: so does the arena. `reset`: all of the
+// device's, allocations of pools too. After the driver's success.
+void arena_context_gone(CUcontext context, bool reset);
+void lock_arena();
+void unlock_arena();
+void forget_arena();  // fork child
 
 }  // namespace lull::shim

@@ -227,6 +227,9 @@ class Service {
 
   void carry_out(const lull_order& order) {
     current_ = order;
+    // Whoever orders is alive.
+    silent_ = false;
+    silence_ = Silence(channel::looks(*link_->control), channel::monotonic_ns());
     handled_ = order.number;
     returns_ = false;
     moving_since_ns_ = 0;

@@ -229,9 +229,9 @@ class Portability(unittest.TestCase):
         undefined = run("nm", "-D", "--undefined-only", str(BUILD / "lib/lull/liblull.so"))
         for name in ("thrd_create", "clone", "fopen", "malloc"):
             self.assertNotRegex(undefined, rf"\b{name}\b")
-        starters = [path.name for path in sorted((ROOT / "shim").rglob("*.cc"))
-                    if "pthread_create" in path.read_text()]
-        self.assertEqual(starters, ["service.cc"])
+        # But where a process's memory moves or is shared.
+        starting = {path.parent.name for path in sources(".cc", folders=["shim"]) if "pthread_create" in path.read_text()}
+        self.assertLessEqual(starting, {"residence"})
 
 
 class Installation(unittest.TestCase):

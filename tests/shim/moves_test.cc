@@ -376,10 +376,11 @@ enum class End { kKilled, kStopped };
 void lose_coordinator_in(channel::lull_residence_state state, End end) {
   INFO("state " << state << (end == End::kKilled ? ", killed" : ", stopped"));
   // Slow enough to be met in the midst of a checkpoint and of copies.
-  Stage stage(1, {{"SIMGPU_SLOW_MOTION", "20"}}, R"(, "d2h_gb_per_s": 0.5, "h2d_gb_per_s": 0.5)");
-  stage.coordinator->slow_motion = 20;
+  Stage stage(1, {{"SIMGPU_SLOW_MOTION", "20"}});
   stage.allocate();
-  channel::publish_pace(stage.client.region, 0, 1 * kMiB);
+  const auto pace = [&](uint64_t bytes_per_s) {
+    channel::publish_pace(stage.client.region, bytes_per_s, 256 * 1024);
+  };
   const uint64_t before = stage.held();
   const auto go = [&](channel::lull_target target) { order(stage.client, target); };
   switch (state) {
@@ -397,7 +398,12 @@ void lose_coordinator_in(channel::lull_residence_state state, End end) {
       break;
     case channel::kReturning:
       REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+      pace(1 * kMiB);
       go(channel::kTargetResident);
+      break;
+    case channel::kLeaving:
+      pace(1 * kMiB);
+      go(channel::kTargetOut);
       break;
     default:
       go(channel::kTargetOut);
@@ -407,6 +413,7 @@ void lose_coordinator_in(channel::lull_residence_state state, End end) {
     stage.kill_coordinator();
   } else {
     stage.coordinator->shows_life = false;
+    pace(0);
   }
   CHECK(stage.program->ask("change") == "0");
   CHECK(stage.program->ask("check") == "0");

@@ -1,0 +1,744 @@
+#include "shim/residence/allocations.h"
+
+#include <sys/mman.h>
+
+#include "shim/devices.h"
+#include "shim/residence/ipc_memory.h"
+#include "shim/residence/mapped_memory.h"
+#include "shim/residence/peer_access.h"
+#include "shim/residence/pools.h"
+#include "shim/residence/service.h"
+#include "shim/residence/slab.h"
+#include "shim/stream_slots.h"
+
+namespace lull::shim {
+
+namespace {
+
+constexpr uint64_t kUnitBytes = 512;          // and the alignment; the driver's is 256 at least
+constexpr uint64_t kSmallBytes = 1ULL << 20;  // from here on the driver, too, takes whole 2 MiB
+constexpr uint64_t kSlabBytes = 32ULL << 20;
+constexpr uint64_t kSmallSlabBytes = 2ULL << 20;  // where there is no room for more
+constexpr uint32_t kSpareEvents = 64;
+
+struct Piece {  // of a device's memory: a slab and where it is
+  RecordHead head;
+  Slab slab;
+  Backing* backing;
+  Piece* next;
+};
+
+// All under arena_lock.
+Records<Block> blocks;
+Records<Piece> pieces;
+Piece* slabs[kMaxOrdinals];
+Block* waiting;
+struct SpareEvent {
+  CUevent event;
+  CUcontext context;
+};
+SpareEvent spare_events[kSpareEvents];
+uint32_t spare_event_count;
+std::atomic<uint32_t> waiting_count;  // read without the lock as well
+std::atomic<uint64_t> unused[kMaxOrdinals];
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// A capture forbids calls to threads that are not in relaxed mode; ours are not the program's.
+class RelaxedCaptures {
+ public:
+  RelaxedCaptures() : any_(open_captures.load(std::memory_order_relaxed) > 0) {
+    if (any_) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~RelaxedCaptures() {
+    if (any_) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCaptures(const RelaxedCaptures&) = delete;
+
+ private:
+  bool any_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// False: the context is no more.
+class InContext {
+ public:
+  explicit InContext(CUcontext context) {
+    CUcontext current = nullptr;
+    if (driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) {
+      good_ = true;
+      return;
+    }
+    pushed_ = good_ = driver().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+  }
+  ~InContext() {
+    CUcontext popped;
+    if (pushed_) driver().cuCtxPopCurrent_v2(&popped);
+  }
+  InContext(const InContext&) = delete;
+  explicit operator bool() const { return good_; }
+
+ private:
+  bool good_ = false;
+  bool pushed_ = false;
+};
+
+// ---- making memory -----------------------------------------------------------------------------
+
+struct Order {
+  uint64_t bytes;
+  CUcontext context;
+  CUdevice ordinal;
+  uint32_t device;
+  CUmemoryPool pool;
+  bool stream_ordered;
+  uint64_t stream_id;
+};
+
+// Under arena_lock.
+void fill_block(Block& block, const Order& order, Backing& backing, uint64_t address,
+                uint64_t taken) {
+  block.address = address;
+  block.bytes = order.bytes;
+  block.taken = taken;
+  block.counted = round_up(order.bytes, kUnitBytes);
+  block.id = new_buffer_id();
+  block.context = order.context;
+  block.backing = &backing;
+  block.pool = order.pool;
+  block.stream_ordered = order.stream_ordered;
+  block.live = true;
+  change_counted(backing, static_cast<int64_t>(block.counted));
+}
+
+// New physical memory with its place in the tables. Its Mapping is the only one it has.
+CUresult make_backing(const Order& order, uint64_t bytes, Backing*& backing) {
+  uint8_t access[kMaxOrdinals];
+  uint64_t generation;
+  {
+    Locked locked(arena_lock);
+    fill_access(order.ordinal, access);
+    generation = access_generation();
+  }
+  MappedMemory made;
+  const CUresult result = make_mapped(order.ordinal, bytes, access, made);
+  if (result != CUDA_SUCCESS) return result;
+  bool whole = false;
+  {
+    Locked locked(arena_lock);
+    backing = add_backing(made.handle, bytes, made.properties, order.device);
+    Mapping* mapping = backing != nullptr ? add_mapping(*backing, made.address, bytes, 0) : nullptr;
+    whole = mapping != nullptr;
+    if (whole) {
+      backing->ours = true;
+      // What was granted or taken back meanwhile.
+      fill_access(order.ordinal, mapping->access);
+      if (generation != access_generation()) {
+        OwnCall own(thread_state);
+        for (int ordinal = 0; ordinal < kMaxOrdinals; ++ordinal) {
+          if (mapping->access[ordinal] != access[ordinal]) {
+            change_access(made.address, bytes, ordinal, mapping->access[ordinal]);
+          }
+        }
+      }
+    } else if (backing != nullptr) {
+      remove_backing(*backing);
+    }
+  }
+  if (!whole) {
+    drop_mapped(made.address, bytes, made.handle, /*is_mapped=*/true);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  tell_service();
+  return CUDA_SUCCESS;
+}
+
+// Out of the tables, under arena_lock; what the driver has to do then, without it.
+struct Leaving {
+  CUdeviceptr address;
+  uint64_t bytes;
+  CUmemGenericAllocationHandle handle;
+  bool present;
+};
+Leaving take_out(Backing& backing) {
+  Mapping& mapping = *backing.mappings;
+  const Leaving leaving{mapping.address, backing.bytes, backing.handle, backing.present};
+  remove_mapping(mapping);
+  remove_backing(backing);
+  return leaving;
+}
+void let_go(const Leaving& leaving) {
+  drop_mapped(leaving.address, leaving.bytes, leaving.handle, leaving.present);
+  tell_service();
+}
+
+// Under arena_lock. The slab of that number of units is no longer one.
+Leaving take_out_slab(Piece& piece) {
+  Backing& backing = *piece.backing;
+  const CUdevice ordinal = backing.properties.location.id;
+  Piece** link = &slabs[ordinal];
+  while (*link != &piece) link = &(*link)->next;
+  *link = piece.next;
+  unused[ordinal].fetch_sub(piece.slab.free_units() * kUnitBytes, std::memory_order_relaxed);
+  munmap(piece.slab.tables(), Slab::table_bytes(piece.slab.units()));
+  pieces.give(&piece);
+  return take_out(backing);
+}
+
+// ---- small allocations
+// ---------------------------------------------------------------------------
+
+// Under arena_lock. From slabs that are there.
+Block* take_piece(const Order& order, uint32_t units) {
+  Block* block = blocks.take();
+  if (block == nullptr) return nullptr;
+  for (Piece* piece = slabs[order.ordinal]; piece != nullptr; piece = piece->next) {
+    if (piece->backing->fixed != nullptr) continue;
+    const uint32_t first = piece->slab.take(units, block->head.index);
+    if (first == Slab::kNone) continue;
+    unused[order.ordinal].fetch_sub(units * kUnitBytes, std::memory_order_relaxed);
+    fill_block(*block, order, *piece->backing,
+               piece->backing->mappings->address + first * kUnitBytes, units * kUnitBytes);
+    return block;
+  }
+  blocks.give(block);
+  return nullptr;
+}
+
+CUresult add_slab(const Order& order) {
+  const uint64_t granularity = granularity_of(order.ordinal);
+  Backing* backing = nullptr;
+  uint64_t bytes = round_up(kSlabBytes, granularity);
+  CUresult result = make_backing(order, bytes, backing);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    bytes = round_up(kSmallSlabBytes, granularity);
+    result = make_backing(order, bytes, backing);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  const auto units = static_cast<uint32_t>(bytes / kUnitBytes);
+  void* tables = map_pages(Slab::table_bytes(units));
+  Leaving leaving;
+  {
+    Locked locked(arena_lock);
+    Piece* piece = tables != nullptr ? pieces.take() : nullptr;
+    if (piece != nullptr) {
+      piece->slab.open(tables, units);
+      piece->backing = backing;
+      piece->next = slabs[order.ordinal];
+      slabs[order.ordinal] = piece;
+      backing->slab = &piece->slab;
+      unused[order.ordinal].fetch_add(bytes, std::memory_order_relaxed);
+      return CUDA_SUCCESS;
+    }
+    leaving = take_out(*backing);
+  }
+  if (tables != nullptr) munmap(tables, Slab::table_bytes(units));
+  let_go(leaving);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult allocate_small(const Order& order, CUdeviceptr& address) {
+  const auto units = static_cast<uint32_t>(round_up(order.bytes, kUnitBytes) / kUnitBytes);
+  for (;;) {
+    {
+      Locked locked(arena_lock);
+      if (const Block* block = take_piece(order, units)) {
+        address = block->address;
+        return CUDA_SUCCESS;
+      }
+    }
+    const CUresult result = add_slab(order);
+    if (result != CUDA_SUCCESS) return result;
+  }
+}
+
+CUresult allocate_large(const Order& order, CUdeviceptr& address) {
+  const uint64_t bytes = round_up(order.bytes, granularity_of(order.ordinal));
+  if (bytes < order.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  Backing* backing = nullptr;
+  const CUresult result = make_backing(order, bytes, backing);
+  if (result != CUDA_SUCCESS) return result;
+  Leaving leaving;
+  {
+    Locked locked(arena_lock);
+    Block* block = blocks.take();
+    if (block != nullptr) {
+      fill_block(*block, order, *backing, backing->mappings->address, bytes);
+      backing->block = block;
+      address = block->address;
+      return CUDA_SUCCESS;
+    }
+    leaving = take_out(*backing);
+  }
+  let_go(leaving);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// ---- giving back
+// -----------------------------------------------------------------------------------
+
+Piece* piece_of(const Backing& backing) {
+  for (Piece* piece = slabs[backing.properties.location.id]; piece != nullptr;
+       piece = piece->next) {
+    if (piece->backing == &backing) return piece;
+  }
+  return nullptr;
+}
+
+void keep_event(CUevent event, CUcontext context) {
+  if (event == nullptr) return;
+  {
+    Locked locked(arena_lock);
+    if (spare_event_count < kSpareEvents) {
+      spare_events[spare_event_count++] = {event, context};
+      return;
+    }
+  }
+  driver().cuEventDestroy_v2(event);
+}
+
+// Nothing uses it any more. One empty slab of a device is kept for what comes next.
+void give_block(Block& block) {
+  OwnCall own(thread_state);
+  keep_event(block.event, block.event_context);
+  Leaving leaving;
+  {
+    Locked locked(arena_lock);
+    Backing& backing = *block.backing;
+    give_to_pool(block.pool, block.taken);
+    change_counted(backing, -static_cast<int64_t>(block.counted));
+    const uint64_t offset = block.address - backing.mappings->address;
+    const auto units = static_cast<uint32_t>(block.taken / kUnitBytes);
+    blocks.give(&block);
+    if (backing.slab == nullptr) {
+      leaving = take_out(backing);
+    } else {
+      backing.slab->give(static_cast<uint32_t>(offset / kUnitBytes));
+      const CUdevice ordinal = backing.properties.location.id;
+      const uint64_t before =
+          unused[ordinal].fetch_add(units * kUnitBytes, std::memory_order_relaxed);
+      // Another one that is empty, or as good as.
+      if (!backing.slab->is_empty() ||
+          before + units * kUnitBytes < backing.bytes + kSlabBytes / 2) {
+        return;
+      }
+      leaving = take_out_slab(*piece_of(backing));
+    }
+  }
+  let_go(leaving);
+}
+
+void drop_empty_slabs(CUdevice ordinal) {
+  for (;;) {
+    Leaving leaving;
+    {
+      Locked locked(arena_lock);
+      Piece* piece = slabs[ordinal];
+      while (piece != nullptr && !piece->slab.is_empty()) piece = piece->next;
+      if (piece == nullptr) return;
+      leaving = take_out_slab(*piece);
+    }
+    let_go(leaving);
+  }
+}
+
+// Before it is given back, or when it begins to wait: the program has it no longer.
+void not_counted(Block& block) {
+  change_counted(*block.backing, -static_cast<int64_t>(block.counted));
+  block.counted = 0;
+}
+
+void wait_list_push(Block& block) {
+  block.next = waiting;
+  waiting = &block;
+  waiting_count.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Of the list of those that wait, the ones that `chosen` are, as a list.
+template <typename Chosen>
+Block* take_waiting(Chosen chosen) {
+  Locked locked(arena_lock);
+  Block* taken = nullptr;
+  for (Block** link = &waiting; *link != nullptr;) {
+    Block* block = *link;
+    if (!chosen(*block)) {
+      link = &block->next;
+      continue;
+    }
+    *link = block->next;
+    block->next = taken;
+    taken = block;
+    waiting_count.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return taken;
+}
+
+void reclaim(bool wait) {
+  if (waiting_count.load(std::memory_order_relaxed) == 0) return;
+  OwnCall own(thread_state);
+  RelaxedCaptures relaxed;
+  wait = wait && open_captures.load(std::memory_order_relaxed) <= 0;
+  Block* block = take_waiting([&](const Block& it) { return it.event != nullptr || wait; });
+  while (block != nullptr) {
+    Block* next = block->next;
+    CUresult done;
+    if (block->event == nullptr) {
+      InContext in(block->context);
+      done = in ? driver().cuCtxSynchronize() : CUDA_SUCCESS;
+    } else if (wait) {
+      done = driver().cuEventSynchronize(block->event);
+    } else {
+      done = driver().cuEventQuery(block->event);
+    }
+    if (done == CUDA_SUCCESS) {
+      give_block(*block);
+    } else {  // not yet; or its context has failed and will take it along
+      Locked locked(arena_lock);
+      wait_list_push(*block);
+    }
+    block = next;
+  }
+}
+
+// Freed in this stream before, of that size: what comes next in the stream may have it at once.
+bool take_from_stream(const Order& order, uint64_t taken, CUdeviceptr& address) {
+  if (order.stream_id == 0 || waiting_count.load(std::memory_order_relaxed) == 0) return false;
+  bool found = false;
+  Block* block = take_waiting([&](const Block& it) {
+    const bool fits = !found && it.event != nullptr && it.stream_id == order.stream_id &&
+                      it.taken == taken && it.backing->fixed == nullptr &&
+                      it.backing->properties.location.id == order.ordinal;
+    found = found || fits;
+    return fits;
+  });
+  if (block == nullptr) return false;
+  keep_event(block->event, block->event_context);
+  Locked locked(arena_lock);
+  give_to_pool(block->pool, block->taken);
+  block->event = nullptr;
+  fill_block(*block, order, *block->backing, block->address, block->taken);
+  address = block->address;
+  return true;
+}
+
+// ---- the ways in
+// -------------------------------------------------------------------------------------
+
+bool can_serve(const Order& order) {
+  return order.bytes != 0 && order.context != nullptr && can_map(order.ordinal) &&
+         order.device != kNoDevice;
+}
+
+bool current_place(Order& order) {
+  OwnCall own(thread_state);
+  return driver().cuCtxGetCurrent(&order.context) == CUDA_SUCCESS && order.context != nullptr &&
+         driver().cuCtxGetDevice(&order.ordinal) == CUDA_SUCCESS && order.ordinal >= 0 &&
+         order.ordinal < kMaxOrdinals;
+}
+
+bool is_small(const Order& order) { return order.bytes < kSmallBytes; }
+uint64_t taken_by(const Order& order) {
+  return round_up(order.bytes, is_small(order) ? kUnitBytes : granularity_of(order.ordinal));
+}
+
+// False: the driver shall try it itself, and say what is wrong if it is.
+bool serve(const Order& order, CUdeviceptr& address) {
+  if (take_from_stream(order, taken_by(order), address)) return true;
+  const auto allocate = is_small(order) ? allocate_small : allocate_large;
+  CUresult result = allocate(order, address);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    // Frees that are on their way may make room.
+    reclaim(/*wait=*/true);
+    drop_empty_slabs(order.ordinal);
+    result = allocate(order, address);
+  }
+  if (result == CUDA_SUCCESS) want_service();
+  return result == CUDA_SUCCESS;
+}
+
+// What forbids an allocation now: a capture, a context that has failed. The driver says it of a
+// call that does nothing else.
+bool is_forbidden() {
+  OwnCall own(thread_state);
+  return driver().cuMemFree_v2(0) != CUDA_SUCCESS;
+}
+
+// The allocation that begins there, marked as being freed. True: `result` holds, or `block` is it.
+bool find_for_free(CUdeviceptr address, Block*& block, CUresult& result) {
+  Locked locked(arena_lock);
+  Mapping* mapping = mapping_at(address);
+  if (mapping == nullptr || !mapping->backing->ours) return false;
+  block = block_at(*mapping, address);
+  if (block == nullptr || block->address != address) {
+    block = nullptr;
+    result = CUDA_ERROR_INVALID_VALUE;
+  } else {
+    block->live = false;
+  }
+  return true;
+}
+
+void still_live(Block& block) {
+  Locked locked(arena_lock);
+  block.live = true;
+}
+
+CUresult new_event(CUcontext context, CUevent& event) {
+  {
+    Locked locked(arena_lock);
+    for (uint32_t n = 0; n < spare_event_count; ++n) {
+      if (spare_events[n].context != context) continue;
+      event = spare_events[n].event;
+      spare_events[n] = spare_events[--spare_event_count];
+      return CUDA_SUCCESS;
+    }
+  }
+  InContext in(context);
+  return in ? driver().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)
+            : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+}  // namespace
+
+Block* block_at(const Mapping& mapping, uint64_t address) {
+  const Backing& backing = *mapping.backing;
+  Block* block = backing.block;
+  if (backing.slab != nullptr) {
+    const uint32_t first =
+        backing.slab->piece_at(static_cast<uint32_t>((address - mapping.address) / kUnitBytes));
+    block = first != Slab::kNone ? blocks.at(backing.slab->word(first)) : nullptr;
+  }
+  return block != nullptr && block->live && address - block->address < block->bytes ? block
+                                                                                    : nullptr;
+}
+
+bool arena_allocate(uint64_t bytes, CUdeviceptr* address, CUresult& result) {
+  Order order{};
+  order.bytes = bytes;
+  if (address == nullptr || !current_place(order)) return false;
+  order.device = use_device(order.ordinal);
+  Cancellation off;
+  CUdeviceptr at = 0;
+  reclaim(/*wait=*/false);
+  if (!can_serve(order) || is_forbidden() || !serve(order, at)) return false;
+  *address = at;
+  result = CUDA_SUCCESS;
+  return true;
+}
+
+bool arena_allocate_pitch(uint64_t width, uint64_t height, unsigned element, CUdeviceptr* address,
+                          size_t* pitch, CUresult& result) {
+  Order place{};
+  if (pitch == nullptr || width == 0 || height == 0 ||
+      (element != 4 && element != 8 && element != 16) || !current_place(place)) {
+    return false;
+  }
+  int unit = 0;
+  int most = 0;
+  {
+    OwnCall own(thread_state);
+    if (driver().cuDeviceGetAttribute(&unit, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT,
+                                      place.ordinal) != CUDA_SUCCESS ||
+        driver().cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_PITCH, place.ordinal) !=
+            CUDA_SUCCESS ||
+        unit <= 0 || most <= 0) {
+      return false;
+    }
+  }
+  const uint64_t row = round_up(width, static_cast<uint64_t>(unit));
+  if (row < width || row > static_cast<uint64_t>(most) || height > UINT64_MAX / row) return false;
+  if (!arena_allocate(row * height, address, result)) return false;
+  *pitch = row;
+  return true;
+}
+
+bool arena_allocate_in_stream(uint64_t bytes, CUmemoryPool pool, CUstream stream,
+                              CUdeviceptr* address, CUresult& result) {
+  Order order{};
+  order.bytes = bytes;
+  order.stream_ordered = true;
+  if (address == nullptr) return false;
+  {
+    OwnCall own(thread_state);
+    if (driver().cuStreamGetCtx(stream, &order.context) != CUDA_SUCCESS) return false;
+    InContext in(order.context);
+    if (!in || driver().cuCtxGetDevice(&order.ordinal) != CUDA_SUCCESS) return false;
+    unsigned long long id = 0;
+    if (driver().cuStreamGetId(stream, &id) == CUDA_SUCCESS) order.stream_id = id + 1;
+  }
+  if (pool == nullptr) {
+    if (order.ordinal < 0 || order.ordinal >= kMaxOrdinals) return false;
+    pool = current_pool(order.ordinal);
+    if (pool == nullptr) return false;
+  } else {
+    order.ordinal = served_pool(pool);
+    if (order.ordinal < 0) return false;
+  }
+  order.pool = pool;
+  order.device = use_device(order.ordinal);
+  Cancellation off;
+  CUdeviceptr at = 0;
+  reclaim(/*wait=*/false);
+  if (!can_serve(order)) return false;
+  {
+    // The driver, which has handed out less of the pool, would not know.
+    Locked locked(arena_lock);
+    if (!take_from_pool(pool, taken_by(order))) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+      return true;
+    }
+  }
+  if (!serve(order, at)) {
+    Locked locked(arena_lock);
+    give_to_pool(pool, taken_by(order));
+    return false;
+  }
+  *address = at;
+  result = CUDA_SUCCESS;
+  return true;
+}
+
+bool arena_free(CUdeviceptr address, CUresult& result) {
+  Block* block = nullptr;
+  if (address == 0 || !find_for_free(address, block, result)) return false;
+  if (block == nullptr) return true;
+  Cancellation off;
+  OwnCall own(thread_state);
+  result = driver().cuMemFree_v2(0);  // refused now?
+  if (result == CUDA_SUCCESS && open_captures.load(std::memory_order_relaxed) > 0) {
+    // No context can be waited for while a stream of it captures.
+    Locked locked(arena_lock);
+    not_counted(*block);
+    wait_list_push(*block);
+    return true;
+  }
+  const CUcontext context = block->context;
+  if (result == CUDA_SUCCESS) {
+    // As the driver does: until nothing that was submitted can be using it.
+    InContext in(context);
+    if (in) result = driver().cuCtxSynchronize();
+  }
+  if (result != CUDA_SUCCESS) {
+    still_live(*block);
+    return true;
+  }
+  give_block(*block);
+  Block* more =
+      take_waiting([&](const Block& it) { return it.event == nullptr && it.context == context; });
+  while (more != nullptr) {
+    Block* next = more->next;
+    give_block(*more);
+    more = next;
+  }
+  return true;
+}
+
+bool arena_free_in_stream(CUdeviceptr address, CUstream stream, CUresult& result) {
+  Block* block = nullptr;
+  if (address == 0 || !find_for_free(address, block, result)) return false;
+  if (block == nullptr) return true;
+  Cancellation off;
+  OwnCall own(thread_state);
+  RelaxedCaptures relaxed;
+  CUcontext context = nullptr;
+  CUevent event = nullptr;
+  result = driver().cuStreamGetCtx(stream, &context);
+  if (result == CUDA_SUCCESS) result = new_event(context, event);
+  if (result == CUDA_SUCCESS) {
+    InContext in(context);
+    result = driver().cuEventRecord(event, stream);
+  }
+  if (result != CUDA_SUCCESS) {
+    keep_event(event, context);
+    still_live(*block);
+    return true;
+  }
+  unsigned long long id = 0;
+  if (driver().cuStreamGetId(stream, &id) == CUDA_SUCCESS) ++id;
+  Locked locked(arena_lock);
+  block->event = event;
+  block->event_context = context;
+  block->stream_id = id;
+  not_counted(*block);
+  wait_list_push(*block);
+  return true;
+}
+
+void note_unmapped_memory() {
+  Order place{};
+  note_fixed_memory(current_place(place) && can_map(place.ordinal)
+                        ? "memory that the driver would not map"
+                        : "the driver cannot map memory of this device");
+}
+
+void reclaim_freed() {
+  Cancellation off;
+  reclaim(/*wait=*/false);
+}
+
+uint64_t unused_slab_bytes(CUdevice ordinal) {
+  return ordinal >= 0 && ordinal < kMaxOrdinals ? unused[ordinal].load(std::memory_order_relaxed)
+                                                : 0;
+}
+
+void pool_of_blocks_gone(CUmemoryPool pool) {
+  Locked locked(arena_lock);
+  for (uint32_t n = 0; n < blocks.count(); ++n) {
+    Block& block = *blocks.at(n);
+    if (block.head.in_use && block.pool == pool) block.pool = nullptr;
+  }
+}
+
+void arena_context_gone(CUcontext context, bool reset) {
+  if (context == nullptr) return;
+  Cancellation off;
+  peer_access_of_gone(context);
+  ipc_context_gone(context);
+  // Its events went with it.
+  {
+    Locked locked(arena_lock);
+    for (uint32_t n = 0; n < spare_event_count;) {
+      if (spare_events[n].context == context) {
+        spare_events[n] = spare_events[--spare_event_count];
+      } else {
+        ++n;
+      }
+    }
+  }
+  const auto dies = [&](const Block& it) {
+    return it.head.in_use && it.live && it.context == context && (!it.stream_ordered || reset);
+  };
+  Block* gone = take_waiting([&](const Block& it) {
+    return it.event != nullptr ? it.event_context == context : it.context == context;
+  });
+  for (Block* block = gone; block != nullptr; block = block->next) block->event = nullptr;
+  while (gone != nullptr) {
+    Block* next = gone->next;
+    give_block(*gone);
+    gone = next;
+  }
+  // Blocks that wait for the stream of another context go when that has got there.
+  for (uint32_t n = 0;; ++n) {
+    Block* block = nullptr;
+    {
+      Locked locked(arena_lock);
+      while (n < blocks.count() && !dies(*blocks.at(n))) ++n;
+      if (n == blocks.count()) return;
+      block = blocks.at(n);
+      block->live = false;
+    }
+    give_block(*block);
+  }
+}
+
+void forget_allocations() {
+  blocks.forget();
+  pieces.forget();
+  for (auto& slab : slabs) slab = nullptr;
+  for (auto& bytes : unused) bytes.store(0, std::memory_order_relaxed);
+  waiting = nullptr;
+  waiting_count.store(0, std::memory_order_relaxed);
+  spare_event_count = 0;
+}
+
+}  // namespace lull::shim

@@ -1,0 +1,1 @@
+#include "tests/shim/arena/moved_program.h"
