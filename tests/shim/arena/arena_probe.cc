@@ -93,3 +93,8 @@ PROBE uint64_t arena_probe_driver_free() {
   driver().cuMemGetInfo_v2(&free_bytes, &total_bytes);
   return free_bytes;
 }
+
+// For programs that know nothing of the probe: preloaded, it begins by itself.
+[[gnu::constructor]] static void begin_if_asked() {
+  if (environment_set("ARENA_PROBE_BEGIN")) arena_probe_begin();
+}
