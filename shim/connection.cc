@@ -22,6 +22,9 @@
 #include "shim/kernel_identity.h"
 #include "shim/kernel_timer.h"
 #include "shim/residence/device_arena.h"
+#include "shim/residence/live_contexts.h"
+#include "shim/residence/memory_gate.h"
+#include "shim/residence/service.h"
 #include "shim/stream_slots.h"
 
 // What pthread_atfork's static half names our handlers by; the start files would have brought it.
@@ -47,11 +50,13 @@ Lock attach_lock;
 std::atomic<bool> may_attach{true};    // false in a fork child until its own cuInit
 std::atomic<uint64_t> next_attempt_ns;
 std::atomic<bool> said;                // the one line of this process
-bool prepared;                         // under attach_lock: fork handlers and the thread key
+std::atomic<bool> prepared;            // fork handlers and the thread key; set under attach_lock
+bool moves_decided;                    // under attach_lock: `can_move` says what it will say for ever
 // Under attach_lock. Once attached, a program comes back to this place alone: where the service has gone
 // it runs unscheduled, and does not take the next place's coordinator in its stead.
 constinit channel::SocketPlace place;
 bool place_settled;
+std::atomic<bool> attachment_made;  // release: `place` stays as it is
 pthread_key_t thread_key;
 
 // ---- the environment -------------------------------------------------------------------------
@@ -95,6 +100,24 @@ void ask_for_bound(channel::lull_hello& hello) {
   }
   hello.slowdown_mean = parts[0];
   hello.slowdown_p99 = parts[1];
+}
+
+uint32_t asked_moves() {
+  const bool migrates = environment_set("LULL_MIGRATABLE");
+  const bool shares = environment_set("LULL_OVERSUBSCRIBE");
+  uint32_t moves = 0;
+  if (migrates || shares || environment_set("LULL_SUSPENDABLE")) moves |= channel::kMovesSwap;
+  if (migrates) moves |= channel::kMovesMigrate;
+  if (shares) moves |= channel::kMovesOversubscribe;
+  return moves;
+}
+
+// Under attach_lock. What the user wishes and what the operator lets be done without a wish, at the first
+// attach; without a coordinator then, the wish alone: one may come.
+void decide_moves(uint32_t granted) {
+  if (moves_decided || !prepared.load(std::memory_order_relaxed)) return;
+  moves_decided = true;
+  can_move.store(((asked_moves() | granted) & channel::kMovesSwap) != 0, std::memory_order_relaxed);
 }
 
 void copy_text(char* to, size_t room, const char* from) {
@@ -182,6 +205,9 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   ask_for_bound(hello);
   const uint64_t limit = own_memory_limit_bytes();
   hello.memory_limit = limit == UINT64_MAX ? 0 : limit;
+  // Memory that was allocated outside the arena stays outside: a process that began as one that cannot
+  // be moved is one.
+  hello.moves = !moves_decided || can_move.load(std::memory_order_relaxed) ? asked_moves() : 0;
   copy_text(hello.name, sizeof hello.name, environment("LULL_NAME"));
   copy_text(hello.job, sizeof hello.job, environment("LULL_JOB"));
   program_name(hello.program, sizeof hello.program);
@@ -255,6 +281,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   link->region = region;
   link->control = region.control();
   link->client = region.client();
+  decide_moves(welcome.moves);
   if (welcome.message[0] != '\0' && !said.exchange(true, std::memory_order_relaxed)) {
     say(strncmp(welcome.message, "lull:", 5) == 0 ? "%s" : "lull: %s", welcome.message);
   }
@@ -265,6 +292,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
 
 void thread_ends(void*) {
   ThreadState& thread = thread_state;
+  end_all_uses(thread);
   leave_timing(thread);
   release_per_thread_stream(thread);
   leave_call_sites(thread);
@@ -300,10 +328,7 @@ void take_slot(ThreadState& thread, Attachment& link) {
   thread.window_left = 0;
   channel::occupy_thread(*thread.slot, static_cast<uint32_t>(syscall(SYS_gettid)));
   thread.attachment = &link;
-  if (!thread.exit_registered) {
-    thread.exit_registered = true;
-    pthread_setspecific(thread_key, &thread);
-  }
+  register_thread_end(thread);
 }
 
 // ---- fork ------------------------------------------------------------------------------------
@@ -316,8 +341,10 @@ void before_fork() {
   lock_devices();
   lock_timer();
   lock_arena();
+  lock_live_contexts();
 }
 void after_fork() {
+  unlock_live_contexts();
   unlock_arena();
   unlock_timer();
   unlock_devices();
@@ -335,7 +362,11 @@ void in_child() {
   const bool registered = thread.exit_registered;
   thread = ThreadState{};
   thread.exit_registered = registered;
+  can_move.store(false, std::memory_order_relaxed);
+  moves_decided = false;
   after_fork();
+  forget_memory_gate();
+  forget_service();
   forget_timing();
   forget_all_memory();
   forget_arena();
@@ -357,10 +388,10 @@ Attachment* attach(uint64_t bound_ns) {
     say_once("no coordinator", "a socket path that is too long", "pass a shorter --socket");
     return nullptr;
   }
-  if (!prepared) {
+  if (!prepared.load(std::memory_order_relaxed)) {
     if (pthread_key_create(&thread_key, thread_ends) != 0) return nullptr;
     if (pthread_atfork(before_fork, after_fork, in_child) != 0) return nullptr;
-    prepared = true;
+    prepared.store(true, std::memory_order_relaxed);
   }
   const channel::TrustFacts facts = channel::trust_facts(place.path);
   channel::Distrust distrust = channel::judge_place(facts);
@@ -387,6 +418,7 @@ Attachment* attach(uint64_t bound_ns) {
     return nullptr;
   }
   place_settled = true;
+  attachment_made.store(true, std::memory_order_release);
   link->fd = move_high(fd);
   struct stat identity;
   if (channel::file_status(link->fd, identity)) {
@@ -432,6 +464,7 @@ CUresult attach_at_init() {
     Locked locked(attach_lock);
     link = attachment.load(std::memory_order_acquire);
     if (link == nullptr) link = attach(kFirstAttachNs);
+    decide_moves(/*granted=*/0);
   }
   if (link != nullptr) {
     if (thread.attachment != link) take_slot(thread, *link);
@@ -459,6 +492,16 @@ Attachment* enter_slowly(ThreadState& thread) {
   }
   take_slot(thread, *now);
   return now;
+}
+
+void register_thread_end(ThreadState& thread) {
+  if (thread.exit_registered || !prepared.load(std::memory_order_relaxed)) return;
+  thread.exit_registered = true;
+  pthread_setspecific(thread_key, &thread);
+}
+
+const char* coordinator_path() {
+  return attachment_made.load(std::memory_order_acquire) ? place.path : nullptr;
 }
 
 bool still_there(Attachment& link) {

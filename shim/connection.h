@@ -8,7 +8,8 @@
 // once mapped stays mapped for ever, so a thread that still looks at an old one is safe; a thread
 // notices the change by comparing its own pointer with `attachment`.
 //
-// There is no thread of the shim's. Detached means: every gate is open and nothing is recorded.
+// There is no thread of the shim's, but one in processes whose memory moves (residence/service.h).
+// Detached means: every gate is open and nothing is recorded.
 #pragma once
 
 #include <stdint.h>
@@ -70,6 +71,11 @@ inline Attachment* enter(ThreadState& thread) {
   }
   return enter_slowly(thread);
 }
+
+// Its thread_ends will be told when the thread ends, however it does. Once the process has tried to attach.
+void register_thread_end(ThreadState& thread);
+// The socket of the coordinator that this process has had; null: none yet.
+const char* coordinator_path();
 
 // Looks whether lulld is still there; detaches and wakes all held threads if not. False: gone.
 bool still_there(Attachment& link);

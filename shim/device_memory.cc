@@ -5,6 +5,8 @@
 #include "coordinator/channel/model_clock.h"
 #include "shim/connection.h"
 #include "shim/devices.h"
+#include "shim/residence/memory_gate.h"
+#include "shim/silence.h"
 #include "shim/system.h"
 
 namespace lull::shim {
@@ -13,6 +15,8 @@ namespace {
 
 constexpr uint64_t kWaitForAllowanceNs = 20'000'000;
 constexpr uint64_t kSliceNs = 5'000'000;
+// Of a wait for a turn; how often the daemon is looked at (silence.h).
+constexpr uint64_t kTurnSliceNs = 50'000'000;
 constexpr uint64_t kFirstTable = 4096;
 
 struct Allocation {
@@ -126,9 +130,90 @@ uint64_t memory_limit_bytes(uint32_t device) {
   return allowance < own ? allowance : own;
 }
 
+bool takes_turns() {
+  static std::atomic<uint32_t> known;
+  uint32_t state = known.load(std::memory_order_relaxed);
+  if (state == 0) {
+    state = environment_set("LULL_OVERSUBSCRIBE") ? 2 : 1;
+    known.store(state, std::memory_order_relaxed);
+  }
+  return state == 2 && can_move.load(std::memory_order_relaxed);
+}
+
+namespace {
+
+// The calling thread is outside the memory gate while it lives, so that its process can be moved.
+class OutsideGate {
+ public:
+  explicit OutsideGate(ThreadState& thread) : thread_(thread), uses_(thread.uses) {
+    end_all_uses(thread);
+  }
+  ~OutsideGate() {
+    if (uses_ == 0) return;
+    begin_use(thread_);
+    thread_.uses = uses_;
+  }
+  OutsideGate(const OutsideGate&) = delete;
+
+ private:
+  ThreadState& thread_;
+  const uint32_t uses_;
+};
+
+// Asks for room for `bytes` more, and waits until `may_go` says yes. False: there is no daemon that could
+// give it, or it is silent.
+template <typename MayGo>
+bool wait_for_turn(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_go) {
+  KeepErrno keep;
+  const OutsideGate outside(thread_state);
+  uint64_t looked_ns = channel::monotonic_ns();
+  Silence silence(channel::looks(*link.control), looked_ns);
+  report(device, used[device].load(std::memory_order_relaxed) + bytes);
+  bool goes = false;
+  for (;;) {
+    const uint32_t wake = channel::wake_sequence(*link.control);
+    goes = may_go();
+    if (goes || link.gone.load(std::memory_order_acquire) != 0) break;
+    futex_wait(&link.control->wake_sequence, wake, kTurnSliceNs, /*private_futex=*/false);
+    const uint64_t now = channel::monotonic_ns();
+    if (now - looked_ns < kTurnSliceNs - 1'000'000) continue;
+    looked_ns = now;
+    if (!still_there(link) || silence.lasts_too_long(channel::looks(*link.control), now)) break;
+    ring_doorbell(link);
+  }
+  report(device, 0);
+  return goes;
+}
+
+// No allowance will ever be that large.
+bool can_never_be(uint32_t device, uint64_t bytes) {
+  const uint64_t wanted = used[device].load(std::memory_order_relaxed) + bytes;
+  return wanted > device_total_bytes(device) ||
+         (!memory_limit_is_the_jobs() && wanted > own_memory_limit_bytes());
+}
+
+}  // namespace
+
+bool wait_for_memory(uint32_t device) {
+  Attachment* link = takes_turns() ? enter(thread_state) : nullptr;
+  if (link == nullptr || can_never_be(device, 0)) return false;
+  // Long enough to find out that the daemon is silent.
+  const uint64_t again_ns = channel::monotonic_ns() + 2 * kSilenceNs;
+  const uint32_t before = channel::wake_sequence(*link->control);
+  return wait_for_turn(*link, device, 0, [&] {
+    return channel::wake_sequence(*link->control) != before || channel::monotonic_ns() >= again_ns;
+  });
+}
+
 bool admit_memory(uint32_t device, uint64_t bytes) {
   if (try_reserve(device, bytes, memory_limit_bytes(device))) return true;
   Attachment* link = enter(thread_state);
+  if (link != nullptr && takes_turns()) {
+    if (can_never_be(device, bytes)) return false;
+    return wait_for_turn(*link, device, bytes, [&] {
+      return try_reserve(device, bytes, memory_limit_bytes(device));
+    });
+  }
   if (link == nullptr || !memory_limit_is_the_jobs()) return false;
   KeepErrno keep;
   const uint64_t deadline = channel::monotonic_ns() + kWaitForAllowanceNs;

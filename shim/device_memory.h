@@ -3,8 +3,10 @@
 // The limit of a device is the smaller of LULL_MEMORY (works without a daemon) and the allowance
 // that the daemon publishes; with LULL_JOB the limit is the job's and the allowance alone counts
 // while attached. Beyond it an allocation is refused as the driver would refuse it; when the
-// allowance is a job's, it first asks for more and waits at most 20 ms. Any thread; no lock is
-// held while waiting or across a driver call.
+// allowance is a job's, it first asks for more and waits at most 20 ms. A task that takes turns with
+// others (`lull run --oversubscribe`) waits for its turn, for as long as the daemon shows life: the
+// allowance is then what it may hold on the device now. Any thread; no lock is held while waiting or
+// across a driver call, and no use of memory (residence/memory_gate.h): whoever waits can be moved.
 //
 // Counted: linear, pitched, managed, stream-ordered allocations and physical handles
 // (cuMemCreate, alive until released and unmapped). Not counted: arrays, contexts, host memory.
@@ -23,6 +25,9 @@ enum class MemoryKind : uint32_t { kPointer = 0, kHandle = 1, kMapping = 2 };
 
 // Reserves; false: over the limit.
 bool admit_memory(uint32_t device, uint64_t bytes);
+// The driver has refused what was admitted as out of memory. True: the task takes turns, and has waited
+// for a change: try again. What was admitted stays so.
+bool wait_for_memory(uint32_t device);
 void refund_memory(uint32_t device, uint64_t bytes);
 // After the driver's success, for what was admitted.
 void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes);
@@ -36,6 +41,7 @@ void memory_of_context_gone(CUcontext context);
 void forget_all_memory();  // fork child
 
 uint64_t memory_used_bytes(uint32_t device);
+bool takes_turns();
 // UINT64_MAX: none. `device` kNoDevice: one that is not in use yet.
 uint64_t memory_limit_bytes(uint32_t device);
 

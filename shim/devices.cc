@@ -4,6 +4,7 @@
 
 #include "shim/connection.h"
 #include "shim/device_memory.h"
+#include "shim/residence/visible_devices.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -19,6 +20,26 @@ std::atomic<uint32_t> known_count;
 std::atomic<uint8_t> index_plus_one[kMaxOrdinals];
 std::atomic<uint32_t> visible;  // 0: not asked yet
 
+// False: the driver does not know the ordinal.
+bool describe(CUdevice ordinal, channel::lull_device& device) {
+  OwnCall own(thread_state);
+  CUuuid uuid{};
+  if (driver().cuDeviceGetUuid_v2(&uuid, ordinal) != CUDA_SUCCESS &&
+      driver().cuDeviceGetUuid(&uuid, ordinal) != CUDA_SUCCESS) {
+    // A driver that cannot say: devices still differ by ordinal.
+    memcpy(uuid.bytes, "lull-no-uuid", 12);
+    uuid.bytes[15] = static_cast<char>(ordinal);
+  }
+  memcpy(device.uuid, uuid.bytes, sizeof device.uuid);
+  size_t total = 0;
+  if (driver().cuDeviceTotalMem_v2(&total, ordinal) != CUDA_SUCCESS) return false;
+  device.total_bytes = total;
+  if (driver().cuDeviceGetName(device.name, sizeof device.name, ordinal) != CUDA_SUCCESS) {
+    device.name[0] = '\0';
+  }
+  return true;
+}
+
 }  // namespace
 
 uint32_t device_in_use(CUdevice ordinal) {
@@ -32,23 +53,7 @@ uint32_t use_device(CUdevice ordinal) {
   if (before != kNoDevice || ordinal < 0 || ordinal >= kMaxOrdinals) return before;
   channel::lull_device device{};
   device.ordinal = static_cast<uint32_t>(ordinal);
-  {
-    OwnCall own(thread_state);
-    CUuuid uuid{};
-    if (driver().cuDeviceGetUuid_v2(&uuid, ordinal) != CUDA_SUCCESS &&
-        driver().cuDeviceGetUuid(&uuid, ordinal) != CUDA_SUCCESS) {
-      // A driver that cannot say: devices still differ by ordinal.
-      memcpy(uuid.bytes, "lull-no-uuid", 12);
-      uuid.bytes[15] = static_cast<char>(ordinal);
-    }
-    memcpy(device.uuid, uuid.bytes, sizeof device.uuid);
-    size_t total = 0;
-    if (driver().cuDeviceTotalMem_v2(&total, ordinal) != CUDA_SUCCESS) return kNoDevice;
-    device.total_bytes = total;
-    if (driver().cuDeviceGetName(device.name, sizeof device.name, ordinal) != CUDA_SUCCESS) {
-      device.name[0] = '\0';
-    }
-  }
+  if (!describe(ordinal, device)) return kNoDevice;
   uint32_t index;
   {
     Locked locked(devices_lock);
@@ -89,13 +94,36 @@ bool single_device() {
     int asked = 0;
     OwnCall own(thread_state);
     if (driver().cuDeviceGetCount(&asked) != CUDA_SUCCESS || asked <= 0) return false;
-    count = static_cast<uint32_t>(asked);
+    count = static_cast<uint32_t>(visible_count(asked));
     visible.store(count, std::memory_order_relaxed);
   }
   return count == 1;
 }
 
 uint32_t devices_in_use() { return known_count.load(std::memory_order_acquire); }
+
+CUdevice device_ordinal(uint32_t index) { return static_cast<CUdevice>(known[index].ordinal); }
+
+uint64_t device_total_bytes(uint32_t index) { return known[index].total_bytes; }
+
+void device_uuid(uint32_t index, uint8_t (&uuid)[16]) {
+  Locked locked(devices_lock);
+  memcpy(uuid, known[index].uuid, sizeof uuid);
+}
+
+void devices_moved() {
+  Attachment* link = attachment.load(std::memory_order_acquire);
+  for (uint32_t index = 0; index < devices_in_use(); ++index) {
+    channel::lull_device device{};
+    device.ordinal = known[index].ordinal;
+    if (!describe(device_ordinal(index), device)) continue;
+    Locked locked(devices_lock);
+    known[index] = device;
+    if (link == nullptr) continue;
+    channel::retract_device(link->region, index);
+    channel::publish_device(link->region, index, device);
+  }
+}
 
 void republish_devices(Attachment& link) {
   Locked locked(devices_lock);

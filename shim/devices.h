@@ -28,6 +28,12 @@ uint32_t current_device();
 bool single_device();
 
 uint32_t devices_in_use();
+// Of a device in use.
+CUdevice device_ordinal(uint32_t index);
+uint64_t device_total_bytes(uint32_t index);
+void device_uuid(uint32_t index, uint8_t (&uuid)[16]);
+// The driver has put the process onto other GPUs: asks again who they are, and says so. Service thread.
+void devices_moved();
 void republish_devices(Attachment& link);
 
 void lock_devices();

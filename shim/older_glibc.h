@@ -20,6 +20,7 @@ LULL_BASE_SYMBOL(dlclose);
 LULL_BASE_SYMBOL(dlopen);
 LULL_BASE_SYMBOL(dlvsym);
 LULL_BASE_SYMBOL(pthread_attr_getstack);
+LULL_BASE_SYMBOL(pthread_attr_setdetachstate);
 LULL_BASE_SYMBOL(pthread_create);
 LULL_BASE_SYMBOL(pthread_detach);
 LULL_BASE_SYMBOL(pthread_getattr_np);

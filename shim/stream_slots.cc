@@ -12,6 +12,7 @@ std::atomic<uint32_t> only_legacy_ref;
 std::atomic<uint32_t> stream_generation;
 std::atomic<int32_t> live_blocking_streams;
 std::atomic<int32_t> open_captures;
+std::atomic<bool> per_thread_streams_used;
 
 namespace {
 
@@ -165,6 +166,7 @@ StreamRef bind_stream(ThreadState& thread, uintptr_t handle) {
           take_free_slot(&thread, device, handle, nullptr, /*blocking=*/true) + 1;
     }
     thread.per_thread_device = device;
+    per_thread_streams_used.store(true, std::memory_order_relaxed);
     live_blocking_streams.fetch_add(1, std::memory_order_relaxed);
     return own_part(thread, thread.per_thread_ref - 1, device);
   }

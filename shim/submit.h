@@ -1,7 +1,7 @@
 // The way of one unit of device work through the shim: kernel, graph, large copy or memset.
 //
-//   [call site] -> identify -> gate (may wait) -> record into the ring -> [event] -> the driver -> [event]
-//            -> count -> [marker: the device writes the sequence number to the progress page]
+//   [call site] -> identify -> gate (may wait) -> [memory gate] -> record into the ring -> [event]
+//            -> the driver -> [event] -> count -> [marker: the device writes the sequence number]
 //
 // The record goes first, so that lulld closes other gates as early as it can; a launch that the
 // driver refuses is cancelled by a second record. Inlined into each launch hook: with an open
@@ -15,6 +15,7 @@
 #include "shim/kernel_identity.h"
 #include "shim/kernel_timer.h"
 #include "shim/launch_gate.h"
+#include "shim/residence/memory_gate.h"
 #include "shim/stream_slots.h"
 #include "shim/thread_state.h"
 
@@ -30,6 +31,7 @@ struct Unit {
   bool gated = true;
   // Programmatic stream serialisation: nothing of ours goes before or behind it.
   bool undisturbed = false;
+  bool uses_memory = true;  // false: the caller sees to the memory gate
 };
 
 // Whether a marker goes behind a unit on this stream; registers the progress page on first need.
@@ -76,14 +78,23 @@ template <typename Call>
   return call();
 }
 
+// For a call that uses device memory and is no unit of work.
+template <typename Call>
+inline CUresult forward_use(ThreadState& thread, Call&& call, bool uses_memory = true) {
+  const MemoryUse use(thread, uses_memory);
+  return forward(thread, call);
+}
+
 template <typename Call>
 [[gnu::always_inline]] inline CUresult submit(const Unit& unit, Call&& call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) [[unlikely]] return call();
   Attachment* link = enter(thread);
-  if (link == nullptr || is_capturing(unit.stream)) [[unlikely]] return forward(thread, call);
+  if (link == nullptr || is_capturing(unit.stream)) [[unlikely]] {
+    return forward_use(thread, call, unit.uses_memory);
+  }
   const StreamRef stream = find_stream(thread, unit.stream);
-  if (stream.device == kNoDevice) [[unlikely]] return forward(thread, call);
+  if (stream.device == kNoDevice) [[unlikely]] return forward_use(thread, call, unit.uses_memory);
   // Early: the clock takes longer than the look-up, and nothing waits for it before the record.
   const uint32_t mode = channel::record_mode(*link->control);
   uint64_t called = mode >= channel::kRecordTimed ? channel::ticks() : 0;
@@ -100,6 +111,7 @@ template <typename Call>
                        charged_ns);
     if (called != 0) called = channel::ticks();  // it goes now
   }
+  const MemoryUse use(thread, unit.uses_memory);
 
   const bool marked = marks(thread, *link, unit, stream);
   const uint64_t sequence = next_sequence(stream);
@@ -154,6 +166,7 @@ inline CUresult submit_aside(const Unit& unit, Call&& call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   Attachment* link = enter(thread);
+  const MemoryUse use(thread);
   if (link == nullptr || is_capturing(unit.stream)) return forward(thread, call);
   const bool recorded = channel::record_mode(*link->control) == channel::kRecordEverything;
   const uint64_t called = recorded ? channel::ticks() : 0;

@@ -35,6 +35,8 @@ struct ThreadState {
   uint32_t recent_device;
   uint32_t recent_owned;
   SiteCache* sites;  // call_site.h; null: not asked for yet
+  uint32_t use_line;  // memory_gate.cc: the line it counts in + 1, 0: none yet
+  uint32_t uses;      // memory_gate.cc: calls it is inside of that use device memory
 };
 
 extern thread_local constinit ThreadState thread_state;

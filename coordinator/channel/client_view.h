@@ -100,6 +100,11 @@ inline uint64_t device_ns(lull_control& control, uint64_t host_ns) {
   const uint32_t factor = atomic32(control.slow_motion_1024).load(std::memory_order_relaxed);
   return factor == 0 ? host_ns : host_ns * 1024 / factor;
 }
+// And the other way round.
+inline uint64_t host_ns(lull_control& control, uint64_t device_time_ns) {
+  const uint32_t factor = atomic32(control.slow_motion_1024).load(std::memory_order_relaxed);
+  return factor == 0 ? device_time_ns : device_time_ns * factor / 1024;
+}
 inline uint32_t unknown_devices(lull_control& control) {
   return atomic32(control.unknown_devices).load(std::memory_order_relaxed);
 }
@@ -152,6 +157,12 @@ inline void publish_device(const Region& region, uint32_t index, const lull_devi
   if (count.load(std::memory_order_relaxed) <= index) {
     count.store(index + 1, std::memory_order_release);
   }
+}
+// Its words are about to change: the GPU that the process is on is another one.
+inline void retract_device(const Region& region, uint32_t index) {
+  atomic32(region.client()->device[index].ready).store(0, std::memory_order_relaxed);
+  // Orders it before the words: pairs with the daemon's acquire in `read_device`.
+  std::atomic_thread_fence(std::memory_order_release);
 }
 inline void publish_memory(const Region& region, uint32_t index, uint64_t used, uint64_t wanted) {
   lull_device& device = region.client()->device[index];

@@ -1,6 +1,9 @@
 // cuInit, contexts, and what a device says about its memory.
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
+#include "shim/residence/live_contexts.h"
+#include "shim/residence/service.h"
+#include "shim/residence/visible_devices.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -13,11 +16,14 @@ void context_dies(CUcontext context, ContextEnd end = ContextEnd::kWill) {
   if (context == nullptr || !shim_enabled()) return;
   timing_context_gone(context, end);
   markers_context_gone(context);
+  service_context_gone(context, end != ContextEnd::kDid);
   streams_of_context_gone(context);
 }
 
-void context_made(CUresult result, CUdevice device) {
-  if (result == CUDA_SUCCESS && shim_enabled() && thread_state.depth == 0) use_device(device);
+void context_made(CUresult result, const CUcontext* context, CUdevice device) {
+  if (result != CUDA_SUCCESS || !shim_enabled() || thread_state.depth != 0) return;
+  use_device(device);
+  if (context != nullptr) context_lives(*context, device);
 }
 
 // The primary context's handle, as far as the program took it through a hook.
@@ -28,9 +34,19 @@ CUcontext primary_of(CUdevice device) {
 }
 
 template <typename Call>
+CUresult make_context(CUcontext* context, CUdevice device, Call call) {
+  ThreadState& thread = thread_state;
+  if (thread.depth == 0 && is_hidden(device)) return CUDA_ERROR_INVALID_DEVICE;
+  const CUresult result = forward_use(thread, call);
+  context_made(result, context, device);
+  return result;
+}
+
+template <typename Call>
 CUresult destroy_context(CUcontext context, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
+  const MemoryUse use(thread);
   context_dies(context);
   const CUresult result = forward(thread, call);
   if (result == CUDA_SUCCESS) {
@@ -44,12 +60,14 @@ template <typename Call>
 CUresult release_primary(CUdevice device, bool always, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
+  const MemoryUse use(thread);
   const CUcontext context = primary_of(device);
   // Before it can die: events of ours in it die with it.
   if (always) {
     context_dies(context);
   } else {
     timing_context_gone(context, ContextEnd::kMay);
+    service_context_pauses(context);
   }
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS || context == nullptr) return result;
@@ -60,6 +78,7 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
     driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
   }
   if (!always && active == 0) context_dies(context, ContextEnd::kDid);
+  if (!always && active != 0) context_lives(context, device);
   if (always || active == 0) {
     memory_of_context_gone(context);
     arena_context_gone(context, /*reset=*/always);
@@ -74,36 +93,29 @@ LULL_ENTRY(cuInit)(unsigned int flags) {
   if (thread.depth != 0) return driver().cuInit(flags);
   const CUresult result = forward(thread, [&] { return driver().cuInit(flags); });
   if (result != CUDA_SUCCESS) return result;
+  remember_devices();
   return attach_at_init();
 }
 
 LULL_ENTRY(cuCtxCreate)(CUcontext* context, unsigned int flags, CUdevice device) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuCtxCreate(context, flags, device); });
-  context_made(result, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate(context, flags, device); });
 }
 LULL_ENTRY(cuCtxCreate_v2)(CUcontext* context, unsigned int flags, CUdevice device) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuCtxCreate_v2(context, flags, device); });
-  context_made(result, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate_v2(context, flags, device); });
 }
 LULL_ENTRY(cuCtxCreate_v3)
 (CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned int flags,
  CUdevice device) {
-  const CUresult result = forward(thread_state, [&] {
+  return make_context(context, device, [&] {
     return driver().cuCtxCreate_v3(context, affinity, count, flags, device);
   });
-  context_made(result, device);
-  return result;
 }
 LULL_ENTRY(cuCtxCreate_v4)
 (CUcontext* context, CUctxCreateParams* params, unsigned int flags, CUdevice device) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuCtxCreate_v4(context, params, flags, device); });
-  context_made(result, device);
-  return result;
+  return make_context(context, device,
+                      [&] { return driver().cuCtxCreate_v4(context, params, flags, device); });
 }
 LULL_ENTRY(cuCtxDestroy)(CUcontext context) {
   return destroy_context(context, [&] { return driver().cuCtxDestroy(context); });
@@ -116,12 +128,11 @@ LULL_ENTRY(cuCtxDetach)(CUcontext context) {
 }
 
 LULL_ENTRY(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice device) {
-  const CUresult result = forward(
-      thread_state, [&] { return driver().cuDevicePrimaryCtxRetain(context, device); });
+  const CUresult result = make_context(
+      context, device, [&] { return driver().cuDevicePrimaryCtxRetain(context, device); });
   if (result == CUDA_SUCCESS && context != nullptr && device >= 0 && device < 64) {
     primary_context[device].store(*context, std::memory_order_relaxed);
   }
-  context_made(result, device);
   return result;
 }
 LULL_ENTRY(cuDevicePrimaryCtxRelease)(CUdevice device) {

@@ -10,7 +10,7 @@ template <typename Call>
 CUresult instantiate(CUgraphExec* exec, CUgraph graph, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
-  const CUresult result = forward(thread, call);
+  const CUresult result = forward_use(thread, call);
   if (result == CUDA_SUCCESS && exec != nullptr && shim_enabled()) {
     graph_instantiated(*exec, graph);
   }
@@ -60,7 +60,14 @@ LULL_ENTRY(cuGraphExecUpdate_v2)
   return instantiate(&exec, graph,
                      [&] { return driver().cuGraphExecUpdate_v2(exec, graph, why); });
 }
+// Uploads what the graph needs on the device.
+LULL_ENTRY(cuGraphUpload)(CUgraphExec exec, CUstream stream) {
+  return forward_use(thread_state, [&] { return driver().cuGraphUpload(exec, stream); });
+}
+LULL_ENTRY(cuGraphUpload_ptsz)(CUgraphExec exec, CUstream stream) {
+  return forward_use(thread_state, [&] { return driver().cuGraphUpload_ptsz(exec, stream); });
+}
 LULL_ENTRY(cuGraphExecDestroy)(CUgraphExec exec) {
   if (thread_state.depth == 0 && shim_enabled()) graph_destroyed(exec);
-  return forward(thread_state, [&] { return driver().cuGraphExecDestroy(exec); });
+  return forward_use(thread_state, [&] { return driver().cuGraphExecDestroy(exec); });
 }

@@ -102,11 +102,13 @@ CUresult launch_on_each(CUDA_LAUNCH_PARAMS* list, unsigned int count, unsigned i
     });
   }
   const CUDA_LAUNCH_PARAMS& one = list[at];
-  const Unit unit{one.function,
-                  {{one.gridDimX, one.gridDimY, one.gridDimZ},
-                   {one.blockDimX, one.blockDimY, one.blockDimZ},
-                   one.sharedMemBytes},
-                  normalise(one.hStream, DefaultStream::kLegacy)};
+  Unit unit{one.function,
+            {{one.gridDimX, one.gridDimY, one.gridDimZ},
+             {one.blockDimX, one.blockDimY, one.blockDimZ},
+             one.sharedMemBytes},
+            normalise(one.hStream, DefaultStream::kLegacy)};
+  // The others wait at gates of their own meanwhile, and who waits there uses nothing.
+  unit.uses_memory = at + 1 == count;
   return submit(unit, [&] {
     // submit has entered a driver call; the next unit is still ours.
     ThreadState& thread = thread_state;

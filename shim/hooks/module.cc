@@ -1,4 +1,5 @@
-// Modules and libraries: images when they are loaded, names when functions are asked for.
+// Modules and libraries: images when they are loaded, names when functions are asked for. With lazy
+// loading it is asking for a function that brings its code to the device.
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -9,7 +10,7 @@ template <typename Handle, typename Hash, typename Call>
 CUresult load(Handle* module, Hash hash, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
-  const CUresult result = forward(thread, call);
+  const CUresult result = forward_use(thread, call);
   if (result == CUDA_SUCCESS && module != nullptr && shim_enabled()) {
     image_loaded(*module, hash());
   }
@@ -19,7 +20,7 @@ CUresult load(Handle* module, Hash hash, Call call) {
 template <typename Handle, typename Call>
 CUresult unload(Handle module, Call call) {
   if (thread_state.depth == 0 && shim_enabled()) image_unloaded(module);
-  return forward(thread_state, call);
+  return forward_use(thread_state, call);
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ LULL_ENTRY(cuLibraryUnload)(CUlibrary library) {
 LULL_ENTRY(cuModuleGetFunction)(CUfunction* function, CUmodule module, const char* name) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return driver().cuModuleGetFunction(function, module, name);
-  const CUresult result = forward(
+  const CUresult result = forward_use(
       thread, [&] { return driver().cuModuleGetFunction(function, module, name); });
   if (result == CUDA_SUCCESS && function != nullptr && shim_enabled()) {
     function_found(*function, module, name);
@@ -78,7 +79,7 @@ LULL_ENTRY(cuModuleGetFunction)(CUfunction* function, CUmodule module, const cha
 LULL_ENTRY(cuLibraryGetKernel)(CUkernel* kernel, CUlibrary library, const char* name) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return driver().cuLibraryGetKernel(kernel, library, name);
-  const CUresult result = forward(
+  const CUresult result = forward_use(
       thread, [&] { return driver().cuLibraryGetKernel(kernel, library, name); });
   if (result == CUDA_SUCCESS && kernel != nullptr && shim_enabled()) {
     function_found(*kernel, library, name);
@@ -86,7 +87,7 @@ LULL_ENTRY(cuLibraryGetKernel)(CUkernel* kernel, CUlibrary library, const char* 
   return result;
 }
 LULL_ENTRY(cuLibraryGetModule)(CUmodule* module, CUlibrary library) {
-  const CUresult result = forward(
+  const CUresult result = forward_use(
       thread_state, [&] { return driver().cuLibraryGetModule(module, library); });
   if (result == CUDA_SUCCESS && module != nullptr && thread_state.depth == 0 && shim_enabled()) {
     image_shared(library, *module);
@@ -94,7 +95,7 @@ LULL_ENTRY(cuLibraryGetModule)(CUmodule* module, CUlibrary library) {
   return result;
 }
 LULL_ENTRY(cuKernelGetFunction)(CUfunction* function, CUkernel kernel) {
-  const CUresult result = forward(
+  const CUresult result = forward_use(
       thread_state, [&] { return driver().cuKernelGetFunction(function, kernel); });
   if (result == CUDA_SUCCESS && function != nullptr && thread_state.depth == 0 && shim_enabled()) {
     function_shared(kernel, *function);

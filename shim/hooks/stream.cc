@@ -1,4 +1,5 @@
 // Streams: made, destroyed, waited for, captured; memory operations in a stream.
+#include "shim/residence/live_contexts.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -12,13 +13,17 @@ CUresult create_stream(CUstream* stream, unsigned int flags, Call call) {
   const CUresult result = forward(thread, call);
   if (result == CUDA_SUCCESS && stream != nullptr && shim_enabled()) {
     stream_created(*stream, (flags & CU_STREAM_NON_BLOCKING) == 0);
+    stream_lives(*stream);
   }
   return result;
 }
 
 template <typename Call>
 CUresult destroy_stream(CUstream stream, Call call) {
-  if (thread_state.depth == 0 && shim_enabled()) stream_destroyed(stream);
+  if (thread_state.depth == 0 && shim_enabled()) {
+    stream_destroyed(stream);
+    stream_ends(stream);
+  }
   return forward(thread_state, call);
 }
 
@@ -26,7 +31,7 @@ CUresult destroy_stream(CUstream stream, Call call) {
 template <typename Call>
 CUresult memory_operation(Call call) {
   if (thread_state.depth == 0) break_chain(thread_state);
-  return forward(thread_state, call);
+  return forward_use(thread_state, call);
 }
 
 // The count goes up before the capture exists and down after it is over: it may read high.
@@ -34,6 +39,8 @@ template <typename Call>
 CUresult begin_capture(Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
+  // Streams of a program that captures cannot be looked at: while memory moves none begins.
+  const MemoryUse use(thread);
   open_captures.fetch_add(1, std::memory_order_seq_cst);
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS) open_captures.fetch_sub(1, std::memory_order_relaxed);

@@ -1,24 +1,32 @@
-// The one thread of the shim's own, in processes that can be moved, from the first allocation on. It
-// prepares the host arena ahead, carries out orders of the coordinator, and is the process's own coordinator
-// when there is none:
+// The one thread of the shim's own, in processes that can be moved, from the first allocation on.
+// It prepares the host arena ahead, carries out orders of the coordinator, and is the process's own
+// coordinator when there is none:
 //
 //   wait (futex at lull_order.number, 50 ms while not resident, 1 s else)
-//     |-- order's target is another state -> drain, move (mover.h), checkpoint -> report -> wait
-//     |-- not resident, and lulld gone or silent for a second -> lock of the GPU -> way back -> open the gate
+//     |-- a new order -> drain, move (mover.h), checkpoint -> report -> wait
+//     |-- not resident, and lulld gone or silent for a second -> lock of the GPU -> way back ->
+//     open the gate
 //     +-- host arena smaller than what is swappable -> one piece (host_arena.h) -> wait
 //
-// A detached pthread that blocks all signals. A fork child has none until its own first allocation.
+// An order that cannot be carried out leaves the state that it found. A newer one turns a move
+// round. A detached pthread that blocks all signals. A fork child has none until its own first
+// allocation. Once the process ends (its exit handlers run) the thread begins nothing, but a way
+// back for which a call waits.
 #pragma once
 
 #include "shim/driver.h"
 
 namespace lull::shim {
 
-// At each allocation of a process that can be moved; starts the thread once.
+// At each allocation of a process that can be moved; starts the thread once. Any thread, as all
+// here.
 void want_service();
 // The arena has grown or shrunk: look at the host side.
 void tell_service();
-void service_context_gone(CUcontext context);
+// Before the program lets go of a context that may live on: nothing of ours goes on in it.
+void service_context_pauses(CUcontext context);
+// `alive`: before the driver destroys it; false: it is gone already.
+void service_context_gone(CUcontext context, bool alive);
 void forget_service();  // fork child
 
 }  // namespace lull::shim

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <climits>
 #include <cstring>
@@ -68,6 +69,7 @@ void Coordinator::serve() {
         mmap(nullptr, channel::kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
     channel::write_birth(client.region, 1, timing_period_, 5, allowance);
     channel::publish_slow_motion(client.region, slow_motion);
+    channel::publish_host_allowance(client.region, host_allowance);
     if (birth_gate != channel::GateState::kOpen) {
       channel::publish_gate(*client.region.control(), 0, channel::pack_gate(birth_gate, 1, 0));
     }
@@ -77,6 +79,7 @@ void Coordinator::serve() {
     welcome.status =
         welcome_version == channel::kVersion ? channel::kWelcomeOk : channel::kWelcomeVersion;
     welcome.region_bytes = channel::kRegionBytes;
+    welcome.moves = moves;
     {
       const std::lock_guard guard(mutex_);
       clients_.push_back(client);
@@ -125,6 +128,25 @@ channel::ThreadTotals totals(const Client& client) {
 void wake(const Client& client) {
   syscall(SYS_futex, &client.region.control()->wake_sequence, FUTEX_WAKE, INT_MAX, nullptr,
           nullptr, 0);
+}
+
+uint32_t order(const Client& client, channel::lull_target target, uint32_t drain_ms,
+               const std::vector<channel::lull_device_pair>& pairs) {
+  channel::lull_order order{};
+  order.target = target;
+  order.drain_ms = drain_ms;
+  order.pair_count = static_cast<uint32_t>(pairs.size());
+  REQUIRE(pairs.size() <= channel::kMaxDevices);
+  std::copy(pairs.begin(), pairs.end(), order.pair);
+  const uint32_t number = channel::publish_order(client.region, order);
+  syscall(SYS_futex, &client.region.control()->order.number, FUTEX_WAKE, INT_MAX, nullptr, nullptr,
+          0);
+  return number;
+}
+
+channel::ResidenceReport ended(const Client& client, uint32_t order) {
+  REQUIRE(eventually([&] { return residence(client).order == order; }));
+  return residence(client);
 }
 
 void set_gate(const Client& client, channel::GateState state, uint32_t epoch,

@@ -12,6 +12,7 @@
 
 #include "coordinator/channel/daemon_view.h"
 #include "coordinator/channel/messages.h"
+#include "coordinator/channel/residence.h"
 #include "coordinator/channel/ring.h"
 
 namespace lull::test {
@@ -34,6 +35,9 @@ class Coordinator {
   // As lulld does when it looks at a client, many times a second.
   std::atomic<bool> shows_life = true;
   channel::GateState birth_gate = channel::GateState::kOpen;
+  // What the operator lets be done with programs that did not ask for it (lull_moves).
+  uint32_t moves = 0;
+  uint64_t host_allowance = UINT64_MAX;
 
   // The nth client that has attached; fails the test when it does not come.
   Client client(size_t index = 0);
@@ -60,6 +64,14 @@ std::vector<channel::lull_record> drain(const Client& client, channel::lull_reco
 channel::ThreadTotals totals(const Client& client);
 void set_gate(const Client& client, channel::GateState state, uint32_t epoch, uint64_t granted_ns);
 void wake(const Client& client);
+// Publishes the order, and wakes the client's service thread. Returns its number.
+uint32_t order(const Client& client, channel::lull_target target, uint32_t drain_ms = 60'000,
+               const std::vector<channel::lull_device_pair>& pairs = {});
+// Waits until that order has ended.
+channel::ResidenceReport ended(const Client& client, uint32_t order);
+inline channel::ResidenceReport residence(const Client& client) {
+  return channel::read_residence(client.region);
+}
 std::string kernel_name(const Client& client, uint32_t slot);
 
 // Until `what` holds, at most two minutes.

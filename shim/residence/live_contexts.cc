@@ -1,0 +1,176 @@
+#include "shim/residence/live_contexts.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shim/residence/memory_gate.h"
+#include "shim/stream_slots.h"
+#include "shim/system.h"
+
+namespace lull::shim {
+
+namespace {
+
+// Beyond that many contexts the oldest of the rest are not known. Programs have one a device.
+constexpr uint32_t kMostContexts = 256;
+constexpr uint32_t kFirstStreams = 1024;
+
+struct LiveContext {
+  CUcontext context;
+  CUdevice ordinal;
+};
+struct LiveStream {
+  CUstream stream;
+  CUcontext context;
+};
+
+Lock lock;  // all below
+LiveContext contexts[kMostContexts];
+uint32_t context_count;
+LiveStream* streams;
+uint32_t stream_count;
+uint32_t stream_room;
+
+bool moves() { return can_move.load(std::memory_order_relaxed); }
+
+bool grow() {
+  const uint32_t room = stream_room == 0 ? kFirstStreams : stream_room * 2;
+  auto* bigger = static_cast<LiveStream*>(map_pages(room * sizeof(LiveStream)));
+  if (bigger == nullptr) return false;
+  if (streams != nullptr) {
+    memcpy(bigger, streams, stream_count * sizeof(LiveStream));
+    munmap(streams, stream_room * sizeof(LiveStream));
+  }
+  streams = bigger;
+  stream_room = room;
+  return true;
+}
+
+}  // namespace
+
+void context_lives(CUcontext context, CUdevice ordinal) {
+  if (!moves() || context == nullptr) return;
+  Locked locked(lock);
+  for (uint32_t n = 0; n < context_count; ++n) {
+    if (contexts[n].context == context) return;
+  }
+  if (context_count < kMostContexts) contexts[context_count++] = {context, ordinal};
+}
+
+void context_pauses(CUcontext context) {
+  if (!moves() || context == nullptr) return;
+  Locked locked(lock);
+  for (uint32_t n = 0; n < context_count; ++n) {
+    if (contexts[n].context != context) continue;
+    memmove(&contexts[n], &contexts[n + 1], (context_count - n - 1) * sizeof contexts[0]);
+    --context_count;
+    break;
+  }
+}
+
+void context_ends(CUcontext context) {
+  if (!moves() || context == nullptr) return;
+  context_pauses(context);
+  Locked locked(lock);
+  for (uint32_t n = stream_count; n > 0; --n) {
+    if (streams[n - 1].context == context) streams[n - 1] = streams[--stream_count];
+  }
+}
+
+void stream_lives(CUstream stream) {
+  if (!moves()) return;
+  LiveStream live{stream, nullptr};
+  {
+    OwnCall own(thread_state);
+    if (driver().cuCtxGetCurrent(&live.context) != CUDA_SUCCESS) return;
+  }
+  KeepErrno keep;
+  Locked locked(lock);
+  if (stream_count == stream_room && !grow()) return;
+  streams[stream_count++] = live;
+}
+
+void stream_ends(CUstream stream) {
+  if (!moves()) return;
+  Locked locked(lock);
+  for (uint32_t n = stream_count; n > 0; --n) {
+    if (streams[n - 1].stream != stream) continue;
+    streams[n - 1] = streams[--stream_count];
+    return;
+  }
+}
+
+CUcontext context_on(CUdevice ordinal) {
+  {
+    Locked locked(lock);
+    for (uint32_t n = context_count; n > 0; --n) {
+      if (contexts[n - 1].ordinal == ordinal) return contexts[n - 1].context;
+    }
+  }
+  // Made in a way that no hook sees: the primary one, if it is there at all.
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext context = nullptr;
+  OwnCall own(thread_state);
+  if (driver().cuDevicePrimaryCtxGetState(ordinal, &flags, &active) != CUDA_SUCCESS ||
+      active == 0 || driver().cuDevicePrimaryCtxRetain(&context, ordinal) != CUDA_SUCCESS) {
+    return nullptr;
+  }
+  driver().cuDevicePrimaryCtxRelease_v2(ordinal);
+  return context;
+}
+
+Work work_of_program() {
+  OwnCall own(thread_state);
+  Locked locked(lock);
+  for (uint32_t n = 0; n < context_count; ++n) {
+    if (driver().cuCtxSetCurrent(contexts[n].context) != CUDA_SUCCESS) continue;
+    if (driver().cuStreamQuery(stream_of(kLegacyHandle)) == CUDA_ERROR_NOT_READY) {
+      return Work::kUnderWay;
+    }
+    // Work of a context that has failed is over: any other error is the program's to see.
+    for (uint32_t at = 0; at < stream_count; ++at) {
+      if (streams[at].context == contexts[n].context &&
+          driver().cuStreamQuery(streams[at].stream) == CUDA_ERROR_NOT_READY) {
+        return Work::kUnderWay;
+      }
+    }
+  }
+  return Work::kDone;
+}
+
+bool wait_for_work(uint32_t timeout_ms) {
+  OwnCall own(thread_state);
+  if (per_thread_streams_used.load(std::memory_order_relaxed)) {
+    // The driver's lock for a checkpoint waits for all that was submitted, and with a deadline.
+    CUcheckpointLockArgs how;
+    memset(&how, 0, sizeof how);
+    how.timeoutMs = timeout_ms != 0 ? timeout_ms : 1;
+    const CUresult result = driver().cuCheckpointProcessLock(getpid(), &how);
+    if (result == CUDA_SUCCESS)
+      return driver().cuCheckpointProcessUnlock(getpid(), nullptr) == CUDA_SUCCESS;
+    if (result == CUDA_ERROR_NOT_READY) return false;
+  }
+  LiveContext known[kMostContexts];
+  uint32_t count;
+  {
+    Locked locked(lock);
+    count = context_count;
+    memcpy(known, contexts, count * sizeof contexts[0]);
+  }
+  // The gate is shut: none of them ends meanwhile.
+  for (uint32_t n = 0; n < count; ++n) {
+    if (driver().cuCtxSetCurrent(known[n].context) == CUDA_SUCCESS) driver().cuCtxSynchronize();
+  }
+  return true;
+}
+
+void forget_live_contexts() {
+  context_count = 0;
+  stream_count = 0;
+}
+void lock_live_contexts() { lock.lock(); }
+void unlock_live_contexts() { lock.unlock(); }
+
+}  // namespace lull::shim

@@ -1,0 +1,670 @@
+// A program whose memory moves, on the simulated GPU, with a coordinator played by the test: where its
+// memory is, what it holds of the device, and that no byte of it is ever wrong.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coordinator/channel/model_clock.h"
+#include "tests/seed.h"
+#include "tests/shim/coordinator.h"
+#include "tests/shim/probe_process.h"
+#include "tools/simgpu/device/inspect.h"
+
+using namespace lull::test;
+namespace channel = lull::channel;
+
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+struct Machine {
+  // Small, and a checkpoint takes milliseconds.
+  explicit Machine(int devices = 1, const std::string& more = "") : folder(private_directory()) {
+    std::ofstream(folder + "/profile.json")
+        << R"({"name": "small", "memory_bytes": 536870912, "checkpoint_out_ns": 5000000,)"
+        << R"("checkpoint_out_gb_per_s": 50, "checkpoint_back_ns": 5000000,)"
+        << R"("checkpoint_back_gb_per_s": 50)" << more << "}";
+    environment = {{"SIMGPU_DEVICE", folder + "/device"},
+                   {"SIMGPU_PROFILE", folder + "/profile.json"},
+                   {"SIMGPU_DEVICES", std::to_string(devices)},
+                   {"LULL_SOCKET", folder + "/s"},
+                   {"LULL_SUSPENDABLE", "1"}};
+  }
+  ~Machine() { std::filesystem::remove_all(folder); }
+
+  // What this process holds on the device.
+  uint64_t held(pid_t pid, size_t device = 0) const {
+    const auto usage = simgpu::read_usage(folder + "/device");
+    REQUIRE(usage);
+    for (const auto& process : usage->devices.at(device).processes) {
+      if (process.pid == pid && process.alive) return process.memory_bytes;
+    }
+    return 0;
+  }
+
+  std::string folder;
+  Environment environment;
+};
+
+// A program that has memory and a coordinator.
+struct Stage {
+  explicit Stage(int devices = 1, const Environment& more = {}, const std::string& profile = "")
+      : machine(devices, profile) {
+    for (const auto& [key, value] : more) machine.environment[key] = value;
+    coordinator.emplace(machine.folder + "/s");
+    program.emplace(machine.environment);
+    REQUIRE(program->ask("init") == "0");
+    client = coordinator->client();
+  }
+  // Of many sizes, 24 MiB in all; with slabs and rounding some more.
+  void allocate() {
+    for (const char* what : {"alloc 64 20", "alloc 40000 10", "alloc 1000000 5", "alloc 3000000 3",
+                             "alloc 10485760 1"}) {
+      REQUIRE(program->ask(what) == "0");
+    }
+  }
+  uint64_t held() { return machine.held(program->pid()); }
+  channel::ResidenceReport go(channel::lull_target target, uint32_t drain_ms = 60'000,
+                              const std::vector<channel::lull_device_pair>& pairs = {}) {
+    return ended(client, order(client, target, drain_ms, pairs));
+  }
+  // Until it is in that state.
+  void in(channel::lull_residence_state state) {
+    REQUIRE(eventually([&] { return residence(client).state == state; }));
+  }
+  // The coordinator is away for good.
+  void kill_coordinator() { coordinator.reset(); }
+
+  Machine machine;
+  std::optional<Coordinator> coordinator;
+  std::optional<ProbeProcess> program;
+  Client client;
+};
+
+}  // namespace
+
+TEST_CASE("memory goes out and comes back, and calls that use it wait meanwhile") {
+  Stage stage;
+  stage.allocate();
+  const uint64_t before = stage.held();
+  REQUIRE(before >= 24 * kMiB);
+  for (int round = 0; round < 5; ++round) {
+    const auto out = stage.go(channel::kTargetOut);
+    REQUIRE(out.result == channel::kMoveDone);
+    CHECK(out.state == channel::kOut);
+    CHECK(out.reason.empty());
+    CHECK(out.moved_bytes == out.moving_bytes);
+    CHECK(out.moved_bytes >= 24 * kMiB);
+    CHECK(stage.held() < before - 24 * kMiB);
+    stage.program->ask("hold");
+    stage.program->tell("check");
+    const auto back = stage.go(channel::kTargetResident);
+    CHECK(back.result == channel::kMoveDone);
+    CHECK(back.state == channel::kResident);
+    CHECK(stage.program->answer() == "0");
+    CHECK(stage.program->ask("join") == "done");
+    CHECK(stage.held() == before);
+    CHECK(stage.program->ask("change") == "0");
+    CHECK(stage.program->ask("check") == "0");
+  }
+  CHECK(stage.program->finish() == 0);
+}
+
+TEST_CASE("a context that is given up holds nothing, and comes back as it was") {
+  Stage stage;
+  stage.allocate();
+  const uint64_t before = stage.held();
+  for (int round = 0; round < 3; ++round) {
+    const auto given = stage.go(channel::kTargetGivenUp);
+    REQUIRE(given.result == channel::kMoveDone);
+    CHECK(given.state == channel::kGivenUp);
+    CHECK(stage.held() == 0);
+    stage.program->tell("check");
+    const auto back = stage.go(channel::kTargetResident);
+    REQUIRE(back.result == channel::kMoveDone);
+    CHECK(stage.program->answer() == "0");
+    CHECK(stage.held() == before);
+  }
+  // By way of out, both ways.
+  CHECK(stage.go(channel::kTargetOut).state == channel::kOut);
+  CHECK(stage.go(channel::kTargetGivenUp).state == channel::kGivenUp);
+  CHECK(stage.go(channel::kTargetOut).state == channel::kOut);
+  CHECK(stage.go(channel::kTargetResident).state == channel::kResident);
+  CHECK(stage.program->ask("check") == "0");
+  CHECK(stage.program->ask("change") == "0");
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("a program at work is moved at any moment and never sees a wrong byte") {
+  Stage stage;
+  stage.allocate();
+  const uint32_t seed = static_cast<uint32_t>(lull::tests::test_seed());
+  std::mt19937 random(seed);
+  INFO("seed " << seed);
+  REQUIRE(stage.program->ask("work") == "0");
+  for (int round = 0; round < 40; ++round) {
+    const bool deep = random() % 4 == 0;
+    const auto out = stage.go(deep ? channel::kTargetGivenUp : channel::kTargetOut);
+    REQUIRE(out.result == channel::kMoveDone);
+    const std::string rounds = stage.program->ask("rounds");
+    CHECK(stage.program->ask("rounds") == rounds);
+    REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+    REQUIRE(eventually([&] { return stage.program->ask("rounds") != rounds; }));
+  }
+  CHECK(stage.program->ask("endwork") == "0");
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("the newest order wins, whatever the one before is at") {
+  Stage stage(1, {{"SIMGPU_SLOW_MOTION", "20"}});
+  stage.allocate();
+  const uint32_t seed = static_cast<uint32_t>(lull::tests::test_seed());
+  std::mt19937 random(seed);
+  INFO("seed " << seed);
+  for (int round = 0; round < 60; ++round) {
+    const int count = 1 + static_cast<int>(random() % 3);
+    uint32_t last = 0;
+    uint32_t target = 0;
+    for (int n = 0; n < count; ++n) {
+      target = random() % 3;
+      last = order(stage.client, static_cast<channel::lull_target>(target));
+      for (uint32_t spin = random() % 3000; spin > 0; --spin) residence(stage.client);
+    }
+    const auto report = ended(stage.client, last);
+    REQUIRE(report.result == channel::kMoveDone);
+    const uint32_t expected[] = {channel::kResident, channel::kOut, channel::kGivenUp};
+    CHECK(report.state == expected[target]);
+  }
+  REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("work that does not end refuses the move, and the program goes on") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.program->ask("block") == "0");
+  const auto busy = stage.go(channel::kTargetOut, /*drain_ms=*/50);
+  CHECK(busy.result == channel::kMoveBusy);
+  CHECK(busy.state == channel::kResident);
+  CHECK(busy.reason == "submitted work did not complete in time");
+  CHECK(stage.program->ask("check") == "0");
+  CHECK(stage.program->ask("unblock") == "0");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+}
+
+TEST_CASE("a stream capture that is open refuses the move, and is left alone") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.program->ask("capture") == "0");
+  const auto busy = stage.go(channel::kTargetOut, /*drain_ms=*/50);
+  CHECK(busy.result == channel::kMoveBusy);
+  CHECK(busy.reason == "a stream capture is open");
+  CHECK(stage.program->ask("endcapture") == "0");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  stage.program->tell("capture");
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->answer() == "0");
+  CHECK(stage.program->ask("endcapture") == "0");
+}
+
+TEST_CASE("work on a thread's own default stream is waited for") {
+  Stage stage;
+  stage.allocate();
+  CHECK(stage.program->ask("perthread") == "0");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("too little host memory refuses the move whole and says what bounds it") {
+  Stage stage;
+  stage.allocate();
+  channel::publish_host_allowance(stage.client.region, 1 * kMiB);
+  // What was prepared before counts: none of it goes away. So a program that grows.
+  REQUIRE(stage.program->ask("alloc 33554432 2") == "0");
+  const uint64_t before = stage.held();
+  const auto refused = stage.go(channel::kTargetOut);
+  CHECK(refused.result == channel::kMoveNoHostMemory);
+  CHECK(refused.state == channel::kResident);
+  CHECK(refused.reason.find("the operator's host_memory leaves this job 1 MiB") != std::string::npos);
+  CHECK(stage.held() == before);
+  CHECK(stage.program->ask("check") == "0");
+  channel::publish_host_allowance(stage.client.region, UINT64_MAX);
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("the host side is made ready ahead of any order") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(eventually([&] {
+    const auto report = residence(stage.client);
+    return report.host_bytes >= 24 * kMiB && report.host_bytes >= report.swappable_bytes[0];
+  }));
+  CHECK((residence(stage.client).abilities & channel::kCanSwap) != 0);
+  CHECK((residence(stage.client).abilities & channel::kCanGiveUp) != 0);
+  CHECK((residence(stage.client).abilities & channel::kCanMigrate) == 0);
+}
+
+TEST_CASE("what the driver refuses to give up comes back, with the reason") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.program->ask("managed 65536") == "0");
+  const uint64_t before = stage.held();
+  const auto refused = stage.go(channel::kTargetGivenUp);
+  CHECK(refused.result == channel::kMoveRefused);
+  CHECK(refused.state == channel::kResident);
+  CHECK_FALSE(refused.reason.empty());
+  CHECK(stage.held() == before);
+  CHECK(stage.program->ask("check") == "0");
+  // Where it was out before, it stays out.
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  const auto again = stage.go(channel::kTargetGivenUp);
+  CHECK(again.result == channel::kMoveRefused);
+  CHECK(again.state == channel::kOut);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("a way back that finds no device memory stays out, and a later one succeeds") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  Environment alone = stage.machine.environment;
+  alone["LD_PRELOAD"] = "";
+  ProbeProcess hog(alone);
+  REQUIRE(hog.ask("init") == "0");
+  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
+  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  const auto refused = stage.go(channel::kTargetResident);
+  CHECK(refused.result == channel::kMoveNoDeviceMemory);
+  CHECK(refused.state == channel::kOut);
+  CHECK(stage.held() < 16 * kMiB);
+  REQUIRE(hog.ask("free 1") == "0");
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("a thread that is cancelled in a held call, or in the driver, leaves the gate right") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  stage.program->ask("hold");
+  CHECK(stage.program->ask("cancel") == "0");
+  REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("join") == "cancelled");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("a fork child of a suspended program is on its own") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.program->ask("fork") == "0");
+  REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("fork") == "0");
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("a suspended program ends at once by a signal, and by its own end without a call") {
+  for (const int signal : {SIGTERM, SIGKILL, 0}) {
+    Stage stage;
+    stage.allocate();
+    REQUIRE(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+    stage.program->ask("hold");
+    if (signal != 0) {
+      kill(stage.program->pid(), signal);
+      CHECK(stage.program->finish() == 128 + signal);
+    } else {
+      CHECK(stage.program->ask("exit 3") == "bye");
+      CHECK(stage.program->finish() == 3);
+    }
+  }
+}
+
+TEST_CASE("who may be moved is the user's wish or the operator's rule, decided at the first attach") {
+  Machine machine;
+  machine.environment.erase("LULL_SUSPENDABLE");
+  {
+    Coordinator coordinator(machine.folder + "/s");
+    ProbeProcess program(machine.environment);
+    REQUIRE(program.ask("init") == "0");
+    REQUIRE(program.ask("alloc 1000000 3") == "0");
+    const Client client = coordinator.client();
+    CHECK(client.hello.moves == 0);
+    CHECK(residence(client).abilities == 0);
+    CHECK(residence(client).swappable_bytes[0] == 0);
+  }
+  {
+    Coordinator coordinator(machine.folder + "/s");
+    coordinator.moves = channel::kMovesSwap;
+    ProbeProcess program(machine.environment);
+    REQUIRE(program.ask("init") == "0");
+    REQUIRE(program.ask("alloc 1000000 3") == "0");
+    const Client client = coordinator.client();
+    CHECK(ended(client, order(client, channel::kTargetOut)).result == channel::kMoveDone);
+    CHECK(ended(client, order(client, channel::kTargetResident)).result == channel::kMoveDone);
+    CHECK(program.ask("check") == "0");
+  }
+}
+
+// ---- without a coordinator -----------------------------------------------------------------------
+
+namespace {
+
+enum class End { kKilled, kStopped };
+
+// The coordinator goes while its client is in that state; the client's call goes on by itself, with the
+// right contents, and a new coordinator can move it again.
+void lose_coordinator_in(channel::lull_residence_state state, End end) {
+  INFO("state " << state << (end == End::kKilled ? ", killed" : ", stopped"));
+  // Slow enough to be met in the midst of a checkpoint and of copies.
+  Stage stage(1, {{"SIMGPU_SLOW_MOTION", "20"}});
+  stage.allocate();
+  const auto pace = [&](uint64_t bytes_per_s) {
+    channel::publish_pace(stage.client.region, bytes_per_s, 256 * 1024);
+  };
+  const uint64_t before = stage.held();
+  const auto go = [&](channel::lull_target target) { order(stage.client, target); };
+  switch (state) {
+    case channel::kDraining:
+      REQUIRE(stage.program->ask("block") == "0");
+      go(channel::kTargetOut);
+      break;
+    case channel::kGivingUp:
+    case channel::kGivenUp:
+      go(channel::kTargetGivenUp);
+      break;
+    case channel::kRestoring:
+      REQUIRE(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+      go(channel::kTargetResident);
+      break;
+    case channel::kReturning:
+      REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+      pace(1 * kMiB);
+      go(channel::kTargetResident);
+      break;
+    case channel::kLeaving:
+      pace(1 * kMiB);
+      go(channel::kTargetOut);
+      break;
+    default:
+      go(channel::kTargetOut);
+  }
+  stage.in(state);
+  if (end == End::kKilled) {
+    stage.kill_coordinator();
+  } else {
+    stage.coordinator->shows_life = false;
+    pace(0);
+  }
+  CHECK(stage.program->ask("change") == "0");
+  CHECK(stage.program->ask("check") == "0");
+  CHECK(stage.held() == before);
+  if (state == channel::kDraining) CHECK(stage.program->ask("unblock") == "0");
+  if (end == End::kKilled) {
+    stage.coordinator.emplace(stage.machine.folder + "/s");
+    stage.client = stage.coordinator->client();
+  } else {
+    stage.coordinator->shows_life = true;
+  }
+  REQUIRE(eventually([&] { return residence(stage.client).state == channel::kResident; }));
+  CHECK(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+}  // namespace
+
+TEST_CASE("the coordinator is killed in every state") {
+  for (const auto state : {channel::kDraining, channel::kLeaving, channel::kOut, channel::kGivingUp,
+                           channel::kGivenUp, channel::kRestoring, channel::kReturning}) {
+    lose_coordinator_in(state, End::kKilled);
+  }
+}
+
+TEST_CASE("the coordinator is stopped in every state") {
+  for (const auto state : {channel::kDraining, channel::kLeaving, channel::kOut, channel::kGivingUp,
+                           channel::kGivenUp, channel::kRestoring, channel::kReturning}) {
+    lose_coordinator_in(state, End::kStopped);
+  }
+}
+
+TEST_CASE("without a coordinator one process at a time brings its memory back to a GPU") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  // As lulld makes it, and another process that is on its way back.
+  std::string uuid;
+  const std::string digits = stage.program->ask("uuid");
+  for (size_t n = 0; n < digits.size(); ++n) {
+    if (n == 8 || n == 12 || n == 16 || n == 20) uuid += '-';
+    uuid += digits[n];
+  }
+  const std::string path = stage.machine.folder + "/return-GPU-" + uuid + ".lock";
+  const int lock = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  REQUIRE(lock >= 0);
+  REQUIRE(flock(lock, LOCK_EX) == 0);
+  stage.program->tell("check");
+  stage.kill_coordinator();
+  const uint64_t until = channel::monotonic_ns() + 500'000'000;
+  REQUIRE(eventually([&] { return channel::monotonic_ns() > until; }));
+  CHECK(residence(stage.client).state == channel::kOut);
+  close(lock);
+  CHECK(stage.program->answer() == "0");
+}
+
+TEST_CASE("without a coordinator a way back waits for device memory, however long") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  Environment alone = stage.machine.environment;
+  alone["LD_PRELOAD"] = "";
+  ProbeProcess hog(alone);
+  REQUIRE(hog.ask("init") == "0");
+  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
+  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  stage.program->tell("check");
+  stage.kill_coordinator();
+  REQUIRE(eventually([&] { return residence(stage.client).state == channel::kReturning; }));
+  // A coordinator that comes meanwhile finds it out, and may leave it to itself.
+  Coordinator next(stage.machine.folder + "/s");
+  const Client again = next.client();
+  REQUIRE(hog.finish() == 0);
+  CHECK(stage.program->answer() == "0");
+  REQUIRE(eventually([&] { return residence(again).state == channel::kResident; }));
+}
+
+// ---- several devices -----------------------------------------------------------------------------
+
+TEST_CASE("memory on several devices goes out and comes back") {
+  Machine machine(3);
+  Coordinator coordinator(machine.folder + "/s");
+  ProbeProcess program(machine.environment);
+  REQUIRE(program.ask("init 3") == "0");
+  for (int device = 0; device < 3; ++device) {
+    REQUIRE(program.ask("device " + std::to_string(device)) == "0");
+    REQUIRE(program.ask("alloc 5000000 4") == "0");
+    REQUIRE(program.ask("alloc 500 10") == "0");
+  }
+  const Client client = coordinator.client();
+  for (const auto target : {channel::kTargetOut, channel::kTargetGivenUp}) {
+    REQUIRE(ended(client, order(client, target)).result == channel::kMoveDone);
+    for (size_t device = 0; device < 3; ++device) CHECK(machine.held(program.pid(), device) < 4 * kMiB);
+    REQUIRE(ended(client, order(client, channel::kTargetResident)).result == channel::kMoveDone);
+    CHECK(program.ask("check") == "0");
+  }
+}
+
+namespace {
+
+std::array<uint8_t, 16> bytes_of(const std::string& digits) {
+  std::array<uint8_t, 16> uuid{};
+  REQUIRE(digits.size() == 32);
+  for (size_t n = 0; n < 16; ++n) {
+    uuid[n] = static_cast<uint8_t>(std::stoul(digits.substr(2 * n, 2), nullptr, 16));
+  }
+  return uuid;
+}
+
+}  // namespace
+
+TEST_CASE("a program moves among four GPUs, sees one, and says where it is") {
+  constexpr size_t kDevices = 4;
+  Machine machine(kDevices);
+  // Who is where, as a program sees it that hides nothing.
+  std::vector<std::string> uuids;
+  std::vector<std::string> buses;
+  {
+    Environment alone = machine.environment;
+    alone["LD_PRELOAD"] = "";
+    ProbeProcess all(alone);
+    REQUIRE(all.ask("init") == "0");
+    for (size_t n = 0; n < kDevices; ++n) {
+      uuids.push_back(all.ask("uuid " + std::to_string(n)));
+      buses.push_back(all.ask("bus " + std::to_string(n)));
+      buses.back().resize(buses.back().rfind(' '));
+    }
+  }
+  machine.environment["LULL_MIGRATABLE"] = "1";
+  machine.environment["LULL_VISIBLE_DEVICES"] = "1";
+  Coordinator coordinator(machine.folder + "/s");
+  ProbeProcess program(machine.environment);
+  REQUIRE(program.ask("init") == "0");
+  REQUIRE(program.ask("count") == "1");
+  CHECK(program.ask("get 0") == "0");
+  CHECK(program.ask("get 1") == "101");
+  CHECK(program.ask("peer 1") == "101");
+  CHECK(program.ask("uuid 1") == "none");
+  CHECK(program.ask("bus 0") == buses[0] + " 0");
+  CHECK(program.ask("bybus " + buses[1].substr(0, buses[1].find(' '))) == "101");
+  REQUIRE(program.ask("alloc 5000000 4") == "0");
+  REQUIRE(program.ask("alloc 500 20") == "0");
+  const Client client = coordinator.client();
+  CHECK(client.hello.moves == (channel::kMovesSwap | channel::kMovesMigrate));
+  REQUIRE(eventually([&] { return (residence(client).abilities & channel::kCanMigrate) != 0; }));
+  const uint32_t seed = static_cast<uint32_t>(lull::tests::test_seed());
+  std::mt19937 random(seed);
+  INFO("seed " << seed);
+  size_t now = 0;
+  for (int round = 0; round < 20; ++round) {
+    const size_t next = (now + 1 + random() % (kDevices - 1)) % kDevices;
+    REQUIRE(ended(client, order(client, channel::kTargetGivenUp)).result == channel::kMoveDone);
+    // Change places: everybody else stays what it is.
+    std::vector<channel::lull_device_pair> pairs;
+    for (size_t n = 0; n < kDevices; ++n) {
+      const size_t to = n == now ? next : n == next ? now : n;
+      channel::lull_device_pair pair;
+      std::memcpy(pair.from, bytes_of(uuids[n]).data(), 16);
+      std::memcpy(pair.to, bytes_of(uuids[to]).data(), 16);
+      pairs.push_back(pair);
+    }
+    const auto back = ended(client, order(client, channel::kTargetResident, 60'000, pairs));
+    REQUIRE(back.result == channel::kMoveDone);
+    now = next;
+    CHECK(program.ask("check") == "0");
+    CHECK(program.ask("change") == "0");
+    CHECK(program.ask("check") == "0");
+    CHECK(program.ask("uuid 0") == uuids[now]);
+    CHECK(program.ask("bus 0") == buses[now] + " 0");
+    CHECK(program.ask("count") == "1");
+    for (size_t n = 0; n < kDevices; ++n) {
+      CHECK((machine.held(program.pid(), n) >= 20'000'000) == (n == now));
+    }
+    const auto device = channel::read_device(client.region, 0);
+    REQUIRE(device);
+    CHECK(device->uuid == bytes_of(uuids[now]));
+  }
+  // Pairs that do not name every GPU: refused, and nothing is lost.
+  REQUIRE(ended(client, order(client, channel::kTargetGivenUp)).result == channel::kMoveDone);
+  channel::lull_device_pair pair;
+  std::memcpy(pair.from, bytes_of(uuids[0]).data(), 16);
+  std::memcpy(pair.to, bytes_of(uuids[1]).data(), 16);
+  const auto refused = ended(client, order(client, channel::kTargetResident, 60'000, {pair}));
+  CHECK(refused.result == channel::kMoveRefused);
+  CHECK(refused.state == channel::kGivenUp);
+  CHECK(ended(client, order(client, channel::kTargetResident)).result == channel::kMoveDone);
+  CHECK(program.ask("check") == "0");
+}
+
+TEST_CASE("a task that takes turns waits for its turn's memory, and can be moved meanwhile") {
+  Stage stage(1, {{"LULL_OVERSUBSCRIBE", "1"}});
+  stage.allocate();
+  CHECK(stage.client.hello.moves == (channel::kMovesSwap | channel::kMovesOversubscribe));
+  const uint64_t used = stage.client.region.client()->device[0].used_bytes;
+  channel::publish_allowance(stage.client.region, 0, used);
+  stage.program->tell("alloc 1048576 1");
+  REQUIRE(eventually([&] {
+    return channel::atomic64(stage.client.region.client()->device[0].wanted_bytes).load() >=
+           used + kMiB;
+  }));
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  channel::publish_allowance(stage.client.region, 0, used + 4 * kMiB);
+  wake(stage.client);
+  CHECK(stage.program->answer() == "0");
+  CHECK(stage.program->ask("check") == "0");
+  // What the device can never hold is refused as ever.
+  CHECK(stage.program->ask("alloc 1073741824 1") == "2");
+  // And so is everything that waits when the daemon has gone.
+  stage.program->tell("alloc 67108864 1");
+  stage.kill_coordinator();
+  const std::string answer = stage.program->answer();
+  CHECK((answer == "2" || answer == "0"));
+}
+
+// ---- how long it takes: `shim_moves_test [.moves]`, nothing passes or fails ----------------------------
+
+TEST_CASE("out and back beside a pinned copy of the same bytes", "[.moves]") {
+  constexpr double kOutGbPerS = 55.187;
+  constexpr double kBackGbPerS = 54.914;
+  struct {
+    uint64_t each;
+    int count;
+    int slower;
+  } const cases[] = {{64 * kMiB, 1, 200}, {2 * kMiB, 32, 200}, {256 * kMiB, 4, 40}, {16 * kMiB, 64, 40}};
+  for (const auto& it : cases) {
+    Machine machine;
+    machine.environment.erase("SIMGPU_PROFILE");
+    machine.environment["SIMGPU_SLOW_MOTION"] = std::to_string(it.slower);
+    Coordinator coordinator(machine.folder + "/s");
+    coordinator.slow_motion = it.slower;
+    ProbeProcess program(machine.environment);
+    REQUIRE(program.ask("init") == "0");
+    REQUIRE(program.ask("alloc " + std::to_string(it.each) + " " + std::to_string(it.count)) == "0");
+    const Client client = coordinator.client();
+    REQUIRE(eventually([&] {
+      const auto report = residence(client);
+      return report.swappable_bytes[0] > 0 && report.host_bytes >= report.swappable_bytes[0];
+    }));
+    for (int round = 0; round < 3; ++round) {
+      const auto out = ended(client, order(client, channel::kTargetOut));
+      REQUIRE(out.result == channel::kMoveDone);
+      const auto back = ended(client, order(client, channel::kTargetResident));
+      REQUIRE(back.result == channel::kMoveDone);
+      const double bytes = static_cast<double>(out.moved_bytes);
+      const double out_ns = static_cast<double>(out.move_ns) / it.slower;
+      const double back_ns = static_cast<double>(back.move_ns) / it.slower;
+      printf("simulated: %d x %4llu MiB: out %8.3f ms, %.3fx of a pinned copy; back %8.3f ms, %.3fx\n",
+             it.count, static_cast<unsigned long long>(it.each / kMiB), out_ns / 1e6,
+             out_ns / (bytes / kOutGbPerS), back_ns / 1e6, back_ns / (bytes / kBackGbPerS));
+    }
+  }
+}
