@@ -4,7 +4,6 @@
 
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
-#include "shim/residence/memory_gate.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -60,8 +59,6 @@ bool count_absent(Backing& backing, void* data) {
 
 #define PROBE extern "C" LULL_PUBLIC
 
-PROBE void arena_probe_begin() { can_move.store(true, std::memory_order_relaxed); }
-
 PROBE int64_t arena_probe_out() {
   OwnCall own(thread_state);
   Walk walk;
@@ -92,9 +89,4 @@ PROBE uint64_t arena_probe_driver_free() {
   size_t total_bytes = 0;
   driver().cuMemGetInfo_v2(&free_bytes, &total_bytes);
   return free_bytes;
-}
-
-// For programs that know nothing of the probe: preloaded, it begins by itself.
-[[gnu::constructor]] static void begin_if_asked() {
-  if (environment_set("ARENA_PROBE_BEGIN")) arena_probe_begin();
 }
