@@ -638,6 +638,25 @@ TEST_CASE("a task that takes turns waits for its turn's memory, and can be moved
   CHECK((answer == "2" || answer == "0"));
 }
 
+TEST_CASE("a task that takes turns tries again where the driver had no memory") {
+  Stage stage(1, {{"LULL_OVERSUBSCRIBE", "1"}});
+  stage.allocate();
+  Environment alone = stage.machine.environment;
+  alone["LD_PRELOAD"] = "";
+  ProbeProcess hog(alone);
+  REQUIRE(hog.ask("init") == "0");
+  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
+  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  stage.program->tell("alloc 67108864 1");
+  REQUIRE(eventually([&] {
+    return channel::atomic64(stage.client.region.client()->device[0].wanted_bytes).load() >= 64 * kMiB;
+  }));
+  REQUIRE(hog.finish() == 0);
+  wake(stage.client);
+  CHECK(stage.program->answer() == "0");
+  CHECK(stage.program->ask("check") == "0");
+}
+
 // ---- how long it takes: `shim_moves_test [.moves]`, nothing passes or fails
 // ----------------------------
 
