@@ -6,6 +6,7 @@
 #include "shim/connection.h"
 #include "shim/devices.h"
 #include "shim/residence/memory_gate.h"
+#include "shim/residence/service.h"
 #include "shim/silence.h"
 #include "shim/system.h"
 
@@ -241,6 +242,7 @@ void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual) {
 }
 
 void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes) {
+  want_service();
   CUcontext context = nullptr;
   {
     OwnCall own(thread_state);

@@ -16,7 +16,8 @@ CUresult count_allocation(uint32_t device, MemoryKind kind, uint64_t bytes, Key 
   if (device == kNoDevice) return forward(thread, call);
   const uint64_t counted = counted_bytes(bytes);
   if (!admit_memory(device, counted)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = forward(thread, call);
+  CUresult result = forward(thread, call);
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device)) result = forward(thread, call);
   if (result == CUDA_SUCCESS) {
     memory_allocated(kind, key(), device, counted);
   } else {

@@ -86,7 +86,10 @@ CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t 
   if (device == kNoDevice) return forward(thread_state, call);
   const uint64_t admitted = counted_bytes(counted_bytes(width) * height);
   if (!admit_memory(device, admitted)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = forward(thread_state, call);
+  CUresult result = forward(thread_state, call);
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device)) {
+    result = forward(thread_state, call);
+  }
   if (result != CUDA_SUCCESS) {
     refund_memory(device, admitted);
     return result;

@@ -9,6 +9,7 @@
 #include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/residence.h"
 #include "shim/connection.h"
+#include "shim/devices.h"
 #include "shim/residence/device_arena.h"
 #include "shim/residence/host_arena.h"
 #include "shim/residence/live_contexts.h"
@@ -381,15 +382,17 @@ class Move {
   Lane lanes_[channel::kMaxDevices] = {};
 };
 
-uint64_t bytes_where(bool present) {
+uint64_t bytes_where(bool present, uint32_t device) {
   struct Sum {
     bool present;
+    uint32_t device;
     uint64_t bytes;
-  } sum{present, 0};
+  } sum{present, device, 0};
   visit_backings(
       [](Backing& backing, void* data) {
         Sum& adding = *static_cast<Sum*>(data);
-        if (backing.present == adding.present) adding.bytes += backing.bytes;
+        const bool there = adding.device == kNoDevice || backing.device == adding.device;
+        if (there && backing.present == adding.present) adding.bytes += backing.bytes;
         return true;
       },
       &sum);
@@ -400,7 +403,7 @@ uint64_t bytes_where(bool present) {
 
 MoveResult move_out(GoesOn goes_on) { return Move(Way::kOut, goes_on).run(); }
 MoveResult move_back(GoesOn goes_on) { return Move(Way::kBack, goes_on).run(); }
-uint64_t present_bytes() { return bytes_where(true); }
-uint64_t absent_bytes() { return bytes_where(false); }
+uint64_t present_bytes() { return bytes_where(/*present=*/true, kNoDevice); }
+uint64_t absent_bytes(uint32_t device) { return bytes_where(/*present=*/false, device); }
 
 }  // namespace lull::shim

@@ -44,8 +44,8 @@ MoveResult move_out(GoesOn goes_on);
 // so.
 MoveResult move_back(GoesOn goes_on);
 
-// Device memory that a move out frees.
+// Device memory that a move out frees, and that a move back needs on that device.
 uint64_t present_bytes();
-uint64_t absent_bytes();
+uint64_t absent_bytes(uint32_t device);
 
 }  // namespace lull::shim

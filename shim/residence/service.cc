@@ -478,8 +478,24 @@ class Service {
       if (!has_room_for_context()) return false;
       if (restore(nowhere).result != channel::kMoveDone) return false;
     }
-    if (come_back().result != channel::kMoveDone) return false;
+    if (!has_room_for_memory() || come_back().result != channel::kMoveDone) return false;
     returns_ = false;
+    return true;
+  }
+
+  // Trying costs the GPU work, and whoever looks a state that comes and goes.
+  static bool has_room_for_memory() {
+    OwnCall own(thread_state);
+    for (uint32_t device = 0; device < devices_in_use(); ++device) {
+      const uint64_t needed = absent_bytes(device);
+      size_t free_bytes = 0;
+      size_t total = 0;
+      if (needed != 0 &&
+          driver().cuCtxSetCurrent(context_on(device_ordinal(device))) == CUDA_SUCCESS &&
+          driver().cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS && free_bytes < needed) {
+        return false;
+      }
+    }
     return true;
   }
 

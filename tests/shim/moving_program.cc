@@ -1,5 +1,5 @@
-// A program with memory on the simulated GPU, whose contents it knows: commands on stdin, one a line, one
-// answer a line. Nothing in it knows of lull.
+// A program with memory on the simulated GPU, whose contents it knows: commands on stdin, one a
+// line, one answer a line. Nothing in it knows of lull.
 #include <cuda.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -121,7 +121,8 @@ int main() {
     unsigned long long a = 0, b = 0, c = 0;
     sscanf(line, "%31s %llu %llu %llu", word, &a, &b, &c);
     const std::string command = word;
-    if (command == "init") {  // init DEVICES: a context on each of the first ones, the first current
+    if (command ==
+        "init") {  // init DEVICES: a context on each of the first ones, the first current
       int result = cuInit(0);
       for (int n = 0; result == 0 && n < static_cast<int>(a == 0 ? 1 : a); ++n) {
         CUcontext context = nullptr;
@@ -193,16 +194,18 @@ int main() {
       stop = true;
       worker.join();
       printf("%d\n", worker_result.load());
-    } else if (command == "hold") {  // a thread that writes to the first allocation, and is not waited for
-      pthread_create(&held_thread, nullptr,
-                     [](void*) -> void* {
-                       if (cuCtxSetCurrent(contexts[0]) == CUDA_SUCCESS) {
-                         cuMemsetD8(allocations[0].address, 0, 0);
-                       }
-                       pthread_testcancel();
-                       return nullptr;
-                     },
-                     nullptr);
+    } else if (command ==
+               "hold") {  // a thread that writes to the first allocation, and is not waited for
+      pthread_create(
+          &held_thread, nullptr,
+          [](void*) -> void* {
+            if (cuCtxSetCurrent(contexts[0]) == CUDA_SUCCESS) {
+              cuMemsetD8(allocations[0].address, 0, 0);
+            }
+            pthread_testcancel();
+            return nullptr;
+          },
+          nullptr);
       printf("0\n");
     } else if (command == "cancel") {
       printf("%d\n", pthread_cancel(held_thread));
