@@ -210,6 +210,14 @@ TEST_CASE("unknown commands and options are one line and exit code 2") {
   check_one_line(lull.run({"resize", "x", "--gpus", "two"}), 2, "--gpus");
 }
 
+TEST_CASE("doctor says what of suspension and migration a program could have") {
+  Lull lull;
+  const std::string said = lull.run({"doctor", "--sim"}).out;
+  CHECK(said.find("lull run --suspendable") != std::string::npos);
+  CHECK(said.find("lull suspend --level given_up") != std::string::npos);
+  CHECK(said.find("lull run --migratable") != std::string::npos);
+}
+
 TEST_CASE("a job is moved, and what came of it is one line and the exit code") {
   Lull lull;
   check_one_line(lull.run({"suspend", "train"}), 1, "suspend: ");
