@@ -4,7 +4,6 @@
 
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
-#include "shim/residence/memory_gate.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -59,8 +58,6 @@ bool count_absent(Backing& backing, void* data) {
 }  // namespace
 
 #define PROBE extern "C" LULL_PUBLIC
-
-PROBE void arena_probe_begin() { can_move.store(true, std::memory_order_relaxed); }
 
 PROBE int64_t arena_probe_out() {
   OwnCall own(thread_state);

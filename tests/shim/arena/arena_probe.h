@@ -5,8 +5,6 @@
 #include <cstdint>
 
 extern "C" {
-// The process can be moved from now on; before its first allocation.
-void arena_probe_begin(void);
 // Copies all that can be swapped to the host and gives its memory away. Bytes; below 0: the
 // driver's error.
 int64_t arena_probe_out(void);
