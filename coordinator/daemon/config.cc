@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <grp.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
+#include <algorithm>
 #include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -193,11 +195,59 @@ std::vector<KnownDevice> read_devices(const json& value) {
   return devices;
 }
 
+std::vector<MoveRule> read_moves(const json& value) {
+  std::vector<MoveRule> rules;
+  for (const json& item : read_list(value, "moves")) {
+    const std::string where = fmt::format("moves[{}]", rules.size());
+    check_keys(item, where, {"uid", "gid", "any", "suspendable", "migratable", "oversubscribe"});
+    MoveRule rule{.who = read_match(item, where), .suspendable = {}, .migratable = {}, .oversubscribe = {}};
+    bool any = false;
+    for (const auto& [key, to] : {std::pair{"suspendable", &rule.suspendable},
+                                  std::pair{"migratable", &rule.migratable},
+                                  std::pair{"oversubscribe", &rule.oversubscribe}}) {
+      if (!item.contains(key)) continue;
+      if (!item[key].is_boolean()) {
+        fail(join(where, key), fmt::format("is {}: true or false is expected", item[key].dump()));
+      }
+      *to = item[key].get<bool>();
+      any = true;
+    }
+    if (!any) fail(where, "says nothing: suspendable, migratable or oversubscribe is expected");
+    for (const auto& [key, to] : {std::pair{"migratable", &rule.migratable},
+                                  std::pair{"oversubscribe", &rule.oversubscribe}}) {
+      if (rule.suspendable == false && *to == true) {
+        fail(join(where, key), "is true where suspendable is false: it needs it");
+      }
+    }
+    rules.push_back(rule);
+  }
+  return rules;
+}
+
+uint64_t read_bytes(const json& value, const std::string& key) {
+  constexpr uint64_t kMost = UINT64_C(1) << 48;
+  if (value.is_number_unsigned()) return read_number(value, key, 0, kMost);
+  const char* expected = "a number of bytes, or text such as \"64G\" (K, M, G, T),";
+  const std::string text = read_string(value, key, expected);
+  uint64_t number = 0;
+  size_t used = 0;
+  while (used < text.size() && text[used] >= '0' && text[used] <= '9' && number <= kMost) {
+    number = number * 10 + static_cast<uint64_t>(text[used++] - '0');
+  }
+  const std::string unit = text.substr(used);
+  const size_t power = std::string("KMGT").find(unit.empty() ? '?' : unit[0]);
+  const bool good = used > 0 && unit.size() == 1 && power != std::string::npos;
+  if (!good || number > (kMost >> (10 * (power + 1)))) {
+    fail(key, fmt::format("is \"{}\": {} is expected", text, expected));
+  }
+  return number << (10 * (power + 1));
+}
+
 Config read_config(const json& root, const PolicyCheck& check) {
   check_keys(root, "",
              {"socket", "policy", "priorities", "operators", "devices", "max_clients",
               "max_clients_per_user", "timing", "timing_period", "trace", "decision_log",
-              "profiles", "memory_reserve_bytes"});
+              "profiles", "memory_reserve_bytes", "moves", "host_memory", "context_bytes", "quantum_s"});
   Config config;
   if (root.contains("socket")) {
     const json& socket = root["socket"];
@@ -254,6 +304,14 @@ Config read_config(const json& root, const PolicyCheck& check) {
     config.memory_reserve_bytes =
         read_number(root["memory_reserve_bytes"], "memory_reserve_bytes", 0, UINT64_C(1) << 48);
   }
+  if (root.contains("moves")) config.moves = read_moves(root["moves"]);
+  if (root.contains("host_memory")) config.host_memory_bytes = read_bytes(root["host_memory"], "host_memory");
+  if (root.contains("context_bytes")) {
+    config.context_bytes = read_number(root["context_bytes"], "context_bytes", 0, UINT64_C(1) << 36);
+  }
+  if (root.contains("quantum_s")) {
+    config.quantum_s = static_cast<uint32_t>(read_number(root["quantum_s"], "quantum_s", 1, 86'400));
+  }
   return config;
 }
 
@@ -264,6 +322,32 @@ std::optional<channel::lull_timing> parse_timing(const std::string& word) {
   if (word == "sampled") return channel::kTimingSampled;
   if (word == "full") return channel::kTimingFull;
   return std::nullopt;
+}
+
+uint32_t moves_for(const Config& config, const Peer& peer, uint32_t asked) {
+  constexpr uint32_t kAll =
+      channel::kMovesSwap | channel::kMovesMigrate | channel::kMovesOversubscribe;
+  uint32_t granted = asked & kAll;
+  const auto rule = std::ranges::find_if(config.moves, [&](const MoveRule& r) { return r.who.matches(peer); });
+  if ((granted & (channel::kMovesMigrate | channel::kMovesOversubscribe)) != 0) {
+    granted |= channel::kMovesSwap;
+  }
+  if (rule == config.moves.end()) return granted;
+  const auto apply = [&](const std::optional<bool>& said, uint32_t bit) {
+    if (said) granted = *said ? granted | bit : granted & ~bit;
+  };
+  apply(rule->migratable, channel::kMovesMigrate);
+  apply(rule->oversubscribe, channel::kMovesOversubscribe);
+  if (rule->migratable == true || rule->oversubscribe == true) granted |= channel::kMovesSwap;
+  apply(rule->suspendable, channel::kMovesSwap);
+  return (granted & channel::kMovesSwap) != 0 ? granted : 0;
+}
+
+uint64_t host_memory_for(const Config& config) {
+  if (config.host_memory_bytes) return *config.host_memory_bytes;
+  struct sysinfo machine {};
+  if (::sysinfo(&machine) != 0) return 0;
+  return static_cast<uint64_t>(machine.totalram) * machine.mem_unit / 2;
 }
 
 uint32_t clients_per_user(const Config& config) {

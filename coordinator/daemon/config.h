@@ -12,8 +12,19 @@
 //     "trace": "/var/log/lull/node.lull",
 //     "decision_log": "/var/log/lull/node.decisions",
 //     "profiles": "/var/lib/lull/profiles",
-//     "memory_reserve_bytes": 0
+//     "memory_reserve_bytes": 0,
+//     "moves": [{"gid": 100, "suspendable": true}, {"any": true, "migratable": false}],
+//     "host_memory": "64G",
+//     "context_bytes": 536870912,
+//     "quantum_s": 60
 //   }
+//
+// moves: whose programs can be moved; the first rule that matches counts. suspendable, migratable,
+// oversubscribe: true gives it to programs that did not ask (`lull run`), as far as they can; false takes it
+// from those that did; left out, it is as they ask. Without suspendable there is none of the others.
+// host_memory: that the arenas of all jobs together may take, in bytes or as "64G"; default: half of the
+// machine's. context_bytes: what a program's context takes of a GPU beside its own memory. quantum_s: how long
+// a job that takes turns (--oversubscribe) has its turn.
 //
 // Every key may be left out. An error is one line that names the file, the key and what would be
 // right; an unknown key is an error.
@@ -38,6 +49,14 @@ namespace lull::daemon {
 inline constexpr uint32_t kMaxClientsLimit = 16384;
 inline constexpr uint32_t kDefaultTimingPeriod = 64;
 
+// Exactly one of uid, gid, any; nothing: as the program asks.
+struct MoveRule {
+  PeerMatch who;
+  std::optional<bool> suspendable;
+  std::optional<bool> migratable;
+  std::optional<bool> oversubscribe;
+};
+
 struct Config {
   std::optional<mode_t> socket_mode;  // default: 0666 for root's daemon, 0600 for a user's
   std::optional<gid_t> socket_group;
@@ -58,6 +77,10 @@ struct Config {
   // devices. Read at start only.
   std::optional<std::string> profiles;
   uint64_t memory_reserve_bytes = 0;  // of each device, that no single client may take
+  std::vector<MoveRule> moves;
+  std::optional<uint64_t> host_memory_bytes;
+  uint64_t context_bytes = 512ULL << 20;
+  uint32_t quantum_s = 60;
 };
 
 // "off", "sampled", "full"; nothing for anything else.
@@ -65,6 +88,11 @@ std::optional<channel::lull_timing> parse_timing(const std::string& word);
 uint32_t clients_per_user(const Config& config);
 // What lull_control.timing_period says to a client with this wish.
 uint32_t timing_period_for(const Config& config, uint32_t wish);
+
+// channel::lull_moves: what this program is granted that asks for `asked`.
+uint32_t moves_for(const Config& config, const Peer& peer, uint32_t asked);
+// What all arenas may take: as configured, or half of the machine's memory.
+uint64_t host_memory_for(const Config& config);
 
 // Says what is wrong with a policy's text, or nothing.
 using PolicyCheck = std::function<std::expected<void, std::string>(const std::string&)>;

@@ -129,6 +129,58 @@ json answer_trace(const json& request, const Peer& peer, ControlTarget& target) 
   return {{"ok", true}, {"trace", *figures}};
 }
 
+json answer_job(const std::string& op, JobOrder::What what, const json& request, const Peer& peer,
+                ControlTarget& target) {
+  JobOrder order{.what = what};
+  const auto wrong = [&](const char* key, const char* expected) {
+    return failure(fmt::format("cannot {}: {} is {}: {} is expected", op, key, shown(request, key), expected));
+  };
+  const auto job = request.find("job");
+  if (job != request.end() && job->is_string()) order.job = job->get<std::string>();
+  if (job != request.end() && job->is_number_unsigned()) order.job = job->dump();
+  if (order.job.empty()) return wrong("job", "the name of a job or a task, a pid or a client id");
+  if (request.contains("level")) {
+    constexpr std::pair<const char*, moves::Level> kLevels[] = {{"in_place", moves::Level::kInPlace},
+                                                                {"out", moves::Level::kOut},
+                                                                {"given_up", moves::Level::kGivenUp}};
+    for (const auto& [word, level] : kLevels) {
+      if (request["level"] == word) order.level = level;
+    }
+    if (!order.level && request["level"] != "auto") return wrong("level", "auto, in_place, out or given_up");
+  }
+  if (request.contains("at")) {
+    if (request["at"] != "iteration" && request["at"] != "now") return wrong("at", "iteration or now");
+    if (request["at"] == "now") order.at = moves::At::kNow;
+  }
+  if (what == JobOrder::What::kMigrate) {
+    const auto to = request.find("to");
+    if (to == request.end() || !to->is_array() || to->empty() || to->size() > kMaxNodeDevices) {
+      return wrong("to", "a list of GPUs, each by its index or UUID in `lull status`,");
+    }
+    for (const json& one : *to) {
+      if (!one.is_string() && !one.is_number_unsigned()) {
+        return wrong("to", "a list of GPUs, each by its index or UUID in `lull status`,");
+      }
+      order.to.push_back(one.is_string() ? one.get<std::string>() : one.dump());
+    }
+  }
+  if (what == JobOrder::What::kPin) {
+    const auto pinned = request.find("pinned");
+    if (pinned == request.end() || !pinned->is_boolean()) return wrong("pinned", "true or false");
+    order.pinned = pinned->get<bool>();
+  }
+  if (what == JobOrder::What::kResize) {
+    const auto gpus = request.find("gpus");
+    if (gpus == request.end() || !gpus->is_number_unsigned() || *gpus < 1 || *gpus > kMaxNodeDevices) {
+      return wrong("gpus", "a number of GPUs, from 1 on,");
+    }
+    order.gpus = gpus->get<uint32_t>();
+  }
+  const auto now = target.move_job(order, peer);
+  if (!now) return failure(now.error());
+  return {{"ok", true}, {"job", *now}};
+}
+
 using Send = std::function<void(const json&)>;
 
 void answer_profile(const json& request, const Peer& peer, ControlTarget& target,
@@ -163,9 +215,15 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   if (name == "trace") return answer_trace(request, peer, target);
+  using What = JobOrder::What;
+  for (const auto& [word, what] : {std::pair{"suspend", What::kSuspend}, {"resume", What::kResume},
+                                   {"migrate", What::kMigrate}, {"pin", What::kPin},
+                                   {"resize", What::kResize}, {"job", What::kShow}}) {
+    if (name == word) return answer_job(name, what, request, peer, target);
+  }
   return failure(
       fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority, may, "
-                  "trace or profile is expected",
+                  "trace, profile, job, suspend, resume, migrate, pin or resize is expected",
                   shown(request, "op")));
 }
 

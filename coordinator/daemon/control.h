@@ -14,6 +14,13 @@
 //   paged
 //   {"op":"profile","show":"train"}                 {"ok":true,"records":[{..}]}; paged
 //   {"op":"profile","forget":"train"}               {"ok":true,"forgotten":2,"running":1}
+//   {"op":"suspend","job":"train","level":"auto","at":"iteration"}   {"ok":true,"job":{..}} (job_status.h)
+//       level: auto, in_place, out, given_up; at: iteration, now; both may be left out
+//   {"op":"resume","job":"train"}                   the same; "job" is a job's or task's name, a pid or a
+//   {"op":"migrate","job":"train","to":[1]}         client id; "to": GPUs by index or UUID
+//   {"op":"pin","job":"train","pinned":true}
+//   {"op":"resize","job":"train","gpus":2}
+//   {"op":"job","job":"train"}                      how it stands
 //   anything wrong                                  {"ok":false,"error":"one line"}
 //
 // Paged: a reply that says "next" is followed by asking the same with that as "from"
@@ -31,6 +38,7 @@
 
 #include "coordinator/daemon/priority_rules.h"
 #include "coordinator/daemon/trace_recorder.h"
+#include "coordinator/moves/events.h"
 
 namespace lull::daemon {
 
@@ -41,6 +49,18 @@ struct ProfileOrder {
   std::string show;    // a task
   std::string forget;  // a task
   uint32_t from = 0;
+};
+
+// What is asked of a job.
+struct JobOrder {
+  enum class What : uint8_t { kShow, kSuspend, kResume, kMigrate, kPin, kResize };
+  What what = What::kShow;
+  std::string job;
+  std::optional<moves::Level> level;
+  moves::At at = moves::At::kIteration;
+  std::vector<std::string> to;  // indices or UUIDs
+  bool pinned = true;
+  uint32_t gpus = 0;
 };
 
 // What the daemon can do for a tool. Errors are one line.
@@ -66,6 +86,9 @@ class ControlTarget {
   // Begins a trace, ends the one that runs, or neither. How the trace stands; null: there is none.
   virtual std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order,
                                                            bool stop, const Peer& peer) = 0;
+  // How the job then stands.
+  virtual std::expected<nlohmann::json, std::string> move_job(const JobOrder& order,
+                                                              const Peer& peer) = 0;
 };
 
 // `reply` is called once with the reply's text, later or before this returns; never throws,

@@ -30,6 +30,7 @@ constexpr uint64_t kCloseLingerNs = 1'000'000;
 constexpr uint64_t kHeldLingerNs = 20'000'000;
 constexpr uint64_t kLazyLingerNs = 20'000'000;
 constexpr uint64_t kArmingNs = 50'000;
+constexpr uint64_t kAwaySpacingNs = 50'000'000;
 constexpr uint64_t kThoroughEveryNs = 200'000;
 // Shorter than a sleep takes; only where a processor can be spared.
 constexpr uint64_t kSpinBelowNs = 50'000;
@@ -193,6 +194,7 @@ bool Daemon::turn(uint64_t most_ns) {
   clock_.refine(monotonic_ns);
   look_at_clients(monotonic_ns);
   step_engine();
+  if (moves_due(monotonic_ns)) step_moves(monotonic_ns);
   publish_due();
   answer_requests();
   keep_house(monotonic_ns);
@@ -213,11 +215,12 @@ uint64_t Daemon::next_deadline_ns() {
   if (!recalls_.empty()) deadline = std::min(deadline, next_recall_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
-  deadline = std::min(deadline, next_decision_flush_ns_);
+  deadline = std::min({deadline, next_decision_flush_ns_, next_moves_look_ns_});
   if (driver_wanted_ && driver_.waiting() == 0) deadline = std::min(deadline, next_driver_ns_);
   if (clock_.ready()) {
     deadline =
-        std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next())});
+        std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next()),
+                  clock_.monotonic_at(moves_timer_)});
   } else if (queue_.next() != kNever) {
     deadline = 0;
   }
@@ -226,7 +229,7 @@ uint64_t Daemon::next_deadline_ns() {
 
 // How long to sleep in epoll; spins away what is too short for a sleep.
 uint64_t Daemon::wait_ns(uint64_t most_ns) {
-  if (!inputs_.empty() || any_gone_) return 0;
+  if (!inputs_.empty() || !moves_inputs_.empty() || residence_changed_ || any_gone_) return 0;
   const uint64_t now = channel::monotonic_ns();
   const uint64_t deadline = next_deadline_ns();
   if (deadline == UINT64_MAX) return most_ns;
@@ -346,6 +349,7 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
     look_at_unknown_devices(session);
   if (recorder_) [[unlikely]] recorder_->drained(session, now);
   ledger_.look(session, devices_);
+  look_at_residence(session);
   if (session.is_hopeless()) return drop(session, "its records make no sense");
   if (session.is_detached()) return drop(session, "it has let go");
   settle_activity(session, eventful, monotonic_ns);
@@ -374,6 +378,11 @@ void Daemon::settle_activity(Session& session, bool eventful, uint64_t monotonic
       session.has_held() ? kHeldLingerNs : (close ? kCloseLingerNs : kLazyLingerNs);
   const bool quiet = !eventful && monotonic_ns - session.last_event_ns >= linger_ns &&
                      !(close && session.has_tracked_work());
+  if (quiet && is_away(session)) {
+    // Whose memory is out takes a second without a sign of life for the end of its coordinator.
+    session.next_poll_ns = monotonic_ns + kAwaySpacingNs;
+    return;
+  }
   if (!quiet) {
     if (session.activity == Activity::kArming) channel::disarm_doorbell(session.region());
     session.activity = Activity::kAwake;
@@ -416,6 +425,12 @@ void Daemon::reset_engine() {
   if (decisions_) decisions_->begun(options);
   queue_.clear();
   timer_ = kNever;
+  // Only while there is no client: time may begin anew.
+  moves_ = std::make_unique<moves::Moves>();
+  moves_inputs_.clear();
+  moves_timer_ = kNever;
+  reports_.clear();
+  tell_moves_of_devices();
 }
 
 void Daemon::step_engine() {
@@ -447,6 +462,8 @@ void Daemon::step_engine() {
       timer_ = timer->at;
     } else if (const auto* notice = std::get_if<engine::Notice>(&output)) {
       log_.line(notice->text);
+    } else if (const auto* stands = std::get_if<engine::JobStands>(&output)) {
+      moves_inputs_.emplace_back(moves::JobStands{stands->job, stands->drained});
     } else {
       queue_.push(earliest, std::move(output));
     }

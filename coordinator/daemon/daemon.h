@@ -20,6 +20,7 @@
 #include <expected>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@
 #include "coordinator/daemon/status.h"
 #include "coordinator/daemon/tool_connection.h"
 #include "coordinator/daemon/trace_recorder.h"
+#include "coordinator/moves/moves.h"
 #include "coordinator/trace/decision_log.h"
 
 namespace lull::channel {
@@ -158,6 +160,20 @@ class Daemon : private ControlTarget {
   void adapt_traced_spacing(Session& session, bool eventful) const;
   std::expected<void, std::string> start_decision_log(const std::string& file);
 
+  // ---- jobs that move (daemon_moves.cc) ----
+  void tell_moves_of_devices();
+  void look_at_residence(const Session& session);
+  bool moves_due(uint64_t monotonic_ns) const;
+  void step_moves(uint64_t monotonic_ns, bool whole = false);
+  void carry_out(const moves::Output& output);
+  void share_host_memory();
+  void set_paces();
+  int32_t guarded_mean_per_mille() const;
+  bool is_away(const Session& session) const;
+  std::expected<JobId, std::string> find_job(const std::string& name, const Peer& peer) const;
+  nlohmann::json job_json(JobId job) const;
+  std::expected<nlohmann::json, std::string> move_job(const JobOrder& order, const Peer& peer) override;
+
   // ---- ControlTarget ----
   nlohmann::json status(uint32_t from) override;
   std::expected<nlohmann::json, std::string> kernels(ClientId client, uint32_t from) override;
@@ -194,6 +210,16 @@ class Daemon : private ControlTarget {
   std::vector<std::pair<Instant, size_t>> order_;  // by time, then arrival
   std::vector<engine::Input> ordered_;
   std::vector<engine::Output> outputs_;
+
+  std::unique_ptr<moves::Moves> moves_;
+  std::vector<moves::Input> moves_inputs_;
+  std::vector<moves::Output> moves_outputs_;
+  Instant moves_timer_ = kNever;
+  bool residence_changed_ = false;        // of some client: it is to be looked at
+  uint64_t next_moves_look_ns_ = UINT64_MAX;  // while somebody is on the way: clients may say nothing
+  std::map<uint32_t, moves::Report> reports_;  // as `moves_` was told, by client id
+  std::map<uint32_t, uint64_t> launches_at_pace_;  // by client id, while somebody copies
+  std::set<std::string> locks_made_;
 
   std::unique_ptr<TraceRecorder> recorder_;  // none: no trace
   bool recording_since_launches_ = false;    // clients may have launched before it was asked for

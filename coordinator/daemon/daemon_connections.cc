@@ -199,7 +199,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                      .priority = verdict.granted,
                      .bound = in_range({hello.slowdown_mean, hello.slowdown_p99}),
                      .memory_limit_bytes = hello.memory_limit,
-                     .timing_wish = hello.timing};
+                     .timing_wish = hello.timing,
+                     .moves = moves_for(settings_.config, peer, hello.moves)};
   if (birth.task.empty()) birth.task = birth.program;
   if (birth.task.empty()) birth.task = fmt::format("pid {}", peer.pid);
   birth.job = job_of(peer, birth.job_name, id);
@@ -222,6 +223,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   welcome.client_id = id.value;
   welcome.region_bytes = channel::kRegionBytes;
   welcome.priority = verdict.granted.level;
+  welcome.moves = birth.moves;
   const bool welcomed = channel::send_welcome(connection.socket(), welcome, region->fd());
 
   // A process that has ended already leaves no pidfd, and its socket says so.
@@ -250,6 +252,10 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                              .task = task_key(client.who()),
                              .bound = client.who().bound});
   rates_.begin(id, clock_.now());
+  moves_inputs_.emplace_back(moves::ClientJoined{.client = id,
+                                                 .job = client.who().job,
+                                                 .priority = verdict.granted,
+                                                 .takes_turns = client.takes_turns()});
   if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = client.last_event_ns;
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
                           peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));
@@ -290,6 +296,8 @@ void Daemon::drop(Session& session, const std::string& why) {
   devices_.remove_user(session.id());
   ledger_.leave(session, devices_);
   inputs_.emplace_back(clock_.now(), engine::ClientDetached{session.id()});
+  moves_inputs_.emplace_back(moves::ClientLeft{session.id()});
+  reports_.erase(session.id().value);
   const SessionBirth& who = session.who();
   if (who.job_name.empty()) return;
   const auto members = job_members_.find(who.job.value);

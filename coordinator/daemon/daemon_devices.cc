@@ -8,6 +8,7 @@ namespace lull::daemon {
 // All that there are, asked for then. Clients that named others before are told.
 void Daemon::learn_devices(const std::vector<KnownDevice>& devices, uint64_t asked_ns) {
   devices_.learn(devices);
+  tell_moves_of_devices();
   driver_wanted_ = false;
   for (const auto& [id, session] : sessions_) {
     if (session->gone || session->unknown_devices().empty()) continue;

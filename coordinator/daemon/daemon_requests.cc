@@ -95,6 +95,7 @@ void Daemon::reply_to(uint32_t id, std::string text) {
 nlohmann::json Daemon::status(uint32_t from) {
   // What rings hold now belongs to the answer.
   step_engine();
+  step_moves(channel::monotonic_ns());
   nlohmann::json reply = {{"ok", true}};
   if (from == 0) {
     figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
@@ -107,6 +108,14 @@ nlohmann::json Daemon::status(uint32_t from) {
     }
   }
   add_clients(reply, from, *engine_, sessions_, devices_, why_unknown(), clock_, rates_);
+  // A job is on the page of its first client.
+  nlohmann::json& jobs = reply["jobs"] = nlohmann::json::array();
+  for (const nlohmann::json& client : reply["clients"]) {
+    const ClientId id{client["id"].get<uint32_t>()};
+    const auto job = moves_->job_of(id);
+    const auto status = job ? moves_->status(*job) : std::nullopt;
+    if (status && status->clients.front() == id) jobs.push_back(job_json(*job));
+  }
   return reply;
 }
 
@@ -201,6 +210,7 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
     session->set_priority(level);
     if (recorder_) recorder_->priority_changed(session->id(), level, clock_.now());
     inputs_.emplace_back(clock_.now(), engine::PriorityChanged{session->id(), level});
+    moves_inputs_.emplace_back(moves::PriorityChanged{session->id(), level});
     changed.push_back(session->id());
     log_.line(fmt::format("client {} (task {}) now has priority {} (asked by uid {})",
                           session->id().value, session->who().task, priority_name(level),
@@ -231,6 +241,7 @@ void Daemon::reload() {
       fresh.priorities ? PriorityRules(*fresh.priorities) : PriorityRules::built_in(::geteuid());
   settle_places();
   ledger_.set_reserve(fresh.memory_reserve_bytes);
+  tell_moves_of_devices();
   if (settings_.timing) settings_.config.timing = *settings_.timing;
   for (const auto& [id, session] : sessions_) {
     session->set_timing_period(timing_period_for(fresh, session->who().timing_wish));

@@ -63,6 +63,12 @@ void DeviceTable::remove_user(ClientId client) {
   for (DeviceRow& row : rows_) std::erase(row.users, client);
 }
 
+void DeviceTable::remove_user(ClientId client, DeviceId device) {
+  for (DeviceRow& row : rows_) {
+    if (row.id == device) std::erase(row.users, client);
+  }
+}
+
 const DeviceRow* DeviceTable::find(DeviceId id) const {
   for (const DeviceRow& row : rows_) {
     if (row.id == id) return &row;

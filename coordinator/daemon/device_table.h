@@ -46,6 +46,7 @@ class DeviceTable {
   std::optional<DeviceId> add_user(const channel::DeviceEntry& entry, ClientId client,
                                    bool trusted);
   void remove_user(ClientId client);
+  void remove_user(ClientId client, DeviceId device);
   const DeviceRow* find(DeviceId id) const;
   const std::vector<DeviceRow>& rows() const { return rows_; }
   // Moves when a device that was unknown may be known.

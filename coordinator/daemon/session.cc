@@ -221,6 +221,7 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
       return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
     case channel::kRecordMemory:
     case channel::kRecordResidence:
+      residence_news_ = true;
       return;  // the ledger looks after every drain
     default:
       return lie();

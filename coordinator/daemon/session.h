@@ -34,6 +34,7 @@
 #include "coordinator/daemon/session_observer.h"
 #include "coordinator/engine/events.h"
 #include "coordinator/engine/task_record.h"
+#include "coordinator/moves/events.h"
 
 namespace lull::daemon {
 
@@ -59,6 +60,7 @@ struct SessionBirth {
   SlowdownBound bound = {};
   uint64_t memory_limit_bytes = 0;  // 0: none
   uint32_t timing_wish = channel::kTimingUnset;
+  uint32_t moves = 0;  // channel::lull_moves granted
 };
 
 // What is learnt is remembered under this: one user's task does not spoil another's.
@@ -112,6 +114,26 @@ class Session {
   void set_allowance(uint32_t index, uint64_t bytes);
   void set_record_mode(channel::lull_record_mode mode);
   void set_timing_period(uint32_t period);
+
+  // ---- where its device memory is (session_residence.cc) ----
+  bool can_move() const { return who_.moves != 0; }
+  bool takes_turns() const { return (who_.moves & channel::kMovesOversubscribe) != 0; }
+  // What it says of itself, brought into range: words that mean nothing count as lies, bytes as no more
+  // than the device has.
+  moves::Report report(const DeviceTable& devices);
+  // The client has said that there is something to look at, since the last `report`.
+  bool has_residence_news() const { return residence_news_; }
+  // Takes over that the client's GPUs are others now. Nothing where one of them is not known, or is being
+  // written: the next look sees it.
+  void remap_devices(Instant now, DeviceTable& devices, std::vector<StampedInput>& inputs);
+  // Publishes it and wakes the client's service thread. Its number.
+  uint32_t order(const channel::lull_order& order);
+  void set_pace(uint64_t bytes_per_s, uint32_t chunk_bytes);
+  // Host memory: what it has, what it wants in all, what it may take.
+  uint64_t host_bytes() const;
+  uint64_t host_wanted_bytes() const;
+  uint64_t host_allowance_bytes() const { return host_allowance_bytes_; }
+  void set_host_allowance(uint64_t bytes);
 
   // ---- for the ledger and for status ----
   uint32_t device_count() const { return device_count_; }
@@ -221,6 +243,10 @@ class Session {
   std::vector<uint64_t> slot_launches_;
   std::unordered_map<uint64_t, Kernel> kernels_;
   uint64_t lies_ = 0;
+  bool residence_news_ = true;
+  uint64_t host_allowance_bytes_ = 0;
+  uint64_t pace_bytes_per_s_ = 0;
+  uint32_t chunk_bytes_ = 0;
 };
 
 }  // namespace lull::daemon

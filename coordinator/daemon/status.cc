@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "coordinator/daemon/job_status.h"
 #include "coordinator/daemon/log.h"
 
 namespace lull::daemon {
@@ -117,7 +118,8 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"kernels", session.kernel_count()},
           {"floor_grants", known != nullptr ? known->floor_grants : 0},
           {"unheld_launches", totals.unheld},
-          {"lies", session.lies()}};
+          {"lies", session.lies()},
+          {"residence", client_residence(session)}};
 }
 
 json iteration_json(const engine::IterationStatus& found) {

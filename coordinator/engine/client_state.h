@@ -150,10 +150,29 @@ struct KernelUse {
   Duration published;           // what its launch is charged in credit: the mean
 };
 
+// How far an order to stop has come:
+//
+//   kNone --JobStopped--> kAsked --least memory, or close_by--> kClosed --nothing in flight, or stand_by--> kStands
+//     ^                     |                                     |                                          |
+//     +----JobContinued-----+-------------------------------------+------------------------------------------+
+//
+//   kAsked   the job runs as ever
+//   kClosed  its gates are closed; ranks behind the furthest catch up; policies know of no waiting thread of it
+//   kStands  policies do not know it at all
+enum class Stop : uint8_t { kNone, kAsked, kClosed, kStands };
+
 struct Job {
   std::vector<ClientId> members;  // ascending
   uint64_t arrival = 0;           // 0: not on any device yet
   bool closed = false;            // a rank is closed, so all are
+  Stop stop = Stop::kNone;
+  bool at_lowest = false;         // asked: a rank is where its iteration holds least memory
+  Instant close_by = kNever;
+  Instant stand_by = kNever;
+  Instant closed_at{0};
+  Instant continued_at{0};        // an iteration begun before then has stood still
+  bool is_stopped() const { return stop >= Stop::kClosed; }
+  bool stands() const { return stop == Stop::kStands; }
 };
 
 struct Client {

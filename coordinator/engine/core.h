@@ -2,6 +2,7 @@
 //
 //   inputs (inputs.cc)      update clients, streams, heads; leave events for the policies
 //   decisions (engine.cc)   ask the policies that have events or a timer due, check their answers
+//   orders (orders.cc)      jobs that stop and go on by order, clients that move to another device
 //   gates (gates.cc)        job rule, inversion rule, watchdog, credit; what changed goes out
 //   status.cc               the same state for people
 #pragma once
@@ -47,6 +48,12 @@ inline constexpr Duration kUnreported{1'000'000'000};
 inline constexpr int64_t kLeastPace = 16;
 // A prediction is published again when the mean has moved by more than one in so many.
 inline constexpr int64_t kPredictionStep = 20;
+// A launch that had passed its gate when that closed is heard of within this: clients that nobody waits
+// for are looked at every 2 ms.
+inline constexpr Duration kClosedNoticed{5'000'000};
+// A rank of a stopped job that is behind the furthest and has not launched for so long, nor waits, is not
+// waited for: processes of one job need not launch alike.
+inline constexpr Duration kStillComing{100'000'000};
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};
 
@@ -94,6 +101,23 @@ class Engine::Core {
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
 
+  // orders.cc
+  void take(const JobStopped& input);
+  void take(const JobContinued& input);
+  void take(const DeviceLeft& input);
+  void follow_orders();
+  bool may_close(const Job& job) const;
+  void close(Job& job);
+  enum class Standing { kNot, kYes, kLate };
+  Standing standing(const Job& job) const;
+  void stand(JobId id, Job& job, bool drained);
+  uint64_t furthest(const Job& job) const;
+  Instant order_due(const Client& client) const;
+  // For the device's policy, unless that does not know the client now.
+  void tell(Device& on, const Client& client, policies::Event event) {
+    if (!client.ranks->stands()) on.events.push_back(std::move(event));
+  }
+
   Client* find(ClientId id);
   const Client* find(ClientId id) const;
   Device* device(DeviceId id);
@@ -139,6 +163,7 @@ class Engine::Core {
   // engine.cc
   void use_policy(const policies::PolicyChoice& choice);
   void replay(DeviceId id, Device& device);
+  void introduce(DeviceId id, Device& device, Client& client);
   void ask_policies();
   // Carries the decision out; or says which rule it breaks.
   std::string carry_out(DeviceId id, Device& device, const policies::Decision& decision);

@@ -67,6 +67,7 @@ void Engine::Core::step(Instant now, std::span<const Input> inputs, std::vector<
     retire_due(*dirty_[i]);
     expire_heads(*dirty_[i]);
   }
+  follow_orders();
   ask_policies();
   for (size_t i = 0; i < dirty_.size(); ++i) {
     look_for_inversion(*dirty_[i]);
@@ -122,38 +123,43 @@ void Engine::Core::replay(DeviceId id, Device& on) {
     by_arrival.emplace_back(find(member)->ranks->arrival, member);
   }
   std::sort(by_arrival.begin(), by_arrival.end());
-  for (const auto& [arrival, member] : by_arrival) {
-    Client& client = *find(member);
-    Seat& seat = *client.seat(id);
-    seat.wanted = Gate::kOpen;
-    seat.stuck = false;
-    on.events.push_back(policies::Joined{member, client.job, client.priority, arrival,
-                                         seat.last_launch, client.bound});
-    for (uint32_t slot = 0; slot < client.streams.size(); ++slot) {
-      for (const Unit& unit : client.streams[slot].units) {
-        if (unit.device != id) continue;
-        Duration predicted = unit.predicted;
-        Duration expected = unit.expected;
-        for (uint32_t i = 0; i < unit.count; ++i, predicted = expected = Duration{}) {
-          on.events.push_back(policies::Submitted{.client = member,
-                                                  .thread = {},
-                                                  .kernel = {},
-                                                  .predicted = predicted,
-                                                  .gap = {-1},
-                                                  .at = unit.at,
-                                                  .expected = expected,
-                                                  .stream = StreamSlot{slot}});
-        }
+  for (const auto& [arrival, member] : by_arrival) introduce(id, on, *find(member));
+  on.stuck_level = kNobodyStuck;
+}
+
+// Tells the policy of a client that it does not know: that it is there, what it has in flight, who waits.
+void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
+  Seat& seat = *client.seat(id);
+  seat.wanted = Gate::kOpen;
+  seat.stuck = false;
+  tell(on, client,
+       policies::Joined{client.id, client.job, client.priority, client.ranks->arrival,
+                        seat.last_launch, client.bound});
+  for (uint32_t slot = 0; slot < client.streams.size(); ++slot) {
+    for (const Unit& unit : client.streams[slot].units) {
+      if (unit.device != id) continue;
+      Duration predicted = unit.predicted;
+      Duration expected = unit.expected;
+      for (uint32_t i = 0; i < unit.count; ++i, predicted = expected = Duration{}) {
+        tell(on, client,
+             policies::Submitted{.client = client.id,
+                                 .thread = {},
+                                 .kernel = {},
+                                 .predicted = predicted,
+                                 .gap = {-1},
+                                 .at = unit.at,
+                                 .expected = expected,
+                                 .stream = StreamSlot{slot}});
       }
     }
-    for (Head& head : client.heads) {
-      if (head.device != id || head.released) continue;
-      // In the new policy's words.
-      head.said = predict(client, use_kernel(client, head.kernel), client.learned.next(head.kernel));
-      on.events.push_back(waiting(client, head));
-    }
   }
-  on.stuck_level = kNobodyStuck;
+  if (client.ranks->is_stopped()) return;
+  for (Head& head : client.heads) {
+    if (head.device != id || head.released) continue;
+    // In the policy's words.
+    head.said = predict(client, use_kernel(client, head.kernel), client.learned.next(head.kernel));
+    tell(on, client, waiting(client, head));
+  }
 }
 
 void Engine::Core::ask_policies() {

@@ -13,8 +13,10 @@
 //   1. the policy's decision (open, credit with a bound on what is in flight, closed)
 //   2. job rule: one rank closed closes the others; ranks behind the furthest one are released
 //   3. inversion rule: the highest work is stuck for many times its prediction: lower gates open
+//   4. order: the gates of a stopped job are closed (JobStopped)
 // Beside the gates, single held launches are released by the policy, by the job rule, and by the
-// watchdog (`max_hold_ms` of the policy text; 0: off).
+// watchdog (`max_hold_ms` of the policy text; 0: off). Of a stopped job only the job rule releases, until
+// the job stands.
 #pragma once
 
 #include <cstdint>
@@ -92,6 +94,7 @@ struct ClientStatus {
   std::vector<SeatStatus> devices;  // by device id
   std::vector<HeldStatus> held;     // by thread; at most kMostShown
   size_t held_threads = 0;          // of them all
+  bool stopped = false;             // its gates are closed by order
   uint64_t launches = 0;            // launch records seen
   uint64_t floor_grants = 0;        // releases by the watchdog
   uint64_t kernels = 0;             // kernels known of its task

@@ -68,9 +68,18 @@ struct Timed {
 // `now` has reached what the last SetTimer asked for. (step with no inputs means the same.)
 struct TimerFired {};
 
+// The job's ranks stop, by order: from `close_by` on, or from the moment before at which a rank's
+// iteration holds least memory, their gates are closed, whatever a policy or another rule says. `JobStands`
+// follows, by `stand_by` at the latest. A second one only brings both instants forward.
+struct JobStopped { JobId job; Instant close_by; Instant stand_by; };
+// The job goes on. Its ranks are to the policies as if they had just come.
+struct JobContinued { JobId job; };
+// The client launches on it no more: it has moved to another (DeviceUsed).
+struct DeviceLeft { ClientId client; DeviceId device; };
+
 using Input = std::variant<ClientAttached, ClientDetached, DeviceUsed, PriorityChanged,
                            PolicyChanged, Launched, Held, Cancelled, Progressed, Timed, TimerFired,
-                           TaskRecalled>;
+                           TaskRecalled, JobStopped, JobContinued, DeviceLeft>;
 
 // ---- outputs --------------------------------------------------------------------------------
 enum class Gate : uint8_t { kOpen, kCredit, kClosed };
@@ -87,7 +96,10 @@ struct Predict { ClientId client; KernelId kernel; Duration length; };
 struct SetTimer { Instant at; };
 // A policy broke a rule and was replaced, a watchdog acted: one line for the log and `status`.
 struct Notice { std::string text; };
+// All gates of a stopped job are closed, and nothing that its ranks launched is in flight (`drained`), or
+// `stand_by` has passed. Once for each JobStopped.
+struct JobStands { JobId job; bool drained; };
 
-using Output = std::variant<SetGate, Release, SetProgress, Predict, SetTimer, Notice>;
+using Output = std::variant<SetGate, Release, SetProgress, Predict, SetTimer, Notice, JobStands>;
 
 }  // namespace lull::engine

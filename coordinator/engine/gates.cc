@@ -50,7 +50,7 @@ void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
   head.released_at = now_;
   put(Release{client.id, head.thread, head.ticket});
   if (tell_policy) {
-    device(head.device)->events.push_back(policies::Withdrawn{client.id, head.thread});
+    tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
   }
   mark(client);
 }
@@ -85,17 +85,16 @@ void Engine::Core::apply_job_rule(Job& job) {
     job.closed = closed;
     for (ClientId member : job.members) mark(*find(member));
   }
-  if (!closed) return;
-  uint64_t furthest = 0;
-  for (ClientId member : job.members) furthest = std::max(furthest, find(member)->launches);
+  if (job.stands() || (!closed && !job.is_stopped())) return;
+  const uint64_t to = furthest(job);
   for (ClientId member : job.members) {
     Client& client = *find(member);
     uint64_t index = client.launches;
     for (const Head& head : client.heads) index += head.released ? 1 : 0;
     for (Head& head : client.heads) {
-      if (index >= furthest) break;
+      if (index >= to) break;
       if (head.released) continue;
-      release(client, head, /*tell_policy=*/true);
+      release(client, head, /*tell_policy=*/!job.is_stopped());
       index += 1;
     }
   }
@@ -106,7 +105,8 @@ void Engine::Core::apply_job_rule(Job& job) {
 // When the client's work on a device counts as stuck; kNever if it has none that could be.
 Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   const Device& on = device_of(seat);
-  if (!holds_by_prediction() || seat.units == 0 || on.lowest_level <= client.priority.level) {
+  if (!holds_by_prediction() || seat.units == 0 || on.lowest_level <= client.priority.level ||
+      client.ranks->stands()) {
     return kNever;
   }
   const Unit* oldest = nullptr;
@@ -147,6 +147,7 @@ void Engine::Core::recount_stuck(Device& on) {
   int level = kNobodyStuck;
   for (ClientId member : on.members) {
     const Client* client = find(member);
+    if (client->ranks->stands()) continue;
     for (const auto& seat : client->seats) {
       if (seat->stuck && device(seat->device) == &on) {
         level = std::min<int>(level, client->priority.level);
@@ -175,7 +176,7 @@ Head* oldest_held(Client& client) {
 }  // namespace
 
 void Engine::Core::watchdog(Client& client) {
-  if (choice_.max_hold.ns == 0 || !holds_by_prediction()) return;
+  if (choice_.max_hold.ns == 0 || !holds_by_prediction() || client.ranks->is_stopped()) return;
   Head* head = oldest_held(client);
   if (head == nullptr || now_ < std::max(head->since, client.last_floor) + choice_.max_hold) {
     return;
@@ -192,6 +193,7 @@ void Engine::Core::watchdog(Client& client) {
 // ---- publishing -----------------------------------------------------------------------------
 
 Gate Engine::Core::target(const Client& client, const Seat& seat) const {
+  if (client.ranks->is_stopped()) return Gate::kClosed;
   if (device_of(seat).stuck_level < client.priority.level) return Gate::kOpen;
   if (client.ranks->closed) return Gate::kClosed;
   return seat.wanted;
@@ -277,8 +279,8 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
 // ---- timers ---------------------------------------------------------------------------------
 
 Instant Engine::Core::next_wake(const Client& client) const {
-  Instant next = kNever;
-  bool reported = false;
+  Instant next = order_due(client);
+  bool reported = client.ranks->is_stopped();
   for (const auto& seat : client.seats) {
     reported |= seat->every_launch;
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
@@ -296,7 +298,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     const Seat& seat = seat_of(client, head.device);
     next = std::min(next, head_expiry(head, seat));
     if (head.released || seat.gate == Gate::kOpen) continue;
-    if (choice_.max_hold.ns > 0 && holds_by_prediction()) {
+    if (choice_.max_hold.ns > 0 && holds_by_prediction() && !client.ranks->is_stopped()) {
       next = std::min(next, std::max(head.since, client.last_floor) + choice_.max_hold);
     }
     if (seat.gate == Gate::kCredit && seat.units == 0) {

@@ -74,7 +74,7 @@ void Engine::Core::take(const ClientDetached& input) {
     std::erase(on->members, client->id);
     std::erase(on->busy, client->id);
     std::erase(on->lately, client->id);
-    on->events.push_back(policies::Left{client->id});
+    tell(*on, *client, policies::Left{client->id});
     mark_all(*on);
   }
   if (client->wake != kNever) wakes_.erase({client->wake, client->id});
@@ -132,11 +132,12 @@ void Engine::Core::take(const DeviceUsed& input) {
   on.members.insert(std::lower_bound(on.members.begin(), on.members.end(), client->id),
                     client->id);
   touch(on, client->id, *client->seat(input.device));
-  on.events.push_back(policies::Joined{.client = client->id,
-                                       .job = client->job,
-                                       .priority = client->priority,
-                                       .arrival = job.arrival,
-                                       .bound = client->bound});
+  tell(on, *client,
+       policies::Joined{.client = client->id,
+                        .job = client->job,
+                        .priority = client->priority,
+                        .arrival = job.arrival,
+                        .bound = client->bound});
   watch_device(input.device, on);
   mark(*client);
 }
@@ -175,7 +176,7 @@ void Engine::Core::set_job_priority(Job& job) {
     client.priority = highest;
     for (const auto& seat : client.seats) {
       Device& on = *device(seat->device);
-      on.events.push_back(policies::Reprioritised{client.id, highest});
+      tell(on, client, policies::Reprioritised{client.id, highest});
       watch_device(seat->device, on);
       recount_stuck(on);
       mark_all(on);
@@ -189,11 +190,13 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   bool several_jobs = false;
   on.lowest_level = 0;
   on.highest_level = kNobodyStuck;
-  const Client& first = *find(on.members.front());
+  const Client* first = nullptr;
   for (ClientId member : on.members) {
     const Client& client = *find(member);
-    several_levels |= client.priority != first.priority;
-    several_jobs |= client.job != first.job;
+    if (client.ranks->stands()) continue;
+    if (first == nullptr) first = &client;
+    several_levels |= client.priority != first->priority;
+    several_jobs |= client.job != first->job;
     on.lowest_level = std::max<int>(on.lowest_level, client.priority.level);
     on.highest_level = std::min<int>(on.highest_level, client.priority.level);
   }
@@ -318,7 +321,9 @@ void Engine::Core::take(const Launched& input) {
   const auto learned = client->learned.launched(input, unit.at, company(on, *seat));
   if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
-    client->learned.iteration(learned.took, had_company(*client, began));
+    if (began >= client->ranks->continued_at) {
+      client->learned.iteration(learned.took, had_company(*client, began));
+    }
   }
   const Prediction said = predict(*client, use, client->learned.latest());
   unit.predicted = said.predicted;
@@ -341,9 +346,13 @@ void Engine::Core::take(const Launched& input) {
                                        .position = learned.position,
                                        .length = detector.template_length(),
                                        .generation = detector.generation()};
-  on.events.push_back(policies::Submitted{client->id, input.thread, input.kernel, said.predicted,
-                                          said.gap, unit.at, said.expected, place, slot_id(slot),
-                                          input.copy});
+  if (client->ranks->stop == Stop::kAsked && learned.in_step && detector.completed() > 0 &&
+      learned.position == detector.lowest_memory_position()) {
+    client->ranks->at_lowest = true;
+  }
+  tell(on, *client,
+       policies::Submitted{client->id, input.thread, input.kernel, said.predicted, said.gap, unit.at,
+                           said.expected, place, slot_id(slot), input.copy});
   mark(*client);
 
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
@@ -403,7 +412,7 @@ void Engine::Core::take(const Held& input) {
   head.since = std::clamp(input.at, policies::kLongAgo, now_);
   if (is_given_up(*client, head, *seat)) return;
   client->heads.insert(at, head);
-  device(input.device)->events.push_back(waiting(*client, head));
+  if (!client->ranks->is_stopped()) tell(*device(input.device), *client, waiting(*client, head));
   mark(*client);
 }
 
@@ -415,7 +424,7 @@ policies::Waiting Engine::Core::waiting(const Client& client, const Head& head) 
 void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
   const Head& head = client.heads[index];
   if (tell_policy) {
-    device(head.device)->events.push_back(policies::Withdrawn{client.id, head.thread});
+    tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
   }
   client.heads.erase(client.heads.begin() + static_cast<ptrdiff_t>(index));
   mark(client);
@@ -467,7 +476,7 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     seat.in_flight = Duration{};
     seat.last_due = std::min(seat.last_due, at + Duration{-seat.kept_off.ns});
   }
-  on.events.push_back(policies::Completed{client.id, units.count, units.predicted, stream});
+  tell(on, client, policies::Completed{client.id, units.count, units.predicted, stream});
   if (reported) {
     seat.last_progress = std::max(seat.last_progress, at);
     const bool was_stuck = std::exchange(seat.stuck, false);
@@ -522,8 +531,8 @@ void Engine::Core::take(const Progressed& input) {
   if (input.synced == kNever) return;
   client->learned.waited();
   for (const auto& seat : client->seats) {
-    device(seat->device)->events.push_back(
-        policies::Synced{client->id, std::min(input.synced, now_), slot_id(slot)});
+    tell(*device(seat->device), *client,
+         policies::Synced{client->id, std::min(input.synced, now_), slot_id(slot)});
     mark(*client);
   }
 }

@@ -40,6 +40,7 @@ std::optional<TaskRecord> Engine::Core::record(ClientId id) const {
 }
 
 bool Engine::Core::in_the_way(const Client& other, const Client& client, DeviceId device) const {
+  if (other.ranks->stands()) return false;
   const Seat& others = *other.seat(device);
   const bool more_important = other.priority < client.priority;
   return holds_by_prediction()
@@ -81,6 +82,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
     entry.launches = client->launches;
     entry.floor_grants = client->floor_grants;
     entry.kernels = client->profile->size();
+    entry.stopped = client->ranks->is_stopped();
     entry.iteration = iteration_of(*client);
     for (const auto& seat : client->seats) {
       entry.devices.push_back(SeatStatus{
@@ -106,6 +108,10 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
       held.kernel = head.kernel;
       held.since = head.since;
       std::string first;
+      if (entry.stopped) {
+        held.why = "its job is stopped by order";
+        continue;
+      }
       for (ClientId member : device_of(seat).members) {
         const Client& other = *find(member);
         if (!in_the_way(other, *client, head.device)) continue;

@@ -65,6 +65,18 @@ template <typename Codec>
 void fields(Codec& c, TaskRecalled& e) {
   c.id(e.client), c.text(e.record);
 }
+template <typename Codec>
+void fields(Codec& c, JobStopped& e) {
+  c.id(e.job), c.time(e.close_by), c.time(e.stand_by);
+}
+template <typename Codec>
+void fields(Codec& c, JobContinued& e) {
+  c.id(e.job);
+}
+template <typename Codec>
+void fields(Codec& c, DeviceLeft& e) {
+  c.id(e.client), c.id(e.device);
+}
 
 template <typename Codec>
 void fields(Codec& c, SetGate& e) {
@@ -89,6 +101,10 @@ void fields(Codec& c, SetTimer& e) {
 template <typename Codec>
 void fields(Codec& c, Notice& e) {
   c.text(e.text);
+}
+template <typename Codec>
+void fields(Codec& c, JobStands& e) {
+  c.id(e.job), c.number(e.drained);
 }
 template <typename Codec>
 void fields(Codec& c, EngineBegun& e) {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "coordinator/channel/residence.h"
 #include "coordinator/channel/ring.h"
 #include "coordinator/channel/ticks.h"
 
@@ -289,6 +290,56 @@ void FakeClient::let_go(uint32_t kernel, uint64_t sequence, uint32_t ticket, uin
 void FakeClient::complete(uint64_t sequence, uint32_t stream) {
   channel::atomic64(region_.progress()->completed[stream])
       .store(sequence, std::memory_order_release);
+}
+
+channel::lull_hello FakeClient::movable(const std::string& name, uint32_t moves, int priority) {
+  channel::lull_hello wishes = hello(name, priority);
+  wishes.moves = moves;
+  return wishes;
+}
+
+void FakeClient::say_can(uint32_t abilities) {
+  channel::publish_abilities(*region_.client(), abilities);
+  push(record(channel::kRecordResidence));
+}
+
+void FakeClient::hold_memory(uint32_t device, uint64_t swappable, uint64_t fixed) {
+  channel::atomic64(region_.client()->device[device].used_bytes)
+      .store(swappable + fixed, std::memory_order_relaxed);
+  channel::publish_swappable(*region_.client(), device, swappable, fixed);
+  push(record(channel::kRecordResidence));
+}
+
+channel::lull_order FakeClient::order() const {
+  channel::lull_order copy{};
+  channel::read_order(*region_.control(), copy);
+  return copy;
+}
+
+void FakeClient::say_state(uint32_t state) {
+  channel::publish_state(*region_.client(), static_cast<channel::lull_residence_state>(state));
+  push(record(channel::kRecordResidence));
+}
+
+void FakeClient::end_order(uint32_t result, const std::string& reason) {
+  channel::publish_result(*region_.client(), order().number,
+                          static_cast<channel::lull_move_result>(result), reason.c_str(), 1000);
+  push(record(channel::kRecordResidence));
+}
+
+void FakeClient::obey() {
+  const channel::lull_order wanted = order();
+  channel::lull_client& client = *region_.client();
+  for (uint32_t index = 0; index < client.device_count; ++index) {
+    for (uint32_t pair = 0; pair < wanted.pair_count; ++pair) {
+      if (memcmp(client.device[index].uuid, wanted.pair[pair].from, 16) != 0) continue;
+      memcpy(client.device[index].uuid, wanted.pair[pair].to, 16);
+      break;
+    }
+  }
+  constexpr uint32_t kEnds[] = {channel::kResident, channel::kOut, channel::kGivenUp};
+  channel::publish_state(client, static_cast<channel::lull_residence_state>(kEnds[wanted.target % 3]));
+  end_order();
 }
 
 uint64_t FakeClient::gate(uint32_t device) const {

@@ -84,6 +84,18 @@ class FakeClient {
   void let_go(uint32_t kernel, uint64_t sequence, uint32_t ticket, uint32_t thread = 0);
   void complete(uint64_t sequence, uint32_t stream = 0);
 
+  // ---- a client whose memory can be moved ----
+  // As a shim of `lull run` with these wishes (channel::lull_moves) says hello.
+  static channel::lull_hello movable(const std::string& name, uint32_t moves, int priority = 5);
+  void say_can(uint32_t abilities);
+  void hold_memory(uint32_t device, uint64_t swappable, uint64_t fixed = 0);
+  channel::lull_order order() const;
+  // It is there now: state, result, and a record that says to look.
+  void say_state(uint32_t state);
+  void end_order(uint32_t result = channel::kMoveDone, const std::string& reason = "");
+  // Goes to where the order in force wants it, GPUs by its pairs, and ends it.
+  void obey();
+
   uint64_t gate(uint32_t device = 0) const;
   channel::GateState state(uint32_t device = 0) const;
   bool doorbell_armed() const;

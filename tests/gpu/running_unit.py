@@ -161,7 +161,7 @@ class Running(unittest.TestCase):
         before = {"p/old": None, "p/known question": "yes", "p/closing": None, "p/also first": None, "p/second question": "not decided"}
         self.assertEqual([step.name for _, step in in_order(steps, before)],
                          ["first question", "also first", "second question", "last question", "never asked", "old", "known question", "closing"])
-        self.assertEqual(sorted(QUESTIONS), list(range(1, 9)))
+        self.assertEqual(sorted(QUESTIONS), list(range(1, 10)))
 
     def test_what_passed_on_a_gpu_of_this_kind_is_known(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -77,6 +77,19 @@ class Checkpoint(unittest.TestCase):
                 self.answered(answer)
 
 
+class Pairs(unittest.TestCase):
+    def test_what_breaks_a_restore_decides_whether_lull_sets_the_variable(self):
+        works = {suspension.NOT_SET: None, suspension.ALL: None, suspension.REORDERED: None}
+        self.assertEqual(suspension.pairs_say(works)[0], "works")
+        answer, sentence = suspension.pairs_say({**works, suspension.REORDERED: "restore answers 1"})
+        self.assertEqual(answer, "breaks")
+        self.assertIn("in another order: restore answers 1", sentence)
+        self.assertEqual(suspension.pairs_say({**works, suspension.NOT_SET: "restore answers 1"})[0], "never")
+
+    def test_one_gpu_says_nothing_about_another_order(self):
+        self.assertIn("was not tried", suspension.pairs_say({suspension.NOT_SET: None, suspension.ALL: None})[1])
+
+
 class OnTheSimulatedGpu(unittest.TestCase):
     """Whether its driver maps memory is the driver's word: the step runs, or says what was refused."""
 
@@ -94,6 +107,11 @@ class OnTheSimulatedGpu(unittest.TestCase):
             self.assertTrue(one["intact"], one)
             self.assertEqual(one["freed_bytes"], one["bytes"], one)
         self.assertEqual(set(found["profile"]), {"suspend_gb_per_s", "resume_gb_per_s"})
+
+    def test_a_restore_is_told_of_every_gpu(self):
+        found = self.run_step(suspension.visible_devices)
+        self.assertEqual([line.split(": ")[1] for line in found["lines"]], ["restored"] * 3)
+        self.assertEqual(len(found["answer"][suspension.REORDERED]["visible"]), 2)
 
     def test_the_rest_is_checkpointed_while_it_is_out(self):
         found = self.run_step(suspension.behind)

@@ -32,6 +32,9 @@ TEST_CASE("every wish reaches the library's variables") {
   wishes.require_coordinator = true;
   wishes.timing = "full";
   wishes.call_sites = true;
+  wishes.suspendable = wishes.migratable = wishes.oversubscribe = true;
+  wishes.visible_devices = "GPU-b,GPU-a";
+  wishes.own_devices = 1;
   const Environment all = launch_environment({}, wishes, kParts);
   CHECK(all.at("LULL_PRIORITY") == "2");
   CHECK(all.at("LULL_MAX_SLOWDOWN") == "30,50");
@@ -42,6 +45,11 @@ TEST_CASE("every wish reaches the library's variables") {
   CHECK(all.at("LULL_REQUIRE_COORDINATOR") == "1");
   CHECK(all.at("LULL_TIMING") == "full");
   CHECK(all.at("LULL_CALL_SITES") == "1");
+  CHECK(all.at("LULL_SUSPENDABLE") == "1");
+  CHECK(all.at("LULL_MIGRATABLE") == "1");
+  CHECK(all.at("LULL_OVERSUBSCRIBE") == "1");
+  CHECK(all.at("CUDA_VISIBLE_DEVICES") == "GPU-b,GPU-a");
+  CHECK(all.at("LULL_VISIBLE_DEVICES") == "1");
   CHECK_FALSE(all.contains("LD_LIBRARY_PATH"));
 }
 

@@ -150,7 +150,14 @@ class Player {
       flush();
       return show_status();
     }
-    const std::string name = words.next("a client");
+    const std::string name = words.next("a client or a job");
+    if (what == "stop") {
+      const std::string by = words.option("by", "");
+      const std::string within = words.option("within", "1000ms");
+      const int64_t close_by = by.empty() ? now_ : parse_time(by);
+      return add(JobStopped{job_of(name), Instant{close_by}, Instant{close_by + parse_time(within)}});
+    }
+    if (what == "continue") return add(JobContinued{job_of(name)});
     if (what == "attach") {
       const auto priority = static_cast<uint8_t>(parse_number(words.option("priority", "5")));
       const std::string job = words.option("job", "");
@@ -159,6 +166,7 @@ class Player {
       ids_[name] = id;
       names_[id] = name;
       if (!job.empty() && !jobs_.contains(job)) jobs_[job] = 1000 + jobs_.size();
+      if (job.empty()) jobs_[name] = id.value;
       add(ClientAttached{id, JobId{job.empty() ? id.value : jobs_[job]}, {priority}, task});
       if (!words.flag("bare")) add(DeviceUsed{id, device});
       return;
@@ -166,6 +174,7 @@ class Player {
     const ClientId client = id_of(name);
     if (what == "detach") return add(ClientDetached{client});
     if (what == "use") return add(DeviceUsed{client, device});
+    if (what == "leave") return add(DeviceLeft{client, device});
     if (what == "priority") {
       return add(PriorityChanged{client, {static_cast<uint8_t>(parse_number(words.next("a level")))}});
     }
@@ -195,6 +204,7 @@ class Player {
       const std::string made = words.option("made", "");
       input.at = Instant{made.empty() ? now_ : parse_time(made)};
       input.tracked = !words.flag("untracked");
+      input.memory_bytes = parse_number(words.option("memory", "0"));
       return add(input);
     }
     if (what == "held") {
@@ -278,6 +288,13 @@ class Player {
   }
   std::string say(const SetTimer& o) { return "timer " + show(o.at.ns); }
   std::string say(const Notice& o) { return "notice " + o.text; }
+  std::string say(const JobStands& o) {
+    std::string name = std::to_string(o.job.value);
+    for (const auto& [job, id] : jobs_) {
+      if (id == o.job.value) name = job;
+    }
+    return "job " + name + " stands" + (o.drained ? "" : ", not drained");
+  }
 
   static std::string device_of(DeviceId id) {
     return id.value == 0 ? "" : " device " + std::to_string(id.value);
@@ -308,6 +325,10 @@ class Player {
     }
   }
 
+  JobId job_of(const std::string& name) const {
+    const auto known = jobs_.find(name);
+    return JobId{known == jobs_.end() ? 0 : known->second};
+  }
   ClientId id_of(const std::string& name) {
     if (auto known = ids_.find(name); known != ids_.end()) return known->second;
     const ClientId stranger{static_cast<uint32_t>(900 + names_.size())};

@@ -10,13 +10,13 @@ _END_S = 10
 
 
 class Led:
-    """A running one. `env`: its whole environment; `options`: of the subcommand; `under`: words in front of the program.
-    What the probe skips or fails is raised as such."""
+    """A running one. `env`: its whole environment; `options`: of the subcommand; `under`: words in front of the program;
+    `program`: another one that is led the same way, in words. What the probe skips or fails is raised as such."""
 
-    def __init__(self, context, name, env, options=(), under=()):
+    def __init__(self, context, name, env, options=(), under=(), program=None):
         self._context, self._name = context, name
         self._read, self._line = 0, None  # how far its output was taken; a line that nobody has taken yet
-        program = [context.program(context.bin, "lull-device-probe"), name]
+        program = program or [context.program(context.bin, "lull-device-probe"), name]
         self.child = context.children.start([*under, *program, *options], env, name)
         self.pid = self.child.pid
         self._answer(_READY_S)

@@ -1,11 +1,12 @@
 """Part: a process's device memory out to the host and back to the same addresses: the pipeline alone, the driver's
-checkpoint of what is left behind it, and both for a client of MPS."""
+checkpoint of what is left behind it, and both for a client of MPS; the driver's checkpoint told of every GPU."""
 
-from gpu_check import mps
+from gpu_check import moved, mps
 from gpu_check.steps import Step
 from gpu_check.verdict import Failed, decision
 
 _QUESTION = 7
+_PAIRS_QUESTION = 9
 _MIB, _GIB = 1 << 20, 1 << 30
 MOST_TIMES = 1.3  # of a pinned copy of the same bytes: what a suspension or a resume may take
 LEAST_FREED = 0.95  # of what went out: what lies between is the driver's own
@@ -121,7 +122,49 @@ def mps_client(context):
     return data
 
 
+NOT_SET, ALL, REORDERED = "not set", "every GPU, in order", "every GPU, in another order"
+
+
+def pairs_say(outcomes):
+    """(answer, sentence) of restores that name every GPU; `outcomes`: how CUDA_VISIBLE_DEVICES was set -> what the driver
+    refused, or None."""
+    if outcomes[NOT_SET]:
+        return "never", f"{outcomes[NOT_SET]}, also where CUDA_VISIBLE_DEVICES is not set: no job is migrated on this driver."
+    broken = {how: why for how, why in outcomes.items() if why}
+    if not broken:
+        return "works", "lull may put a job's own GPU first by CUDA_VISIBLE_DEVICES" + (
+            "." if REORDERED in outcomes else "; one GPU here, so that another order was not tried.")
+    return "breaks", "; ".join(f"{how}: {why}" for how, why in broken.items()) + \
+        ": lull must not set CUDA_VISIBLE_DEVICES for a job that is to migrate."
+
+
+def visible_devices(context):
+    """Does setting CUDA_VISIBLE_DEVICES at all break a restore by pairs (NVIDIA/cuda-python#1983)?"""
+    env = context.env(**({"SIMGPU_DEVICE": context.scratch / "two-devices", "SIMGPU_DEVICES": 2} if context.sim else {}))
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+
+    def restored(**more):
+        return context.probe("checkpoint", "--bytes", 64 * _MIB, "--pairs", env={**env, **more})
+
+    answers = {NOT_SET: restored()}
+    if any(call["result"] == 801 for call in answers[NOT_SET]["calls"]):
+        raise Skipped(f"the driver does not support it here: {answers[NOT_SET]['refused']}")
+    seen = answers[NOT_SET]["visible"]
+    answers[ALL] = restored(CUDA_VISIBLE_DEVICES=",".join(seen))
+    if len(seen) > 1:
+        answers[REORDERED] = restored(CUDA_VISIBLE_DEVICES=",".join(reversed(seen)))
+    outcomes = {}
+    for how, answer in answers.items():
+        failed = next((call for call in answer["calls"] if call["result"] != 0), None)
+        outcomes[how] = f"{failed['call']} answers {failed['result']}" if failed else \
+            None if answer.get("memory_intact") and answer["running_again"] else "memory is not what it was"
+    said = pairs_say(outcomes)
+    return {"answer": answers, "lines": [f"CUDA_VISIBLE_DEVICES {how}: {why or 'restored'}" for how, why in outcomes.items()],
+            "decision": decision(context, _PAIRS_QUESTION, "does setting CUDA_VISIBLE_DEVICES break a restore by pairs of GPUs?", *said)}
+
+
 def steps(context):
     del context
-    return [Step("pipeline", pipeline, 90, question=_QUESTION), Step("checkpoint behind it", behind, 40, question=_QUESTION),
-            Step("client of MPS", mps_client, 40, question=_QUESTION)]
+    return [Step("visible devices and pairs", visible_devices, 15, question=_PAIRS_QUESTION),
+            Step("pipeline", pipeline, 90, question=_QUESTION), Step("checkpoint behind it", behind, 40, question=_QUESTION),
+            Step("client of MPS", mps_client, 40, question=_QUESTION), *moved.steps()]

@@ -32,6 +32,13 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
   if (!wishes.timing.empty()) environment["LULL_TIMING"] = wishes.timing;
   if (wishes.call_sites) environment["LULL_CALL_SITES"] = "1";
   if (wishes.require_coordinator) environment["LULL_REQUIRE_COORDINATOR"] = "1";
+  if (wishes.suspendable) environment["LULL_SUSPENDABLE"] = "1";
+  if (wishes.migratable) {
+    environment["LULL_MIGRATABLE"] = "1";
+    environment["CUDA_VISIBLE_DEVICES"] = wishes.visible_devices;
+    environment["LULL_VISIBLE_DEVICES"] = fmt::format("{}", wishes.own_devices);
+  }
+  if (wishes.oversubscribe) environment["LULL_OVERSUBSCRIBE"] = "1";
   if (wishes.simulate) {
     put_in_front(environment, "LD_LIBRARY_PATH", parts.sim_folder);
     if (!wishes.sharing.empty()) environment["SIMGPU_SHARING"] = wishes.sharing;

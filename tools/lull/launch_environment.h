@@ -24,6 +24,11 @@ struct LaunchWishes {
   bool require_coordinator = false;
   std::string timing;  // off, sampled, full; empty: as the daemon is set
   bool call_sites = false;
+  bool suspendable = false;
+  bool migratable = false;
+  bool oversubscribe = false;
+  std::string visible_devices;  // of one that is migratable: all GPUs, its own first
+  uint32_t own_devices = 0;     // so many of them are its own
   bool simulate = false;
   std::string sharing;  // empty: as the device's profile says
   std::optional<double> slow_motion;

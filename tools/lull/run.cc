@@ -1,4 +1,5 @@
 // `lull run`: checks what can be checked, sets the environment, and becomes the program.
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -7,6 +8,7 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/program_start.h"
+#include "tools/lull/visible_devices.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
@@ -41,6 +43,50 @@ void note_policy_without_bounds(const std::string& socket) {
                   policy));
 }
 
+// The simulated device is made with what this run asks for, as its driver would make it.
+void set_simulation(const LaunchWishes& wishes) {
+  if (!wishes.sharing.empty()) setenv("SIMGPU_SHARING", wishes.sharing.c_str(), 1);
+  if (wishes.slow_motion) {
+    setenv("SIMGPU_SLOW_MOTION", fmt::format("{}", *wishes.slow_motion).c_str(), 1);
+  }
+}
+
+// All GPUs for the program, its own first; where that cannot be, it runs without, and is told so.
+void see_all_devices(LaunchWishes& wishes, const std::string& socket) {
+  std::expected<std::vector<Gpu>, std::string> machine;
+  if (wishes.simulate) {
+    set_simulation(wishes);
+    machine = simulated_gpus();
+  } else {
+    machine = machine_gpus(socket);
+  }
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::optional<std::string> shown;
+  if (variable != nullptr) shown = variable;
+  // Started by a program that sees all itself: its own are this one's.
+  if (const char* own = std::getenv("LULL_VISIBLE_DEVICES"); shown && own != nullptr) {
+    size_t end = 0;
+    for (long n = std::atol(own); n > 0 && end != std::string::npos; --n) {
+      end = shown->find(',', end == 0 ? 0 : end + 1);
+    }
+    shown = shown->substr(0, end);
+  }
+  std::expected<VisibleDevices, std::string> visible = std::unexpected(std::string());
+  if (machine) {
+    visible = all_devices(shown, *machine);
+  } else {
+    visible = std::unexpected(machine.error());
+  }
+  if (!visible) {
+    complain(fmt::format("run: --migratable: {}: it can be suspended, not migrated", visible.error()));
+    wishes.migratable = false;
+    wishes.suspendable = true;
+    return;
+  }
+  wishes.visible_devices = visible->list;
+  wishes.own_devices = visible->own;
+}
+
 }  // namespace
 
 int run_main(const Words& words) {
@@ -67,6 +113,12 @@ int run_main(const Words& words) {
   line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
   const Option slow = line.option("--slow-motion", slow_motion,
                                   "with --sim: stretch the model's time by this factor");
+  line.flag("--suspendable", wishes.suspendable,
+            "its device memory can move to the host, and back (lull suspend, lull resume)");
+  line.flag("--migratable", wishes.migratable,
+            "and it can move to another GPU (lull migrate); not under MPS");
+  line.flag("--oversubscribe", wishes.oversubscribe,
+            "takes turns with others like it where the GPU's memory does not suffice for all");
   line.flag("--require-coordinator", wishes.require_coordinator,
             "fail when there is no lulld (else: run unscheduled)");
 
@@ -126,6 +178,8 @@ int run_main(const Words& words) {
     wishes.slow_motion = slow_motion;
   }
 
+  const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;
+  if (wishes.migratable) see_all_devices(wishes, socket);
   const auto prepared = prepare_program(program, wishes, installed());
   if (!prepared) {
     complain("run: " + prepared.error().text);
@@ -146,7 +200,6 @@ int run_main(const Words& words) {
   }
   if (wishes.simulate) note_existing_device(wishes);
 
-  const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;
   if (wishes.priority || wishes.require_coordinator) {
     const auto answer = wishes.priority
                             ? ask_daemon(socket, {{"op", "may"}, {"priority", *wishes.priority}})

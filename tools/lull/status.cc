@@ -4,6 +4,7 @@
 
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
+#include "tools/lull/job_display.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
@@ -64,6 +65,11 @@ void print_bound(const json& client) {
              100 * mean, 100 * p99);
 }
 
+void print_residence(const json& client) {
+  const std::string text = describe_residence(field(client, "residence", json()));
+  if (!text.empty()) fmt::print("        {}\n", text);
+}
+
 void print_held(const json& status, const json& client) {
   for (const json& held : list(client, "held")) {
     std::string by;
@@ -121,6 +127,7 @@ void print_status(const json& status) {
       for (const json& used : list(client, "devices")) {
         if (field<std::string>(used, "uuid", "") == uuid) {
           print_bound(client);
+          print_residence(client);
           print_held(status, client);
           break;
         }
@@ -128,6 +135,12 @@ void print_status(const json& status) {
     }
   }
   bool first = true;
+  for (const json& job : list(status, "jobs")) {
+    if (!job.is_object() || !is_worth_showing(job)) continue;
+    fmt::print("{}  {}\n", first ? "\njobs:\n" : "", describe_job(job));
+    first = false;
+  }
+  first = true;
   for (const json& client : list(status, "clients")) {
     if (!list(client, "devices").empty() || !list(client, "unscheduled").empty()) continue;
     if (first) fmt::print("\nattached, no device used yet:\n");

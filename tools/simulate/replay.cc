@@ -35,6 +35,9 @@ std::string words(const Predict& o) {
 std::string words(const SetTimer& o) {
   return o.at == kNever ? "no timer" : fmt::format("timer at {} ns", o.at.ns);
 }
+std::string words(const JobStands& o) {
+  return fmt::format("job {} stands{}", o.job.value, o.drained ? "" : ", not drained");
+}
 std::string words(const Notice& o) {
   std::string text = o.text;
   std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');

@@ -30,6 +30,7 @@ struct Plan {
   bool deaths = false;   // kill clients
   bool lies = false;     // hostile inputs, from clients of their own
   bool checks_bound = false;
+  bool orders = false;   // jobs stop and go on by order
 };
 
 class Node {
@@ -160,6 +161,7 @@ class Node {
     if (!published_.empty()) next = std::min(next, published_.front().first);
     if (!inputs_.empty()) next = std::min(next, (now_ / poll_ns_ + 1) * poll_ns_);
     next = std::min(next, timer_.ns);
+    for (const auto& [job, until] : stopped_) next = std::min(next, until);
     return std::max(next, now_);
   }
 
@@ -172,7 +174,8 @@ class Node {
     for (auto& [id, p] : programs_) {
       if (!p.over) live(id, p);
     }
-    if ((!inputs_.empty() && now_ % poll_ns_ == 0) || timer_.ns <= now_) step();
+    const bool ends = std::ranges::any_of(stopped_, [&](const auto& s) { return s.second <= now_; });
+    if ((!inputs_.empty() && now_ % poll_ns_ == 0) || timer_.ns <= now_ || ends) step();
   }
 
   void live(uint32_t id, Program& p) {
@@ -287,6 +290,24 @@ class Node {
     }
   }
 
+  // Some job, there or not, stops or goes on; each that stopped goes on once more, at its time.
+  void order() {
+    for (auto at = stopped_.begin(); at != stopped_.end();) {
+      if (at->second > now_) {
+        ++at;
+        continue;
+      }
+      inputs_.emplace_back(JobContinued{JobId{at->first}});
+      standing_.erase(at->first);
+      at = stopped_.erase(at);
+    }
+    if (pick(0, 40) != 0) return;
+    const uint64_t job = pick(0, 2) == 0 ? 77 : static_cast<uint64_t>(pick(1, 12));
+    const Instant close_by{now_ + pick(0, 2) * pick(0, 2'000) * kUs};
+    inputs_.emplace_back(JobStopped{JobId{job}, close_by, close_by + Duration{pick(0, 30'000) * kUs}});
+    stopped_[job] = now_ + pick(0, 40'000) * kUs;
+  }
+
   void step() {
     if (plan_.lies) {
       for (int64_t i = pick(0, 3); i > 0; --i) lie();
@@ -295,6 +316,7 @@ class Node {
       static constexpr const char* kTexts[] = {"share", "exclusive", "time_slice quantum_us=300", "priority max_hold_ms=0", "fikit max_hold_ms=0", "fikit max_hold_ms=1", "nonsense"};
       inputs_.emplace_back(PolicyChanged{kTexts[pick(0, 6)]});
     }
+    if (plan_.orders) order();
     for (const Input& input : inputs_) {
       if (const auto* attached = std::get_if<ClientAttached>(&input)) there_.insert(attached->client);
       if (const auto* detached = std::get_if<ClientDetached>(&input)) there_.erase(detached->client);
@@ -321,16 +343,26 @@ class Node {
     if (const auto* gate = std::get_if<SetGate>(&output)) {
       if (!there_.contains(gate->client)) FAIL("a gate for a client that has gone");
       if (gate->granted.ns < 0) FAIL("a negative grant");
+      if (gate->gate != Gate::kClosed && stands(gate->client)) FAIL("a gate of a standing job opens");
     } else if (const auto* release = std::get_if<Release>(&output)) {
       if (!there_.contains(release->client)) FAIL("a release for a client that has gone");
+      if (stands(release->client)) FAIL("a release of a standing job");
       if (release->client.value < kFirstLiar) {
         const Waiting waiting{release->client.value, release->thread.value, release->ticket.value};
         if (!held_.contains(waiting)) FAIL("a release of what was never held");
         if (!releases_.insert(waiting).second) FAIL("a launch released twice");
       }
+    } else if (const auto* stood = std::get_if<JobStands>(&output)) {
+      if (!stopped_.contains(stood->job.value)) FAIL("a job stands that nobody stopped");
+      standing_.insert(stood->job.value);
     } else if (const auto* notice = std::get_if<Notice>(&output)) {
       if (notice->text.find("broke a rule") != std::string::npos) FAIL(notice->text);
     }
+  }
+
+  bool stands(ClientId client) const {
+    const auto program = programs_.find(client.value);
+    return program != programs_.end() && standing_.contains(program->second.job);
   }
 
   static std::string text(const SetGate& o) {
@@ -348,6 +380,9 @@ class Node {
   }
   static std::string text(const SetTimer& o) { return "timer " + std::to_string(o.at.ns); }
   static std::string text(const Notice& o) { return "notice " + o.text; }
+  static std::string text(const JobStands& o) {
+    return "stands " + std::to_string(o.job.value) + (o.drained ? "" : " late");
+  }
 
   void apply(const Output& output) {
     if (const auto* set = std::get_if<SetGate>(&output)) {
@@ -384,6 +419,8 @@ class Node {
   std::deque<Unit> device_;
   int64_t device_ends_ = 0;
   std::vector<Input> inputs_;
+  std::map<uint64_t, int64_t> stopped_;  // jobs, and until when
+  std::set<uint64_t> standing_;
   std::set<ClientId> there_;    // attached, as the inputs say
   std::set<Waiting> held_;      // ever
   std::set<Waiting> releases_;  // ever
@@ -446,6 +483,20 @@ TEST_CASE("What a client has in flight on credit stays within the bound, or is o
     plan.seed = seed;
     plan.policy = "priority max_hold_ms=0";
     plan.checks_bound = true;
+    run_twice(plan);
+  }
+}
+
+TEST_CASE("Jobs stop and go on by order under each policy, and every launch is granted in the end") {
+  const std::string policy = GENERATE(as<std::string>{}, "share", "exclusive",
+                                      "time_slice quantum_us=400", "priority max_hold_ms=0",
+                                      "priority max_hold_ms=1", "fikit max_hold_ms=2", "guarded");
+  for (uint32_t seed = 400; seed < 400 + kSeeds; ++seed) {
+    Plan plan;
+    plan.seed = seed;
+    plan.policy = policy;
+    plan.deaths = seed % 2 == 0;
+    plan.orders = true;
     run_twice(plan);
   }
 }

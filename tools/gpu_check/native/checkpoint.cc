@@ -15,6 +15,27 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kPiece = 256 << 20;
+
+// Every GPU that the process sees, as itself.
+std::vector<CUcheckpointGpuPair> identity(Driver& driver) {
+  int count = 0;
+  LULL_MUST(driver, cuDeviceGetCount, &count);
+  std::vector<CUcheckpointGpuPair> pairs(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    LULL_MUST(driver, cuDeviceGet, &device, i);
+    LULL_MUST(driver, cuDeviceGetUuid, &pairs[static_cast<size_t>(i)].oldUuid, device);
+    pairs[static_cast<size_t>(i)].newUuid = pairs[static_cast<size_t>(i)].oldUuid;
+  }
+  return pairs;
+}
+
+json texts(const std::vector<CUcheckpointGpuPair>& pairs) {
+  json all = json::array();
+  for (const CUcheckpointGpuPair& pair : pairs) all.push_back(uuid_text(pair.oldUuid));
+  return all;
+}
+
 }  // namespace
 
 json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes) {
@@ -71,10 +92,13 @@ json probe_checkpoint(Driver& driver, const CheckpointWishes& wishes) {
 
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const uint64_t launches_before = launches.load();
-  checkpoint.there_and_back(wishes.paused);
+  const auto seen = identity(driver);
+  checkpoint.there_and_back(wishes.paused,
+                            wishes.pairs ? seen : std::vector<CUcheckpointGpuPair>{});
   json answer = checkpoint.answer();
   answer["bytes"] = wishes.bytes;
   answer["managed"] = wishes.managed;
+  answer["visible"] = texts(seen);
   answer["mapped"] = wishes.mapped;
   answer["uid"] = getuid();
   answer["launches_while_suspended"] = launches.load() - launches_before;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include "tools/gpu_check/native/kernels.h"
 
@@ -21,6 +23,16 @@ Driver::Driver() {
   LULL_PROBE_DRIVER_CALLS(LULL_PROBE_LOOK_UP)
 #undef LULL_PROBE_LOOK_UP
   simulated = dlsym(library, "simgpu_model_clock") != nullptr;
+}
+
+std::string uuid_text(const CUuuid& uuid) {
+  std::ostringstream text;
+  text << "GPU-" << std::hex << std::setfill('0');
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text << '-';
+    text << std::setw(2) << (static_cast<unsigned>(uuid.bytes[i]) & 0xffu);
+  }
+  return text.str();
 }
 
 std::string Driver::name_of(CUresult result) const {

@@ -28,6 +28,7 @@ struct NotHere {
   X(cuInit, "cuInit")                                                                           \
   X(cuDriverGetVersion, "cuDriverGetVersion")                                                   \
   X(cuGetErrorName, "cuGetErrorName")                                                           \
+  X(cuDeviceGetCount, "cuDeviceGetCount")                                                       \
   X(cuDeviceGet, "cuDeviceGet")                                                                 \
   X(cuDeviceGetName, "cuDeviceGetName")                                                         \
   X(cuDeviceGetUuid, "cuDeviceGetUuid_v2")                                                      \
@@ -127,6 +128,8 @@ struct Device {
   double elapsed_us(CUevent from, CUevent to) const;
 };
 
+// "GPU-..", as nvidia-smi writes it.
+std::string uuid_text(const CUuuid& uuid);
 double median(std::vector<double> values);
 double quantile(std::vector<double> values, double q);
 

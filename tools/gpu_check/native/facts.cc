@@ -1,8 +1,6 @@
 #include <dlfcn.h>
 
 #include <fstream>
-#include <iomanip>
-#include <sstream>
 
 #include "tools/gpu_check/native/probes.h"
 
@@ -20,17 +18,11 @@ json probe_facts(Driver& driver) {
   LULL_MUST(driver, cuDeviceGetName, name, static_cast<int>(sizeof name), device);
   CUuuid uuid{};
   LULL_MUST(driver, cuDeviceGetUuid, &uuid, device);
-  std::ostringstream text;
-  text << "GPU-" << std::hex << std::setfill('0');
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text << '-';
-    text << std::setw(2) << (static_cast<unsigned>(uuid.bytes[i]) & 0xffu);
-  }
   size_t bytes = 0;
   LULL_MUST(driver, cuDeviceTotalMem, &bytes, device);
   json facts = {{"cuda_version", version},
                 {"name", std::string(name)},
-                {"uuid", text.str()},
+                {"uuid", uuid_text(uuid)},
                 {"memory_bytes", bytes},
                 {"missing_calls", driver.missing()}};
   constexpr std::pair<const char*, CUdevice_attribute> kAttributes[] = {

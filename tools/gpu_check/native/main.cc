@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
   checkpoint.option("--bytes", checkpoint_wishes.bytes);
   checkpoint.flag("--managed", checkpoint_wishes.managed);
   checkpoint.flag("--mapped", checkpoint_wishes.mapped);
+  checkpoint.flag("--pairs", checkpoint_wishes.pairs);
   checkpoint.flag("--pause", checkpoint_wishes.paused);
 
   uint64_t leave_bytes = 64ULL << 20;
@@ -127,6 +128,11 @@ int main(int argc, char** argv) {
   suspend.flag("--prepared", suspend_wishes.prepared);
   suspend.flag("--checkpoint", suspend_wishes.checkpoint);
   suspend.flag("--pause", suspend_wishes.paused);
+
+  uint64_t kept_bytes = 1ULL << 30;
+  probe("hold", "a job whose memory is known, as orders on stdin say", [&](Driver& driver) {
+    return probe_hold(driver, kept_bytes);
+  }).option("--bytes", kept_bytes);
 
   BystanderWishes bystander_wishes;
   auto& bystander =

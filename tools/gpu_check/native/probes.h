@@ -79,6 +79,7 @@ struct CheckpointWishes {
   uint64_t bytes = 1ULL << 30;
   bool managed = false;  // one managed allocation beside the rest
   bool mapped = false;   // an unmapped address reservation lives through it, and is mapped again
+  bool pairs = false;    // every GPU that it sees is named, each comes back as itself
   bool paused = false;   // when checkpointed, says so and waits for a line on stdin
 };
 // The process checkpoints itself from this thread while another one calls CUDA all the time.
@@ -95,6 +96,11 @@ struct SuspendWishes {
 };
 // Device memory to the host and back to its addresses, in a pipeline of chunks.
 nlohmann::json probe_suspend(Driver& driver, const SuspendWishes& wishes);
+
+// Led by orders on stdin until it ends: a job that holds `bytes` of device memory and launches a
+// kernel now and then.
+//   check: whether every byte is what it was; checkpoint: the driver's, of itself, there and back
+nlohmann::json probe_hold(Driver& driver, uint64_t bytes);
 
 struct BystanderWishes {
   double seconds = 10;

@@ -56,12 +56,16 @@ bool SelfCheckpoint::call(const char* name, Function function, Arguments* argume
   return result == CUDA_SUCCESS;
 }
 
-void SelfCheckpoint::there_and_back(bool paused) {
+void SelfCheckpoint::there_and_back(bool paused, std::vector<CUcheckpointGpuPair> pairs) {
   answer_["resident_bytes_before"] = resident_bytes();
   CUcheckpointLockArgs lock{};
   lock.timeoutMs = kLockWait_ms;
   CUcheckpointCheckpointArgs save{};
   CUcheckpointRestoreArgs restore{};
+  if (!pairs.empty()) {
+    restore.gpuPairs = pairs.data();
+    restore.gpuPairsCount = static_cast<unsigned>(pairs.size());
+  }
   CUcheckpointUnlockArgs unlock{};
   if (!call("lock", driver_.cuCheckpointProcessLock, &lock)) return;
   running_ = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tools/gpu_check/native/driver.h"
 
@@ -14,8 +15,9 @@ class SelfCheckpoint {
   explicit SelfCheckpoint(Driver& driver);
 
   // Lock, checkpoint, restore, unlock. `paused`: once checkpointed, says so on stdout and waits for
-  // a line on stdin; when the restore fails too, and tries it once more.
-  void there_and_back(bool paused);
+  // a line on stdin; when the restore fails too, and tries it once more. `pairs`: what the restore
+  // is told of the GPUs; empty: nothing.
+  void there_and_back(bool paused, std::vector<CUcheckpointGpuPair> pairs = {});
 
   // Whether the process may call CUDA again.
   bool running() const { return running_; }

@@ -1,0 +1,199 @@
+// Jobs that stop and go on by order, and clients that move to another device.
+#include <algorithm>
+
+#include "coordinator/engine/core.h"
+
+namespace lull::engine {
+
+void Engine::Core::take(const JobStopped& input) {
+  const auto found = jobs_.find(input.job);
+  if (found == jobs_.end()) {
+    dropped_ += 1;
+    return;
+  }
+  Job& job = found->second;
+  const Instant stand_by = std::max(input.close_by, input.stand_by);
+  switch (job.stop) {
+    case Stop::kNone:
+      job.stop = Stop::kAsked;
+      job.at_lowest = false;
+      job.close_by = input.close_by;
+      job.stand_by = stand_by;
+      break;
+    case Stop::kAsked:
+    case Stop::kClosed:
+      job.close_by = std::min(job.close_by, input.close_by);
+      job.stand_by = std::min(job.stand_by, stand_by);
+      break;
+    case Stop::kStands:
+      put(JobStands{input.job, /*drained=*/true});
+      break;
+  }
+  for (ClientId member : job.members) mark(*find(member));
+}
+
+void Engine::Core::take(const JobContinued& input) {
+  const auto found = jobs_.find(input.job);
+  if (found == jobs_.end()) {
+    dropped_ += 1;
+    return;
+  }
+  Job& job = found->second;
+  const Stop was = std::exchange(job.stop, Stop::kNone);
+  if (was == Stop::kNone || was == Stop::kAsked) return;
+  job.continued_at = now_;
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    client.last_floor = now_;
+    for (const auto& seat : client.seats) {
+      Device& on = *device(seat->device);
+      if (was == Stop::kStands) {
+        introduce(seat->device, on, client);
+      } else {
+        for (const Head& head : client.heads) {
+          if (head.device == seat->device && !head.released)
+            tell(on, client, waiting(client, head));
+        }
+      }
+      watch_device(seat->device, on);
+      recount_stuck(on);
+      mark_all(on);
+    }
+  }
+}
+
+// What it still has in flight there counts as gone with it.
+void Engine::Core::take(const DeviceLeft& input) {
+  Client* client = find(input.client);
+  const Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
+  if (seat == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  for (size_t i = client->heads.size(); i > 0; --i) {
+    if (client->heads[i - 1].device == input.device)
+      drop_head(*client, i - 1, /*tell_policy=*/true);
+  }
+  for (size_t slot = 0; slot < client->streams.size(); ++slot) {
+    UnitQueue kept;
+    for (const Unit& unit : client->streams[slot].units) {
+      if (unit.device != input.device) kept.push(unit);
+    }
+    if (kept.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
+    client->streams[slot].units = std::move(kept);
+  }
+  Device& on = *device(input.device);
+  std::erase(on.members, client->id);
+  std::erase(on.busy, client->id);
+  std::erase(on.lately, client->id);
+  tell(on, *client, policies::Left{client->id});
+  std::erase_if(client->seats, [&](const auto& s) { return s->device == input.device; });
+  mark(*client);
+  if (on.members.empty()) {
+    devices_.erase(input.device);
+    return;
+  }
+  watch_device(input.device, on);
+  recount_stuck(on);
+  mark_all(on);
+}
+
+// ---- an order on its way ----------------------------------------------------------------------
+
+void Engine::Core::follow_orders() {
+  std::vector<std::pair<JobId, Job*>> touched;
+  for (const Client* client : dirty_) {
+    Job* job = client->ranks;
+    if (job->stop == Stop::kAsked || job->stop == Stop::kClosed)
+      touched.emplace_back(client->job, job);
+  }
+  std::sort(touched.begin(), touched.end());
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  for (const auto& [id, job] : touched) {
+    if (job->stop == Stop::kAsked && may_close(*job)) close(*job);
+    if (job->stop != Stop::kClosed) continue;
+    const Standing how = standing(*job);
+    if (how != Standing::kNot) stand(id, *job, /*drained=*/how == Standing::kYes);
+  }
+}
+
+// Without a whole iteration there is no better moment to wait for.
+bool Engine::Core::may_close(const Job& job) const {
+  if (job.at_lowest || now_ >= job.close_by) return true;
+  return std::ranges::none_of(job.members, [&](ClientId member) {
+    return find(member)->learned.detector().completed() > 0;
+  });
+}
+
+void Engine::Core::close(Job& job) {
+  job.stop = Stop::kClosed;
+  job.closed_at = now_;
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    for (const Head& head : client.heads) {
+      if (!head.released)
+        tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
+    }
+    mark(client);
+  }
+}
+
+uint64_t Engine::Core::furthest(const Job& job) const {
+  uint64_t index = 0;
+  for (ClientId member : job.members) index = std::max(index, find(member)->launches);
+  return index;
+}
+
+Engine::Core::Standing Engine::Core::standing(const Job& job) const {
+  bool still = now_ >= job.closed_at + options_.control_latency + kClosedNoticed;
+  const uint64_t to = furthest(job);
+  for (ClientId member : job.members) {
+    const Client& client = *find(member);
+    still = still && client.busy_streams == 0;
+    for (const auto& seat : client.seats) {
+      still = still && seat->units == 0;
+      const bool comes = !client.heads.empty() || now_ < seat->last_launch + kStillComing;
+      still = still && (client.launches >= to || !comes);
+    }
+    for (const Head& head : client.heads) still = still && !head.released;
+  }
+  if (still) return Standing::kYes;
+  return now_ >= job.stand_by ? Standing::kLate : Standing::kNot;
+}
+
+void Engine::Core::stand(JobId id, Job& job, bool drained) {
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    for (const auto& seat : client.seats) {
+      tell(*device(seat->device), client, policies::Left{client.id});
+    }
+  }
+  job.stop = Stop::kStands;
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    for (const auto& seat : client.seats) {
+      Device& on = *device(seat->device);
+      watch_device(seat->device, on);
+      recount_stuck(on);
+      mark_all(on);
+    }
+  }
+  put(JobStands{id, drained});
+}
+
+// When the order wants a look at this client, without anything that happens before.
+Instant Engine::Core::order_due(const Client& client) const {
+  const Job& job = *client.ranks;
+  if (job.stop == Stop::kAsked) return job.close_by;
+  if (job.stop != Stop::kClosed) return kNever;
+  Instant due = job.stand_by;
+  const Instant noticed = job.closed_at + options_.control_latency + kClosedNoticed;
+  if (now_ < noticed) due = std::min(due, noticed);
+  for (const auto& seat : client.seats) {
+    const Instant comes_no_more = seat->last_launch + kStillComing;
+    if (now_ < comes_no_more) due = std::min(due, comes_no_more);
+  }
+  return due;
+}
+
+}  // namespace lull::engine

@@ -1,0 +1,126 @@
+// Where the node's jobs are, and who returns when: the state machine of suspension, resumption and
+// migration, and the ledger of device memory that keeps two returns from racing for one byte.
+//
+//   requests, reports, JobStands --- now, inputs ---> Moves::step --- outputs ---> engine: stop, go
+//   on
+//                                                                                 clients: orders
+//
+// Called by one thread at a time. No clock, system call, log or randomness: the same inputs at the
+// same instants give the same outputs. It does not publish, wait or write, and it believes a client
+// about that client alone: what it claims can keep its own job from moving, and others from memory
+// that it says to hold, as a program that really holds it would.
+//
+// A job, all of its ranks or none:
+//
+//                suspend, migrate             all gates closed                every rank out
+//   kRunning ------------------> kStopping ------------------> kLeaving ------------------>
+//   kSuspended
+//     ^  ^                           |    \  level in place       |   ^                        |  |
+//     |  +---------- resume ---------+     `----------------------|---|--> kSuspended          |  |
+//     resume, |                                                           |   | too little memory:
+//     |  | migrate |            a rank refuses, or resume                      |   | all out again
+//     |  v |  every rank resident                                      v   |    memory reserved |
+//     +------------------------------------------------------ kReturning <-----------------
+//     kWaiting | ^
+//     +--- a rank is found not resident: its coordinator had gone (stopped at once) -----------+
+//
+//   kLost       every rank that still can is resident; one never comes back. Shown in place of
+//   kRunning migrate     is leaving with everything given up and returning with pairs; the memory
+//   on the new GPUs is
+//               reserved before the job stops
+//   a rank dies     the others are looked at as if it had never been
+//   a rank returns by itself while the job is suspended: it is sent out again
+//   a rank comes    to a job that is not running: its gates are closed, its memory stays
+//   what is asked   replaces what was asked before, in any state
+//
+// Memory of a GPU:
+//
+//   free = total - reserve - sum over jobs of max(what its clients hold there, what it has a claim
+//   to)
+//
+// A job has a claim to what it held from the moment that it begins to leave until it is out, so
+// that the way back is open; and to what it will hold from the moment that its return is let begin
+// until it runs. Returns are let begin by priority, then by how long they have waited; one that
+// finds too little keeps those behind it off the GPUs it waits for, unless it asks for more than
+// there is.
+#pragma once
+
+#include <expected>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coordinator/moves/events.h"
+
+namespace lull::moves {
+
+// At the next iteration's lowest memory, or after so long.
+inline constexpr Duration kIterationPatience{10'000'000'000};
+// A stopped job's launched work completes, and ranks behind the furthest catch up, within this;
+// else the clients themselves wait for what is in flight.
+inline constexpr Duration kStandsWithin{2'000'000'000};
+// The engine says that a job stands, or it does not know the job.
+inline constexpr Duration kStandsAnyway{1'000'000'000};
+// Submitted work completes within this, or the rank does not leave (lull_order.drain_ms).
+inline constexpr Duration kDrainsWithin{10'000'000'000};
+// A client of which nothing is heard for so long after an order, nor any progress of it, carries it
+// out no more: its process is stopped, say. A checkpoint's longest silence, 32 GiB at 2 GB/s, is 17
+// s.
+inline constexpr Duration kSilentAtMost{60'000'000'000};
+// After a return that found too little memory: others take it whom nobody knows. Doubled each time.
+inline constexpr Duration kRetryAfter{500'000'000};
+inline constexpr Duration kRetryAtMost{30'000'000'000};
+inline constexpr size_t kMaxPairs = 16;  // GPUs in an order
+
+struct JobStatus {
+  JobId job;
+  Priority priority;
+  JobState state = JobState::kRunning;
+  Level level = Level::kInPlace;  // of the suspension in force, or under way
+  bool suspends = false;          // what it is on its way to: suspended, or running
+  bool migrates = false;
+  bool pinned = false;
+  bool by_policy = false;
+  uint64_t moving_bytes = 0;  // of all ranks that the last orders went to
+  uint64_t moved_bytes = 0;
+  uint64_t bytes_per_s = 0;  // since the orders
+  std::string reason;        // why it is not as was asked, or what it falls back to
+  std::string waits_for;
+  std::vector<ClientId> clients;  // ascending
+};
+
+class Moves {
+ public:
+  explicit Moves(Settings settings = {});
+  ~Moves();
+  Moves(const Moves&) = delete;
+  Moves& operator=(const Moves&) = delete;
+
+  // Takes `inputs` in order, and appends what to do to `out`. A request to which there is an
+  // objection, and what names somebody unknown, is dropped.
+  void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
+
+  // Why this request would be dropped, and what would help: one line; nothing where it would not.
+  std::optional<std::string> objection(const Input& request) const;
+
+  std::vector<JobId> jobs() const;
+  std::optional<JobStatus> status(JobId job) const;
+  std::optional<JobId> job_of(ClientId client) const;
+  // The job is on its way somewhere, or its clients' memory is not on the device.
+  bool is_away(JobId job) const;
+  // Somebody waits for memory that may come free without a word.
+  bool waits_for_memory() const;
+  // Its copies are under way.
+  bool copies(ClientId client) const;
+  uint64_t free_bytes(DeviceId device) const;
+  policies::jobs::NodeFacts facts() const;
+  uint64_t dropped() const;
+
+ private:
+  class Core;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace lull::moves

@@ -1,0 +1,97 @@
+// What people and policies see of Moves.
+#include "coordinator/moves/core.h"
+
+namespace lull::moves {
+
+std::optional<JobId> Moves::Core::job_of(ClientId client) const {
+  const auto found = members_.find(client);
+  return found == members_.end() ? std::nullopt : std::optional(found->second.job);
+}
+
+bool Moves::Core::is_away(JobId id) const {
+  const Job* job = find(id);
+  return job != nullptr && job->state != JobState::kRunning && job->state != JobState::kLost;
+}
+
+bool Moves::Core::waits_for_memory() const {
+  return std::ranges::any_of(
+      jobs_, [](const auto& one) { return one.second.state == JobState::kWaiting; });
+}
+
+bool Moves::Core::copies(ClientId client) const {
+  const auto found = members_.find(client);
+  return found != members_.end() && !found->second.has_ended();
+}
+
+std::optional<JobStatus> Moves::Core::status(JobId id) const {
+  const Job* job = find(id);
+  if (job == nullptr) return std::nullopt;
+  JobStatus status{.job = id,
+                   .priority = priority_of(*job),
+                   .state = job->state,
+                   .level = job->state == JobState::kSuspended ? job->reached : job->level,
+                   .suspends = job->suspends,
+                   .migrates = !job->migrates.empty(),
+                   .pinned = job->pinned,
+                   .by_policy = job->by_policy,
+                   .reason = job->reason,
+                   .waits_for = job->waits_for,
+                   .clients = job->members};
+  for (ClientId member_id : job->members) {
+    const Member& one = member(member_id);
+    if (one.order == 0) continue;
+    status.moving_bytes += std::min(one.report.moving_bytes, UINT64_MAX - status.moving_bytes);
+    status.moved_bytes += std::min(std::min(one.report.moved_bytes, one.report.moving_bytes),
+                                   UINT64_MAX - status.moved_bytes);
+  }
+  const bool copies = job->state == JobState::kLeaving || job->state == JobState::kReturning;
+  if (copies && now_ > job->ordered) {
+    status.bytes_per_s = static_cast<uint64_t>(static_cast<double>(status.moved_bytes) * 1e9 /
+                                               static_cast<double>((now_ - job->ordered).ns));
+  }
+  return status;
+}
+
+policies::jobs::NodeFacts Moves::Core::facts() const {
+  policies::jobs::NodeFacts facts;
+  for (const NodeDevice& device : devices_) {
+    const uint64_t usable = usable_bytes(device.device);
+    facts.devices.push_back({.device = device.device,
+                             .total_bytes = usable == UINT64_MAX ? 0 : usable,
+                             .free_bytes = free_bytes(device.device)});
+  }
+  for (const auto& [id, job] : jobs_) {
+    policies::jobs::JobFacts& fact = facts.jobs.emplace_back();
+    fact.job = id;
+    fact.priority = priority_of(job);
+    fact.state = job.state;
+    fact.movable = !job.pinned && !immovable(job, Level::kOut);
+    fact.by_policy = job.by_policy;
+    fact.since = job.since;
+    std::map<DeviceId, policies::jobs::JobOnDevice> by_device;
+    for (ClientId member_id : job.members) {
+      const Member& one = member(member_id);
+      fact.takes_turns = fact.takes_turns || one.takes_turns;
+      for (const Share& share : one.report.devices) {
+        policies::jobs::JobOnDevice& on = by_device[share.device];
+        on.device = share.device;
+        if (one.is_resident())
+          on.frees_bytes += std::min(share.swappable_bytes, UINT64_MAX - on.frees_bytes);
+        const uint64_t has = std::max(share.used_bytes, share.allowance_bytes);
+        if (one.is_resident() && share.wanted_bytes > has) {
+          on.needs_bytes += std::min(share.wanted_bytes - has, UINT64_MAX - on.needs_bytes);
+        }
+      }
+    }
+    if (job.state == JobState::kSuspended || job.state == JobState::kWaiting) {
+      for (const auto& [device, bytes] : growth(job, held_by(job, Where::kThere))) {
+        by_device[device].device = device;
+        by_device[device].needs_bytes = bytes;
+      }
+    }
+    for (const auto& [device, on] : by_device) fact.devices.push_back(on);
+  }
+  return facts;
+}
+
+}  // namespace lull::moves

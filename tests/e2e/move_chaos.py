@@ -1,0 +1,239 @@
+"""Random jobs under random orders, while clients and lulld are killed and stopped.
+
+    move_chaos.py [--seconds 60] [--seed S] [--jobs 4]
+
+What must hold: each job that nobody suspended goes on within a deadline; each that was not killed ends with the bytes
+of an undisturbed run; no device ever holds more than it has, nor memory of a process that lulld has out; at the end
+everything is zero. The seed is printed; the same seed gives the same orders, not the same moments.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+import lab
+import moving
+from moving import MIB
+
+DEVICES = 2
+DEVICE_BYTES = 320 * MIB
+PROFILE = {"memory_bytes": DEVICE_BYTES, "checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
+CONFIG = {"host_memory": "400M", "quantum_s": 2}
+PROGRESS_S = 60.0  # how long a job may stand still that nobody holds, on a busy machine
+WAYS = ("--suspendable", "--migratable", "--oversubscribe", None)
+# Iterations, seed, MiB, threads.
+WORKS = ((20, 1, 8, 1), (40, 2, 24, 2), (60, 3, 64, 1), (30, 4, 64, 2), (100, 5, 24, 1))
+
+
+@dataclasses.dataclass
+class Job:
+    name: str
+    work: tuple
+    way: str
+    ranks: list
+    killed: bool = False
+    suspended: bool = False
+    steps: int = 0
+    moved_at: float = dataclasses.field(default_factory=time.monotonic)
+
+    def running(self):
+        return any(rank.running() for rank in self.ranks)
+
+
+class Chaos:
+    def __init__(self, here, dice, jobs):
+        self.here, self.dice, self.most = here, dice, jobs
+        self.jobs, self.number = [], 0
+        self.digests = {work: here.undisturbed(*work) for work in WORKS}
+        self.counts, self.stopped_until, self.daemon_up = {}, None, False
+        self.ended = self.wrong = 0
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # ---- jobs
+    def start_job(self):
+        self.number += 1
+        ranks = 2 if self.dice.random() < 0.25 else 1
+        way = self.dice.choice(WAYS)
+        work = self.dice.choice([work for work in WORKS if work[3] == 1 or ranks == 1])
+        name = f"job{self.number}"
+        options = ("--priority", self.dice.choice(("high", "normal", "low")))
+        programs = [self.here.work(*work, job=name, way=way, options=options) for _ in range(ranks)]
+        self.jobs.append(Job(name, work, way, programs))
+        self.count(f"job {way or 'plain'}{' of two ranks' if ranks > 1 else ''}")
+
+    def end_job(self, job):
+        self.jobs.remove(job)
+        self.ended += 1
+        for rank in job.ranks:
+            code, digest, err = rank.result()
+            if job.killed:
+                continue
+            if (code, digest) != (0, self.digests[job.work]):
+                self.wrong += 1
+                raise AssertionError(f"{job.name} {job.way} {job.work} pid {rank.pid}: exit {code}, digest {digest} "
+                                     f"for {self.digests[job.work]}: {err}")
+
+    # ---- what happens to them
+    def order(self, op, job, **more):
+        if self.stopped_until is not None or not self.daemon_up:
+            return
+        try:
+            reply = self.here.ask({"op": op, "job": job.name, **more})
+        except (OSError, ValueError):
+            return  # lulld ended this moment
+        self.count(op if reply.get("ok") else f"{op} refused")
+        if reply.get("ok") and op in ("suspend", "resume", "migrate"):
+            job.suspended = op == "suspend"
+            job.moved_at = time.monotonic()
+
+    def act(self):
+        job = self.dice.choice(self.jobs)
+        dice = self.dice.random()
+        if dice < 0.34:
+            self.order("suspend", job, level=self.dice.choice(("auto", "in_place", "out", "given_up")),
+                       at=self.dice.choice(("now", "iteration")))
+        elif dice < 0.70:
+            self.order("resume", job)
+        elif dice < 0.82:
+            self.order("migrate", job, to=[self.dice.randrange(DEVICES)])
+        elif dice < 0.85:
+            self.order("pin", job, pinned=self.dice.random() < 0.3)
+        elif dice < 0.88:
+            rank = self.dice.choice(job.ranks)
+            if rank.running():
+                job.killed = True
+                self.count("client killed")
+                os.kill(rank.pid, signal.SIGKILL)
+                for other in job.ranks:  # the ranks of a job live together
+                    if other is not rank and other.running():
+                        os.kill(other.pid, signal.SIGKILL)
+        elif dice < 0.92 and self.stopped_until is None:
+            self.count("lulld killed and restarted")
+            lab.kill(self.here.daemon)
+            self.daemon_up = False
+            time.sleep(self.dice.choice((0, 0, 0.3, 1.5)))
+            self.here.lulld(config=CONFIG)
+            self.daemon_up = True
+            self.nobody_is_suspended()
+        elif dice < 0.96 and self.stopped_until is None:
+            self.count("lulld stopped")
+            os.kill(self.here.daemon.pid, signal.SIGSTOP)
+            self.stopped_until = time.monotonic() + self.dice.choice((0.1, 0.5, 1.5, 3.0))
+
+    def nobody_is_suspended(self):
+        """A killed lulld forgets; its clients bring their memory back."""
+        for job in self.jobs:
+            job.suspended, job.moved_at = False, time.monotonic()
+
+    def wake_daemon(self):
+        if self.stopped_until is not None and time.monotonic() > self.stopped_until:
+            os.kill(self.here.daemon.pid, signal.SIGCONT)
+            self.stopped_until = None
+            lab.until(self.here.alive, "lulld answers after SIGCONT")
+            for job in self.jobs:
+                job.moved_at = time.monotonic()
+
+    # ---- what must hold
+    def look(self):
+        usage = self.here.usage()
+        for device, holders in enumerate(usage):
+            if sum(holders.values()) > DEVICE_BYTES:
+                raise AssertionError(f"device {device} holds {sum(holders.values())} of {DEVICE_BYTES}: {holders}")
+        for job in list(self.jobs):
+            if not job.running():
+                self.end_job(job)
+                continue
+            steps = sum(rank.steps for rank in job.ranks)
+            # What an in-place or a waiting job holds up is its own doing; others must go on.
+            if steps != job.steps or job.suspended or self.waits(job):
+                job.steps, job.moved_at = steps, time.monotonic()
+            elif time.monotonic() - job.moved_at > PROGRESS_S:
+                raise AssertionError(f"{job.name} {job.way} {job.work} stands still: {self.why(job)}")
+
+    def waits(self, job):
+        """Said to wait for memory: allowed while somebody else is on the device."""
+        if job.way is None or self.stopped_until is not None:
+            return False
+        try:
+            state = self.here.job(job.name)
+        except (OSError, ValueError):
+            return False
+        return state is not None and state["state"] == "waiting" and len(self.jobs) > 1
+
+    def why(self, job):
+        said = []
+        for rank in job.ranks:
+            try:
+                said.append(json.dumps(moving.Residence(rank.pid).read()))
+            except (LookupError, OSError) as error:
+                said.append(str(error))
+        try:
+            said.append(json.dumps(self.here.status().get("jobs")))
+        except (OSError, ValueError) as error:
+            said.append(f"lulld: {error}")
+        return f"{said}; devices {self.here.usage()}"
+
+    def run(self, seconds):
+        self.here.lulld(config=CONFIG)
+        self.daemon_up = True
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            while len(self.jobs) < self.most:
+                self.start_job()
+            self.act()
+            time.sleep(self.dice.choice((0, 0.02, 0.1)))
+            self.wake_daemon()
+            self.look()
+        self.finish()
+
+    def finish(self):
+        """Nobody disturbs any more: all of them end."""
+        if self.stopped_until is not None:
+            self.stopped_until = 0
+            self.wake_daemon()
+        deadline = time.monotonic() + PROGRESS_S * 5
+        while self.jobs:
+            for job in self.jobs:
+                if job.running() and self.here.job(job.name):
+                    state = self.here.job(job.name)["state"]
+                    if state in ("suspended", "waiting", "stopping", "leaving"):
+                        self.order("resume", job)
+                    self.order("pin", job, pinned=False)
+                job.suspended = False
+            time.sleep(0.2)
+            self.look()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not all ended: {[(j.name, self.why(j)) for j in self.jobs]}")
+        self.here.empty()
+        lab.until(lambda: not self.here.status()["clients"], "lulld has no clients")
+        jobs = self.here.status().get("jobs", [])
+        if jobs:
+            raise AssertionError(f"lulld still has jobs: {jobs}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--jobs", type=int, default=4)
+    wanted = parser.parse_args()
+    print(f"move_chaos: seed {wanted.seed}, {wanted.seconds:.0f} s, {wanted.jobs} jobs at a time", flush=True)
+    with moving.Moves(profile=PROFILE, devices=DEVICES) as here:
+        chaos = Chaos(here, random.Random(wanted.seed), wanted.jobs)
+        try:
+            chaos.run(wanted.seconds)
+        finally:
+            print(f"seed {wanted.seed}: {chaos.ended} jobs ended; " +
+                  ", ".join(f"{what}: {n}" for what, n in sorted(chaos.counts.items())), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Kill and stop lulld, and kill clients, in every state of a move: the program gets its memory back and ends with
+the right bytes; nobody else is hurt."""
+
+import os
+import signal
+import time
+import unittest
+
+import lab
+import moving
+from moving import MIB
+
+# Slow enough that each state can be met: 16 MiB take a fifteenth of a second, a checkpoint a fifth.
+SLOW = {"d2h_gb_per_s": 0.25, "h2d_gb_per_s": 0.25, "pageable_factor": 1.0, "checkpoint_out_ns": 200000000,
+        "checkpoint_back_ns": 200000000}
+WORK = (30, 5, 4, 1)
+STEADY = {"PROGRAM_STEADY": 16 * MIB}
+# What is ordered, and what has to happen before the state can be met.
+STATES = {
+    "draining": ("suspend", "out"), "leaving": ("suspend", "out"), "out": ("suspend", "out"),
+    "giving_up": ("suspend", "given_up"), "given_up": ("suspend", "given_up"),
+    "restoring": ("resume", "given_up"), "returning": ("resume", "out"),
+}
+
+
+class Case:
+    """A job that is brought into a state."""
+
+    def __init__(self, here, state):
+        self.here, self.state = here, state
+        # A kernel of a fifth of a second: draining takes a while.
+        work = (6, *WORK[1:], 200000) if state == "draining" else WORK
+        self.expected = here.undisturbed(*work, **STEADY)
+        self.program = here.work(*work, job="job", **STEADY).ready()
+        self.words = here.residence(self.program.pid)
+        self.program.goes_on(20)
+
+    def met(self):
+        """True: the client is in the state this moment."""
+        what, level = STATES[self.state]
+        if what == "suspend":
+            self.here.order("suspend", "job", level=level, at="now")
+        else:
+            self.here.suspend("job", level)
+            self.here.order("resume", "job")
+        end = time.monotonic() + lab.DEADLINE_S
+        while time.monotonic() < end:
+            now = self.words.state()
+            if now == self.state:
+                return True
+            if now == "resident" and what == "resume":
+                return False
+        raise AssertionError(f"never {self.state}: {self.words.read()}")
+
+    def ends_well(self, test):
+        code, digest, err = self.program.result()
+        test.assertEqual(code, 0, err)
+        test.assertEqual(digest, self.expected)
+
+
+class DaemonInEveryState(unittest.TestCase):
+    def case(self, state, act):
+        with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
+            here.lulld()
+            case = Case(here, state)
+            while not case.met():  # a short state was missed: again
+                case.program.goes_on(10)
+            act(here, case)
+            here.empty()
+
+    def test_a_killed_daemon(self):
+        for state in STATES:
+            def act(here, case):
+                lab.kill(here.daemon)
+                case.program.goes_on()
+                self.assertEqual(case.words.state(), "resident")
+                case.ends_well(self)
+            self.case(state, act)
+
+    def test_a_killed_daemon_that_is_back_at_once(self):
+        for state in STATES:
+            def act(here, case):
+                lab.kill(here.daemon)
+                here.lulld()
+                case.program.goes_on()
+                lab.until(lambda: here.client(case.program.pid) or not case.program.running(), "the new one has it")
+                if case.program.running():
+                    here.suspend("job", "out")
+                    here.resume("job")
+                case.ends_well(self)
+            self.case(state, act)
+
+    def test_a_stopped_daemon(self):
+        for state in STATES:
+            def act(here, case):
+                here.daemon.send_signal(signal.SIGSTOP)
+                case.program.goes_on()
+                here.daemon.send_signal(signal.SIGCONT)
+                lab.until(here.alive, "the daemon answers again")
+                case.ends_well(self)
+                self.assertIsNone(here.daemon.poll())
+            self.case(state, act)
+
+    def test_a_daemon_that_was_stopped_for_a_moment_only(self):
+        # Shorter than what counts as silence: nothing is undone.
+        with moving.Moves(profile=SLOW) as here:
+            here.lulld()
+            case = Case(here, "out")
+            here.suspend("job", "out")
+            here.daemon.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            here.daemon.send_signal(signal.SIGCONT)
+            lab.until(here.alive, "the daemon answers again")
+            self.assertEqual(case.words.state(), "out")
+            here.resume("job")
+            case.ends_well(self)
+
+
+class TwoReturn(unittest.TestCase):
+    def test_one_after_the_other_where_memory_suffices_for_one(self):
+        for level in ("out", "given_up"):
+            with self.subTest(level=level), moving.Moves(profile={"memory_bytes": 160 * MIB, "checkpoint_out_ns": 10000000,
+                                                                  "checkpoint_back_ns": 10000000}) as here:
+                here.lulld()
+                work, steady = (25, 3, 8, 1), {"PROGRAM_STEADY": 108 * MIB}
+                expected = here.undisturbed(*work, **steady)
+                programs = []
+                for name in ("first", "second"):
+                    program = here.work(*work, job=name, **steady).ready()
+                    program.goes_on(20)
+                    here.suspend(name, level)
+                    programs.append(program)
+                lab.kill(here.daemon)
+                most = 0
+                while any(p.running() for p in programs):
+                    most = max(most, sum(here.usage()[0].values()))
+                    time.sleep(0.02)
+                self.assertEqual([p.result()[:2] for p in programs], [(0, expected)] * 2)
+                self.assertLessEqual(most, 160 * MIB)
+                here.empty()
+
+
+class ClientInEveryState(unittest.TestCase):
+    def test_a_killed_client_leaves_nothing_and_hurts_nobody(self):
+        for state in STATES:
+            with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
+                here.lulld()
+                case = Case(here, state)
+                expected = here.undisturbed(*WORK, **STEADY)
+                other = here.work(*WORK, job="other", **STEADY).ready()
+                while not case.met():
+                    case.program.goes_on(10)
+                os.kill(case.program.pid, signal.SIGKILL)
+                case.program.child.wait(lab.DEADLINE_S)
+                other.goes_on()
+                lab.until(lambda: here.job("job") is None, "the dead job is gone")
+                here.suspend("other", "out")
+                here.resume("other")
+                self.assertEqual(other.result()[:2], (0, expected))
+                here.empty()
+
+    def test_a_stopped_client_is_waited_for_and_the_job_is_not_lost(self):
+        with moving.Moves(profile=SLOW) as here:
+            here.lulld()
+            case = Case(here, "leaving")
+            self.assertTrue(case.met())
+            os.kill(case.program.pid, signal.SIGSTOP)
+            time.sleep(1.5)
+            self.assertTrue(here.alive())
+            os.kill(case.program.pid, signal.SIGCONT)
+            here.reach("job", ("suspended",))
+            here.resume("job")
+            case.ends_well(self)
+
+
+if __name__ == "__main__":
+    unittest.main()

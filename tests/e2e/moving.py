@@ -1,0 +1,212 @@
+"""What tests of suspension and migration have in common: jobs whose every byte is checked (programs/moving_work),
+orders to lulld, and three witnesses of where memory is: lulld's status, the client's own words in the memory it
+shares with lulld, and the simulated device."""
+
+import json
+import os
+import random
+import re
+import struct
+import threading
+
+import lab
+
+MIB = 1 << 20
+
+# coordinator/channel/layout.h: lull_client begins at 8 KiB; its lull_residence behind 16 devices of 128 bytes,
+# 16 words of credit and four counts.
+REGION_BYTES = (1312 + 64 * 16) * 1024
+RESIDENCE_AT = 8192 + 16 * 128 + 16 * 8 + 4 * 4
+RESIDENCE = struct.Struct("<4I5Q16Q16Q128s")
+# lull_control at 4 KiB; its lull_order in the second cache line behind the words.
+ORDER_AT = 4096 + 448
+ORDER = struct.Struct("<6I2Q")
+STATES = ("resident", "draining", "leaving", "out", "giving_up", "given_up", "restoring", "returning", "lost")
+RESULTS = ("done", "busy", "no_host_memory", "refused", "no_device_memory", "replaced")
+
+
+class Residence:
+    """A client's own words, read out of its memory without asking anybody. Its parent may."""
+
+    def __init__(self, pid):
+        self.path, self.region = f"/proc/{pid}/mem", None
+        with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
+            for line in maps:
+                begin, end = (int(x, 16) for x in line.split()[0].split("-"))
+                if "memfd:" in line and end - begin == REGION_BYTES:
+                    self.region = begin
+        if self.region is None:
+            raise LookupError(f"{pid} has no region")
+
+    def _bytes(self, at, size):
+        with open(self.path, "rb", 0) as memory:
+            return os.pread(memory.fileno(), size, self.region + at)
+
+    def read(self):
+        words = RESIDENCE.unpack(self._bytes(RESIDENCE_AT, RESIDENCE.size))
+        return {"state": STATES[words[0]], "order": words[1], "result": RESULTS[words[2]], "abilities": words[3],
+                "moving_bytes": words[4], "moved_bytes": words[5], "move_ns": words[6], "host_bytes": words[7],
+                "swappable_bytes": sum(words[9:25]), "fixed_bytes": sum(words[25:41]),
+                "reason": words[41].split(b"\0")[0].decode(errors="replace")}
+
+    def state(self):
+        return STATES[struct.unpack("<I", self._bytes(RESIDENCE_AT, 4))[0]]
+
+    def order(self):
+        """What lulld wants of it."""
+        names = ("number", "target", "drain_ms", "pair_count", "chunk_bytes", "reserved", "pace_bytes_per_s", "host_allowance_bytes")
+        return dict(zip(names, ORDER.unpack(self._bytes(ORDER_AT, ORDER.size))))
+
+
+class Program:
+    """A child whose lines are read as they come, so that it never waits for its reader."""
+
+    def __init__(self, child):
+        self.child, self.pid = child, child.pid
+        self.steps, self.lines, self.errors = 0, [], []
+        self.threads = [threading.Thread(target=self._read, args=(child.stdout, self._line), daemon=True),
+                        threading.Thread(target=self._read, args=(child.stderr, self.errors.append), daemon=True)]
+        for thread in self.threads:
+            thread.start()
+
+    def _read(self, stream, take):
+        for line in stream:
+            take(line.rstrip("\n"))
+
+    def _line(self, line):
+        if line.startswith("step "):
+            self.steps = int(line[5:])
+        else:
+            self.lines.append(line)
+
+    def running(self):
+        return self.child.poll() is None
+
+    def ready(self):
+        lab.until(lambda: "ready" in self.lines or not self.running(), "the program is ready")
+        if not self.running():
+            raise AssertionError(f"ended: {self.result()}")
+        return self
+
+    def goes_on(self, steps=3, deadline_s=lab.DEADLINE_S):
+        begin = self.steps
+        lab.until(lambda: self.steps >= begin + steps or not self.running(), f"{self.pid} goes on (from step {begin})", deadline_s)
+
+    def result(self, deadline_s=lab.DEADLINE_S * 3):
+        code = self.child.wait(deadline_s)
+        for thread in self.threads:
+            thread.join(lab.DEADLINE_S)
+        digest = next((m[1] for line in self.lines if (m := re.match(r"digest=([0-9a-f]+)", line))), None)
+        return code, digest, "\n".join(self.errors)
+
+
+class Refused(AssertionError):
+    pass
+
+
+class Moves(lab.Lab):
+    """A lab with jobs that move. `profile`: what differs from the built-in device."""
+
+    def __init__(self, profile=None, **options):
+        super().__init__(**options)
+        if profile is not None:
+            path = self.folder / "profile.json"
+            path.write_text(json.dumps({"name": "simulated small", **profile}))
+            self.sim["SIMGPU_PROFILE"] = str(path)
+
+    def lulld(self, *options, config=None, **more):
+        """Contexts of the simulated GPU have no memory of their own: lulld counts none."""
+        path = self.folder / "lulld.json"
+        path.write_text(json.dumps({"context_bytes": 0, **(config or {})}))
+        return super().lulld("--config", path, *options, **more)
+
+    # ---- jobs
+    def work(self, *arguments, job=None, way="--suspendable", options=(), program="moving_work", **more):
+        """`lull run` of the program; `way` None: as one that nobody moves."""
+        words = [lab.BIN / "lull", "run", "--socket", self.socket, "--sim"]
+        words += [way] if way else []
+        words += ["--job", job] if job else []
+        child = self.start(*words, *options, "--", lab.PROGRAMS / program, *arguments, shim=False,
+                           **{"PROGRAM_SAY_STEPS": 1, "SIMGPU_DEVICE": self.device, **more})
+        return Program(child)
+
+    def undisturbed(self, *arguments, program="moving_work", **more):
+        """The digest of the same work without lull, on a device of its own."""
+        code, out, err = self.run(lab.PROGRAMS / program, *arguments, shim=False, timeout=lab.DEADLINE_S * 5,
+                                  SIMGPU_DEVICE=self.folder / f"alone-{random.random()}", **more)
+        assert code == 0, err
+        return re.search(r"digest=([0-9a-f]+)", out)[1]
+
+    # ---- orders
+    def order(self, op, job, **more):
+        """The job as lulld sees it then. Refused: with lulld's reason."""
+        reply = self.ask({"op": op, "job": job, **more})
+        if not reply.get("ok"):
+            raise Refused(json.dumps(reply))
+        return reply.get("job")
+
+    def job(self, name):
+        return next((j for j in self.status().get("jobs", []) if j["job"] == name), None)
+
+    def reach(self, name, states, deadline_s=lab.DEADLINE_S):
+        """Waits until the job is in one of the states."""
+        last = {}
+
+        def there():
+            last["job"] = self.job(name)
+            return last["job"] and last["job"]["state"] in states and last["job"]
+
+        try:
+            return lab.until(there, f"{name} is {'/'.join(states)}", deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; lulld says {json.dumps(last.get('job'))}") from None
+
+    def suspend(self, name, level="out", at="now"):
+        """Until it is suspended, or goes on (then Refused, with the reason)."""
+        self.order("suspend", name, level=level, at=at)
+        state = self.reach(name, ("suspended", "running"))
+        if state["state"] == "running":
+            raise Refused(state["reason"])
+        return state
+
+    def resume(self, name, wait=True):
+        self.order("resume", name)
+        return self.reach(name, ("running",)) if wait else None
+
+    def migrate(self, name, to):
+        self.order("migrate", name, to=to)
+        return self.reach(name, ("running",))
+
+    # ---- what the device says
+    def usage(self):
+        """Of each device: pid -> bytes."""
+        code, out, err = self.run(lab.PROGRAMS / "device_usage", self.device, shim=False)
+        assert code == 0, err
+        return [{p["pid"]: p["bytes"] for p in device} for device in json.loads(out)["devices"]]
+
+    def held_by(self, pid):
+        return [device.get(pid, 0) for device in self.usage()]
+
+    def empty(self):
+        """Nobody holds any memory. The dead are forgotten by whoever comes by later."""
+        lab.until(lambda: not any(self.usage()), f"the devices are empty: {self.usage()}", step_s=0.05)
+
+    def residence(self, pid):
+        return lab.until(lambda: self._residence(pid), f"{pid} shares memory with lulld")
+
+    @staticmethod
+    def _residence(pid):
+        try:
+            return Residence(pid)
+        except LookupError:
+            return None
+
+
+def seed_of(name):
+    seed = int(os.environ.get("LULL_SEED", random.randrange(1 << 30)))
+    print(f"{name}: seed {seed} (LULL_SEED={seed} repeats it)", flush=True)
+    return random.Random(seed)
+
+
+def times(variable, otherwise):
+    return int(os.environ.get(variable, otherwise))

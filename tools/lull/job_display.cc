@@ -1,0 +1,86 @@
+#include "tools/lull/job_display.h"
+
+#include <fmt/format.h>
+
+#include "tools/measure/values.h"
+
+namespace lull::command {
+namespace {
+
+using nlohmann::json;
+
+// Fields that a daemon leaves out, or gives as another type, read as the fallback.
+template <typename T>
+T field(const json& object, const char* name, T fallback) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return fallback;
+  try {
+    return found->get<T>();
+  } catch (const json::exception&) {
+    return fallback;
+  }
+}
+
+}  // namespace
+
+bool is_on_its_way(const json& job) {
+  const auto state = field<std::string>(job, "state", "running");
+  if (state == "stopping" || state == "leaving" || state == "returning" || state == "waiting")
+    return true;
+  // Asked, not begun.
+  const bool suspends = field<std::string>(job, "target", "running") != "running";
+  return (state == "running" && (suspends || field(job, "migrates", false))) ||
+         (state == "suspended" && !suspends);
+}
+
+std::string describe_job(const json& job) {
+  const auto state = field<std::string>(job, "state", "?");
+  std::string text = fmt::format("{}: {}", field<std::string>(job, "job", "?"), state);
+  if (const auto level = field<std::string>(job, "level", ""); !level.empty()) {
+    text += level == "in_place" ? " in place" : level == "out" ? ", memory out" : ", GPU given up";
+  }
+  if (field(job, "pinned", false)) text += ", pinned";
+  if (field(job, "by_policy", false)) text += ", by its turn";
+  if (state == "leaving" || state == "returning") {
+    text += fmt::format(", {} of {}", show_bytes(field<uint64_t>(job, "moved_bytes", 0)),
+                        show_bytes(field<uint64_t>(job, "moving_bytes", 0)));
+    if (const auto rate = field<uint64_t>(job, "bytes_per_s", 0); rate > 0) {
+      text += fmt::format(" at {}/s", show_bytes(rate));
+    }
+  }
+  if (const auto waits = field<std::string>(job, "waits_for", ""); !waits.empty())
+    text += ": " + waits;
+  if (const auto why = field<std::string>(job, "reason", ""); !why.empty()) text += ": " + why;
+  return text;
+}
+
+bool is_worth_showing(const json& job) {
+  return field<std::string>(job, "state", "running") != "running" || field(job, "pinned", false) ||
+         !field<std::string>(job, "reason", "").empty();
+}
+
+std::string describe_residence(const json& residence) {
+  if (!residence.is_object()) return "";
+  std::string can;
+  if (const auto abilities = residence.find("can");
+      abilities != residence.end() && abilities->is_array()) {
+    for (const json& one : *abilities) {
+      if (one.is_string()) can += (can.empty() ? "" : ", ") + one.get<std::string>();
+    }
+  }
+  std::string text =
+      fmt::format("memory {}, {} can be swapped", field<std::string>(residence, "state", "?"),
+                  show_bytes(field<uint64_t>(residence, "swappable_bytes", 0)));
+  if (const auto fixed = field<uint64_t>(residence, "fixed_bytes", 0); fixed > 0) {
+    text += ", " + show_bytes(fixed) + " cannot";
+  }
+  text +=
+      fmt::format(", host arena {} of {}", show_bytes(field<uint64_t>(residence, "host_bytes", 0)),
+                  show_bytes(field<uint64_t>(residence, "host_wanted_bytes", 0)));
+  text += can.empty() ? "; can do nothing" : "; can " + can;
+  if (const auto why = field<std::string>(residence, "reason", ""); !why.empty())
+    text += ": " + why;
+  return text;
+}
+
+}  // namespace lull::command
