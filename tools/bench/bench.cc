@@ -48,7 +48,7 @@ struct Setup {
 };
 
 std::optional<nlohmann::json> run_child(const Setup& setup, int threads, const std::string& preload,
-                                        const std::string& socket, bool call_sites) {
+                                        const std::string& socket, const std::string& variable) {
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) return std::nullopt;
   std::vector<std::string> environment;
@@ -59,7 +59,7 @@ std::optional<nlohmann::json> run_child(const Setup& setup, int threads, const s
   environment.push_back("LD_LIBRARY_PATH=" + (setup.libraries / "bench").string());
   if (!preload.empty()) environment.push_back("LD_PRELOAD=" + preload);
   if (!socket.empty()) environment.push_back("LULL_SOCKET=" + socket);
-  if (call_sites) environment.push_back("LULL_CALL_SITES=1");
+  if (!variable.empty()) environment.push_back(variable);
   std::vector<std::string> arguments = {setup.self.string(), "--launcher", std::to_string(threads),
                                         "--batches", std::to_string(setup.batches), "--calls",
                                         std::to_string(setup.calls)};
@@ -90,7 +90,7 @@ std::optional<nlohmann::json> run_child(const Setup& setup, int threads, const s
 }
 
 std::optional<Row> measure(const Setup& setup, const std::string& name, int threads, bool preload,
-                           std::optional<Mode> mode, bool call_sites) {
+                           std::optional<Mode> mode, const std::string& variable) {
   const fs::path socket = setup.directory / "bench.sock";
   std::optional<lull::bench::StandInCoordinator> coordinator;
   if (mode) {
@@ -98,7 +98,7 @@ std::optional<Row> measure(const Setup& setup, const std::string& name, int thre
     coordinator->set_mode(*mode);
   }
   const auto result = run_child(setup, threads, preload ? (setup.libraries / "liblull.so").string() : "",
-                                mode ? socket.string() : "", call_sites);
+                                mode ? socket.string() : "", variable);
   if (!result) return std::nullopt;
   return Row{name, (*result)["launch_ns"], (*result)["launch_p10_ns"], (*result)["bare_ns"], coordinator ? coordinator->records() : 0,
              coordinator ? coordinator->dropped() : 0};
@@ -153,24 +153,26 @@ int main(int argc, char** argv) {
     int threads;
     bool preload;
     std::optional<Mode> mode;
-    bool call_sites = false;
+    const char* variable = "";
   };
   const Case cases[] = {
       {"bare_call", 1, false, std::nullopt},        {"shim_no_coordinator", 1, true, std::nullopt},
       {"gate_open_no_record", 1, true, Mode::kOpenNoRecords},
       {"gate_open", 1, true, Mode::kOpen},          {"gate_open_timed", 1, true, Mode::kOpenTimed},
-      {"gate_open_call_sites", 1, true, Mode::kOpenNoRecords, true},
-      {"gate_open_timed_call_sites", 1, true, Mode::kOpenTimed, true},
+      {"gate_open_call_sites", 1, true, Mode::kOpenNoRecords, "LULL_CALL_SITES=1"},
+      {"gate_open_timed_call_sites", 1, true, Mode::kOpenTimed, "LULL_CALL_SITES=1"},
       {"gate_open_sampled", 1, true, Mode::kOpenSampled},
       {"gate_credit", 1, true, Mode::kCredit},
       {"gate_open_marker", 1, true, Mode::kOpenMarkers},
+      {"gate_open_no_record_moves", 1, true, Mode::kOpenNoRecords, "LULL_SUSPENDABLE=1"},
+      {"gate_open_moves", 1, true, Mode::kOpen, "LULL_SUSPENDABLE=1"},
       {"gate_open_2_threads", 2, true, Mode::kOpen}, {"gate_credit_2_threads", 2, true, Mode::kCredit},
   };
   std::vector<Row> rows;
   bool failed = false;
   for (const Case& one : cases) {
     try {
-      if (auto row = measure(setup, one.name, one.threads, one.preload, one.mode, one.call_sites)) {
+      if (auto row = measure(setup, one.name, one.threads, one.preload, one.mode, one.variable)) {
         rows.push_back(*row);
         continue;
       }
