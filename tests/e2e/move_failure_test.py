@@ -28,15 +28,21 @@ class Case:
 
     def __init__(self, here, state):
         self.here, self.state = here, state
-        # A kernel of a fifth of a second: draining takes a while.
+        # Kernels of a fifth of a second: draining takes a while, mostly.
         work = (6, *WORK[1:], 200000) if state == "draining" else WORK
         self.expected = here.undisturbed(*work, **STEADY)
         self.program = here.work(*work, job="job", **STEADY).ready()
         self.words = here.residence(self.program.pid)
         self.program.goes_on(20)
 
+    def until_met(self):
+        """The client is in the state this moment. A short one that was missed comes again."""
+        while not self.met():
+            if self.here.job("job")["state"] != "running":
+                self.here.resume("job")
+            self.program.goes_on(5)
+
     def met(self):
-        """True: the client is in the state this moment."""
         what, level = STATES[self.state]
         if what == "suspend":
             self.here.order("suspend", "job", level=level, at="now")
@@ -48,8 +54,8 @@ class Case:
             now = self.words.state()
             if now == self.state:
                 return True
-            if now == "resident" and what == "resume":
-                return False
+            if self.here.job("job")["state"] == ("running" if what == "resume" else "suspended"):
+                return self.state == now
         raise AssertionError(f"never {self.state}: {self.words.read()}")
 
     def ends_well(self, test):
@@ -63,8 +69,7 @@ class DaemonInEveryState(unittest.TestCase):
         with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
             here.lulld()
             case = Case(here, state)
-            while not case.met():  # a short state was missed: again
-                case.program.goes_on(10)
+            case.until_met()
             act(here, case)
             here.empty()
 
@@ -83,7 +88,7 @@ class DaemonInEveryState(unittest.TestCase):
                 lab.kill(here.daemon)
                 here.lulld()
                 case.program.goes_on()
-                lab.until(lambda: here.client(case.program.pid) or not case.program.running(), "the new one has it")
+                here.able(case.program)
                 if case.program.running():
                     here.suspend("job", "out")
                     here.resume("job")
@@ -149,8 +154,7 @@ class ClientInEveryState(unittest.TestCase):
                 expected = here.undisturbed(*work, **STEADY)
                 case = Case(here, state)
                 other = here.work(*work, job="other", **STEADY).ready()
-                while not case.met():
-                    case.program.goes_on(10)
+                case.until_met()
                 os.kill(case.program.pid, signal.SIGKILL)
                 case.program.child.wait(lab.DEADLINE_S)
                 other.goes_on()
@@ -164,7 +168,7 @@ class ClientInEveryState(unittest.TestCase):
         with moving.Moves(profile=SLOW) as here:
             here.lulld()
             case = Case(here, "leaving")
-            self.assertTrue(case.met())
+            case.until_met()
             os.kill(case.program.pid, signal.SIGSTOP)
             time.sleep(1.5)
             self.assertTrue(here.alive())

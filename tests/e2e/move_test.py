@@ -144,7 +144,7 @@ class Bytes(unittest.TestCase):
                 here.resume("job")
             # A rank that does not launch for a while, on a machine too busy to run it, is not waited for.
             print(f"at the same launch in {sum(same)} of {len(same)} suspensions")
-            self.assertGreaterEqual(sum(same), 4)
+            self.assertGreaterEqual(sum(same), 3)
             for rank in ranks:
                 rank.child.send_signal(signal.SIGTERM)
                 self.assertEqual(rank.child.wait(lab.DEADLINE_S), 0)
@@ -221,6 +221,7 @@ class Refusals(unittest.TestCase):
         with moving.Moves(profile=QUICK, devices=2) as here:
             here.lulld()
             program = here.work(30, 1, 16, job="job", way="--migratable").ready()
+            here.able(program)
             here.order("pin", "job", pinned=True)
             with self.assertRaises(moving.Refused) as refused:
                 here.migrate("job", [1])

@@ -191,6 +191,14 @@ class Moves(lab.Lab):
         """Nobody holds any memory. The dead are forgotten by whoever comes by later."""
         lab.until(lambda: not any(self.usage()), f"the devices are empty: {self.usage()}", step_s=0.05)
 
+    def able(self, program):
+        """Waits until the client has said what it can: from its first allocation on, also to a lulld that is new."""
+        def said():
+            client = self.client(program.pid)
+            return not program.running() or client and client["residence"] and client["residence"]["can"]
+        lab.until(said, f"{program.pid} says that it can be moved")
+        return program
+
     def residence(self, pid):
         return lab.until(lambda: self._residence(pid), f"{pid} shares memory with lulld")
 
