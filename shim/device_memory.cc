@@ -18,6 +18,8 @@ constexpr uint64_t kWaitForAllowanceNs = 20'000'000;
 constexpr uint64_t kSliceNs = 5'000'000;
 // Of a wait for a turn; how often the daemon is looked at (silence.h).
 constexpr uint64_t kTurnSliceNs = 50'000'000;
+// How long the driver is asked again while there is no daemon: one that is started anew is back by then.
+constexpr uint64_t kAloneAtMostNs = 60'000'000'000;
 constexpr uint64_t kFirstTable = 4096;
 
 struct Allocation {
@@ -131,6 +133,10 @@ uint64_t memory_limit_bytes(uint32_t device) {
   return allowance < own ? allowance : own;
 }
 
+uint64_t told_memory_limit_bytes(uint32_t device) {
+  return takes_turns() ? own_memory_limit_bytes() : memory_limit_bytes(device);
+}
+
 bool takes_turns() {
   static std::atomic<uint32_t> known;
   uint32_t state = known.load(std::memory_order_relaxed);
@@ -195,15 +201,31 @@ bool can_never_be(uint32_t device, uint64_t bytes) {
 
 }  // namespace
 
-bool wait_for_memory(uint32_t device) {
-  Attachment* link = takes_turns() ? enter(thread_state) : nullptr;
-  if (link == nullptr || can_never_be(device, 0)) return false;
-  // Long enough to find out that the daemon is silent.
-  const uint64_t again_ns = channel::monotonic_ns() + 2 * kSilenceNs;
-  const uint32_t before = channel::wake_sequence(*link->control);
-  return wait_for_turn(*link, device, 0, [&] {
-    return channel::wake_sequence(*link->control) != before || channel::monotonic_ns() >= again_ns;
-  });
+bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns) {
+  if (!takes_turns() || can_never_be(device, 0)) return false;
+  Attachment* link = enter(thread_state);
+  if (link == nullptr) link = enter_slowly(thread_state);  // looks more often: it waits for it
+  if (link != nullptr) {
+    // Long enough to find out that the daemon is silent.
+    const uint64_t again_ns = channel::monotonic_ns() + 2 * kSilenceNs;
+    const uint32_t before = channel::wake_sequence(*link->control);
+    const bool led = wait_for_turn(*link, device, 0, [&] {
+      return channel::wake_sequence(*link->control) != before ||
+             channel::monotonic_ns() >= again_ns;
+    });
+    if (led) {
+      alone_since_ns = 0;
+      return true;
+    }
+  }
+  const uint64_t now = channel::monotonic_ns();
+  if (alone_since_ns == 0) alone_since_ns = now;
+  if (now - alone_since_ns > kAloneAtMostNs) return false;
+  KeepErrno keep;
+  const OutsideGate outside(thread_state);
+  uint32_t nobody = 0;
+  futex_wait(&nobody, 0, kTurnSliceNs, /*private_futex=*/true);
+  return true;
 }
 
 bool admit_memory(uint32_t device, uint64_t bytes) {
@@ -211,9 +233,10 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
   Attachment* link = enter(thread_state);
   if (link != nullptr && takes_turns()) {
     if (can_never_be(device, bytes)) return false;
-    return wait_for_turn(*link, device, bytes, [&] {
+    const bool led = wait_for_turn(*link, device, bytes, [&] {
       return try_reserve(device, bytes, memory_limit_bytes(device));
     });
+    return led || try_reserve(device, bytes, own_memory_limit_bytes());
   }
   if (link == nullptr || !memory_limit_is_the_jobs()) return false;
   KeepErrno keep;

@@ -4,9 +4,11 @@
 // that the daemon publishes; with LULL_JOB the limit is the job's and the allowance alone counts
 // while attached. Beyond it an allocation is refused as the driver would refuse it; when the
 // allowance is a job's, it first asks for more and waits at most 20 ms. A task that takes turns with
-// others (`lull run --oversubscribe`) waits for its turn, for as long as the daemon shows life: the
-// allowance is then what it may hold on the device now. Any thread; no lock is held while waiting or
-// across a driver call, and no use of memory (residence/memory_gate.h): whoever waits can be moved.
+// others (`lull run --oversubscribe`) waits for its turn: the allowance is then what it may hold on the
+// device now, which the program is not told. Without a daemon that shows life the driver decides, and is
+// asked again for a minute: the daemon may come back, and others end. Any thread; no lock is held while
+// waiting or across a driver call, and no use of memory (residence/memory_gate.h): whoever waits can be
+// moved.
 //
 // Counted: linear, pitched, managed, stream-ordered allocations and physical handles
 // (cuMemCreate, alive until released and unmapped). Not counted: arrays, contexts, host memory.
@@ -26,8 +28,9 @@ enum class MemoryKind : uint32_t { kPointer = 0, kHandle = 1, kMapping = 2 };
 // Reserves; false: over the limit.
 bool admit_memory(uint32_t device, uint64_t bytes);
 // The driver has refused what was admitted as out of memory. True: the task takes turns, and has waited
-// for a change: try again. What was admitted stays so.
-bool wait_for_memory(uint32_t device);
+// for a change: try again. What was admitted stays so. `alone_since_ns`: 0 for an allocation's first wait,
+// then as it was left.
+bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns);
 void refund_memory(uint32_t device, uint64_t bytes);
 // After the driver's success, for what was admitted.
 void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes);
@@ -44,6 +47,8 @@ uint64_t memory_used_bytes(uint32_t device);
 bool takes_turns();
 // UINT64_MAX: none. `device` kNoDevice: one that is not in use yet.
 uint64_t memory_limit_bytes(uint32_t device);
+// The same as the program is told it: a turn's allowance is no size of the device.
+uint64_t told_memory_limit_bytes(uint32_t device);
 
 // Publishes the figures of all devices and records that they should be looked at.
 void announce_memory(ThreadState& thread, Attachment& link);

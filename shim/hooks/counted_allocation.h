@@ -17,7 +17,10 @@ CUresult count_allocation(uint32_t device, MemoryKind kind, uint64_t bytes, Key 
   const uint64_t counted = counted_bytes(bytes);
   if (!admit_memory(device, counted)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = forward(thread, call);
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device)) result = forward(thread, call);
+  uint64_t alone_since_ns = 0;
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device, alone_since_ns)) {
+    result = forward(thread, call);
+  }
   if (result == CUDA_SUCCESS) {
     memory_allocated(kind, key(), device, counted);
   } else {

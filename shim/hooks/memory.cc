@@ -86,7 +86,8 @@ CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t 
   const uint64_t admitted = counted_bytes(counted_bytes(width) * height);
   if (!admit_memory(device, admitted)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = forward(thread_state, call);
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device)) {
+  uint64_t alone_since_ns = 0;
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_memory(device, alone_since_ns)) {
     result = forward(thread_state, call);
   }
   if (result != CUDA_SUCCESS) {
@@ -117,7 +118,7 @@ CUresult memory_info(Size* free_bytes, Size* total_bytes, Call call) {
   if (arena && free_bytes != nullptr) *free_bytes += static_cast<Size>(unused_here());
   const uint32_t device = current_device();
   if (device == kNoDevice) return result;
-  const uint64_t limit = memory_limit_bytes(device);
+  const uint64_t limit = told_memory_limit_bytes(device);
   if (limit == UINT64_MAX) return result;
   const uint64_t used = memory_used_bytes(device);
   const uint64_t left = limit > used ? limit - used : 0;
@@ -132,7 +133,7 @@ CUresult total_memory(Size* bytes, CUdevice ordinal, Call call) {
   if (thread.depth != 0) return call();
   const CUresult result = forward(thread, call);
   if (result != CUDA_SUCCESS || bytes == nullptr || !shim_enabled()) return result;
-  const uint64_t limit = memory_limit_bytes(device_in_use(ordinal));
+  const uint64_t limit = told_memory_limit_bytes(device_in_use(ordinal));
   if (*bytes > limit) *bytes = static_cast<Size>(limit);
   return result;
 }

@@ -1,7 +1,8 @@
 """Random jobs under random orders, while clients and lulld are killed and stopped.
 
-    move_chaos.py [--seconds 60] [--seed S] [--jobs 4]
+    move_chaos.py [--seconds 60] [--seed S] [--jobs 4] [--tight]
 
+Memory suffices for all jobs, or with --tight for any one of them: then all take turns.
 What must hold: each job that nobody suspended goes on within a deadline; each that was not killed ends with the bytes
 of an undisturbed run; no device ever holds more than it has, nor memory of a process that lulld has out; at the end
 everything is zero. The seed is printed; the same seed gives the same orders, not the same moments.
@@ -21,11 +22,12 @@ import moving
 from moving import MIB
 
 DEVICES = 2
-DEVICE_BYTES = 320 * MIB
-PROFILE = {"memory_bytes": DEVICE_BYTES, "checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
+ROOMY_BYTES, TIGHT_BYTES = 1280 * MIB, 320 * MIB  # for all jobs at once; for any one of them
+QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 CONFIG = {"host_memory": "400M", "quantum_s": 2}
 PROGRESS_S = 60.0  # how long a job may stand still that nobody holds, on a busy machine
 WAYS = ("--suspendable", "--migratable", "--oversubscribe", None)
+TURNS = ("--oversubscribe",)  # where memory is tight: others would be out of memory, and rightly so
 # Iterations, seed, MiB, threads.
 WORKS = ((20, 1, 8, 1), (40, 2, 24, 2), (60, 3, 64, 1), (30, 4, 64, 2), (100, 5, 24, 1))
 
@@ -46,8 +48,9 @@ class Job:
 
 
 class Chaos:
-    def __init__(self, here, dice, jobs):
+    def __init__(self, here, dice, jobs, tight):
         self.here, self.dice, self.most = here, dice, jobs
+        self.ways, self.device_bytes = (TURNS, TIGHT_BYTES) if tight else (WAYS, ROOMY_BYTES)
         self.jobs, self.number = [], 0
         self.digests = {work: here.undisturbed(*work) for work in WORKS}
         self.counts, self.stopped_until, self.daemon_up = {}, None, False
@@ -60,7 +63,7 @@ class Chaos:
     def start_job(self):
         self.number += 1
         ranks = 2 if self.dice.random() < 0.25 else 1
-        way = self.dice.choice(WAYS)
+        way = self.dice.choice(self.ways)
         work = self.dice.choice([work for work in WORKS if work[3] == 1 or ranks == 1])
         name = f"job{self.number}"
         options = ("--priority", self.dice.choice(("high", "normal", "low")))
@@ -144,8 +147,8 @@ class Chaos:
     def look(self):
         usage = self.here.usage()
         for device, holders in enumerate(usage):
-            if sum(holders.values()) > DEVICE_BYTES:
-                raise AssertionError(f"device {device} holds {sum(holders.values())} of {DEVICE_BYTES}: {holders}")
+            if sum(holders.values()) > self.device_bytes:
+                raise AssertionError(f"device {device} holds {sum(holders.values())} of {self.device_bytes}: {holders}")
         for job in list(self.jobs):
             if not job.running():
                 self.end_job(job)
@@ -185,9 +188,10 @@ class Chaos:
         self.daemon_up = True
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            while len(self.jobs) < self.most:
+            while len(self.jobs) < self.most and self.stopped_until is None:
                 self.start_job()
-            self.act()
+            if self.jobs:
+                self.act()
             time.sleep(self.dice.choice((0, 0.02, 0.1)))
             self.wake_daemon()
             self.look()
@@ -223,10 +227,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--tight", action="store_true")
     wanted = parser.parse_args()
-    print(f"move_chaos: seed {wanted.seed}, {wanted.seconds:.0f} s, {wanted.jobs} jobs at a time", flush=True)
-    with moving.Moves(profile=PROFILE, devices=DEVICES) as here:
-        chaos = Chaos(here, random.Random(wanted.seed), wanted.jobs)
+    print(f"move_chaos: seed {wanted.seed}, {wanted.seconds:.0f} s, {wanted.jobs} jobs at a time, memory {'tight' if wanted.tight else 'roomy'}", flush=True)
+    size = TIGHT_BYTES if wanted.tight else ROOMY_BYTES
+    with moving.Moves(profile={**QUICK, "memory_bytes": size}, devices=DEVICES) as here:
+        chaos = Chaos(here, random.Random(wanted.seed), wanted.jobs, wanted.tight)
         try:
             chaos.run(wanted.seconds)
         finally:

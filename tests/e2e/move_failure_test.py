@@ -77,8 +77,8 @@ class DaemonInEveryState(unittest.TestCase):
         for state in STATES:
             def act(here, case):
                 lab.kill(here.daemon)
+                lab.until(lambda: case.words.state() == "resident", "its memory is back")
                 case.program.goes_on()
-                self.assertEqual(case.words.state(), "resident")
                 case.ends_well(self)
             self.case(state, act)
 
