@@ -105,9 +105,10 @@ class Chaos:
         elif dice < 0.70:
             self.order("resume", job)
         elif dice < 0.82:
-            self.order("migrate", job, to=[self.dice.randrange(DEVICES)])
+            able = [one for one in self.jobs if one.way == "--migratable"]
+            self.order("migrate", self.dice.choice(able or [job]), to=[self.dice.randrange(DEVICES)])
         elif dice < 0.85:
-            self.order("pin", job, pinned=self.dice.random() < 0.3)
+            self.order("pin", job, pinned=self.dice.random() < 0.1)
         elif dice < 0.88:
             rank = self.dice.choice(job.ranks)
             if rank.running():
