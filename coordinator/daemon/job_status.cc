@@ -63,6 +63,8 @@ json client_residence(const Session& session) {
           {"host_bytes", said.host_bytes},
           {"host_wanted_bytes", said.host_wanted_bytes},
           {"host_allowance_bytes", session.host_allowance_bytes()},
+          {"moved_bytes", said.moved_bytes},
+          {"move_ns", said.move_ns},
           {"reason", printable(said.reason)}};
 }
 
