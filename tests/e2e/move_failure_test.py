@@ -77,8 +77,7 @@ class DaemonInEveryState(unittest.TestCase):
         for state in STATES:
             def act(here, case):
                 lab.kill(here.daemon)
-                lab.until(lambda: case.words.state() == "resident", "its memory is back")
-                case.program.goes_on()
+                case.program.goes_on(40)  # more than lines on their way
                 case.ends_well(self)
             self.case(state, act)
 
@@ -102,7 +101,7 @@ class DaemonInEveryState(unittest.TestCase):
         for state in STATES:
             def act(here, case):
                 here.daemon.send_signal(signal.SIGSTOP)
-                case.program.goes_on()
+                case.program.goes_on(40)
                 here.daemon.send_signal(signal.SIGCONT)
                 lab.until(here.alive, "the daemon answers again")
                 case.ends_well(self)
