@@ -1,6 +1,7 @@
 // Allocations: accounting, the limit, and the answers inside it; where a process can be moved, in the arena.
 #include "shim/device_memory.h"
 #include "shim/hooks/counted_allocation.h"
+#include "shim/hooks/moves.h"
 #include "shim/residence/allocations.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/pools.h"
@@ -9,8 +10,6 @@
 using namespace lull::shim;
 
 namespace {
-
-bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
 
 // An allocation: the arena's where the process can be moved, and the driver's where that has not dealt with
 // it. Asked before `thread_state.depth` goes up.

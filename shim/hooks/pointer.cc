@@ -1,4 +1,5 @@
 // What a program is told of an address: the arena's allocations are to look like the driver's own.
+#include "shim/hooks/moves.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/pointer_facts.h"
 #include "shim/residence/program_handles.h"
@@ -11,8 +12,6 @@ namespace {
 constexpr const char* kRegistered = "memory that is registered for access past the driver (RDMA)";
 // No device memory is there.
 constexpr CUdeviceptr kNobodys = 1;
-
-bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
 
 template <typename Address, typename Size, typename Call>
 CUresult address_range(Address* begin, Size* size, Address address, Call call) {

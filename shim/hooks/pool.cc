@@ -1,4 +1,5 @@
 // Memory pools: what the arena handed out in their name.
+#include "shim/hooks/moves.h"
 #include "shim/residence/allocations.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/peer_access.h"
@@ -6,12 +7,6 @@
 #include "shim/submit.h"
 
 using namespace lull::shim;
-
-namespace {
-
-bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
-
-}  // namespace
 
 LULL_ENTRY(cuMemPoolCreate)(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const bool arena = moves();
@@ -54,6 +49,7 @@ LULL_ENTRY(cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribu
 }
 LULL_ENTRY(cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc* rights, size_t count) {
   MemoryUse use(thread_state);
+  Cancellation off;
   const bool arena = moves();
   const CUresult result =
       forward(thread_state, [&] { return driver().cuMemPoolSetAccess(pool, rights, count); });

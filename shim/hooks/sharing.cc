@@ -1,4 +1,5 @@
 // Who else may touch the program's memory: peers of the process, other processes.
+#include "shim/hooks/moves.h"
 #include "shim/residence/ipc_memory.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/peer_access.h"
@@ -7,8 +8,6 @@
 using namespace lull::shim;
 
 namespace {
-
-bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
 
 template <typename Call>
 CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, Call call) {
@@ -25,6 +24,7 @@ CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, Call ca
 LULL_ENTRY(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
   ThreadState& thread = thread_state;
   MemoryUse use(thread);
+  Cancellation off;
   const bool arena = moves();
   const CUresult result =
       forward(thread, [&] { return driver().cuCtxEnablePeerAccess(peer, flags); });
@@ -38,6 +38,7 @@ LULL_ENTRY(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
 LULL_ENTRY(cuCtxDisablePeerAccess)(CUcontext peer) {
   ThreadState& thread = thread_state;
   MemoryUse use(thread);
+  Cancellation off;
   const bool arena = moves();
   const CUresult result = forward(thread, [&] { return driver().cuCtxDisablePeerAccess(peer); });
   if (result == CUDA_SUCCESS && arena) peer_access_disabled(peer);

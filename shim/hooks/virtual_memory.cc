@@ -2,6 +2,7 @@
 // moved.
 #include "shim/device_memory.h"
 #include "shim/hooks/counted_allocation.h"
+#include "shim/hooks/moves.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/program_handles.h"
 #include "shim/submit.h"
@@ -13,17 +14,16 @@ namespace {
 constexpr const char* kExported = "memory that was exported to other processes";
 constexpr const char* kImported = "memory of another process";
 
-bool moves() { return can_move.load(std::memory_order_relaxed) && thread_state.depth == 0; }
-
 // The driver's handle for the program's.
 CUmemGenericAllocationHandle real(CUmemGenericAllocationHandle handle) {
   return moves() ? real_handle(handle) : handle;
 }
 
-// `call` while memory stays where it is.
+// `call` while memory stays where it is; what it did is entered in the tables whole.
 template <typename Call>
 CUresult with_memory(Call call) {
   MemoryUse use(thread_state);
+  Cancellation off;
   return forward(thread_state, call);
 }
 
@@ -67,6 +67,7 @@ LULL_ENTRY(cuMemCreate)
 (CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
  unsigned long long flags) {
   MemoryUse use(thread_state);
+  Cancellation off;
   const auto call = [&] { return driver().cuMemCreate(handle, bytes, properties, flags); };
   if (thread_state.depth != 0 || !shim_enabled() || handle == nullptr || properties == nullptr ||
       !is_device_memory(*properties)) {

@@ -1,37 +1,20 @@
 #include "shim/residence/allocations.h"
 
-#include <sys/mman.h>
-
 #include "shim/devices.h"
 #include "shim/residence/ipc_memory.h"
 #include "shim/residence/mapped_memory.h"
 #include "shim/residence/peer_access.h"
 #include "shim/residence/pools.h"
 #include "shim/residence/service.h"
-#include "shim/residence/slab.h"
 #include "shim/stream_slots.h"
 
 namespace lull::shim {
 
 namespace {
 
-constexpr uint64_t kUnitBytes = 512;          // and the alignment; the driver's is 256 at least
-constexpr uint64_t kSmallBytes = 1ULL << 20;  // from here on the driver, too, takes whole 2 MiB
-constexpr uint64_t kSlabBytes = 32ULL << 20;
-constexpr uint64_t kSmallSlabBytes = 2ULL << 20;  // where there is no room for more
 constexpr uint32_t kSpareEvents = 64;
 
-struct Piece {  // of a device's memory: a slab and where it is
-  RecordHead head;
-  Slab slab;
-  Backing* backing;
-  Piece* next;
-};
-
 // All under arena_lock.
-Records<Block> blocks;
-Records<Piece> pieces;
-Piece* slabs[kMaxOrdinals];
 Block* waiting;
 struct SpareEvent {
   CUevent event;
@@ -40,7 +23,6 @@ struct SpareEvent {
 SpareEvent spare_events[kSpareEvents];
 uint32_t spare_event_count;
 std::atomic<uint32_t> waiting_count;  // read without the lock as well
-std::atomic<uint64_t> unused[kMaxOrdinals];
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -83,207 +65,8 @@ class InContext {
   bool pushed_ = false;
 };
 
-// ---- making memory -----------------------------------------------------------------------------
-
-struct Order {
-  uint64_t bytes;
-  CUcontext context;
-  CUdevice ordinal;
-  uint32_t device;
-  CUmemoryPool pool;
-  bool stream_ordered;
-  uint64_t stream_id;
-};
-
-// Under arena_lock.
-void fill_block(Block& block, const Order& order, Backing& backing, uint64_t address,
-                uint64_t taken) {
-  block.address = address;
-  block.bytes = order.bytes;
-  block.taken = taken;
-  block.counted = round_up(order.bytes, kUnitBytes);
-  block.id = new_buffer_id();
-  block.context = order.context;
-  block.backing = &backing;
-  block.pool = order.pool;
-  block.stream_ordered = order.stream_ordered;
-  block.live = true;
-  change_counted(backing, static_cast<int64_t>(block.counted));
-}
-
-// New physical memory with its place in the tables. Its Mapping is the only one it has.
-CUresult make_backing(const Order& order, uint64_t bytes, Backing*& backing) {
-  uint8_t access[kMaxOrdinals];
-  uint64_t generation;
-  {
-    Locked locked(arena_lock);
-    fill_access(order.ordinal, access);
-    generation = access_generation();
-  }
-  MappedMemory made;
-  const CUresult result = make_mapped(order.ordinal, bytes, access, made);
-  if (result != CUDA_SUCCESS) return result;
-  bool whole = false;
-  {
-    Locked locked(arena_lock);
-    backing = add_backing(made.handle, bytes, made.properties, order.device);
-    Mapping* mapping = backing != nullptr ? add_mapping(*backing, made.address, bytes, 0) : nullptr;
-    whole = mapping != nullptr;
-    if (whole) {
-      backing->ours = true;
-      // What was granted or taken back meanwhile.
-      fill_access(order.ordinal, mapping->access);
-      if (generation != access_generation()) {
-        OwnCall own(thread_state);
-        for (int ordinal = 0; ordinal < kMaxOrdinals; ++ordinal) {
-          if (mapping->access[ordinal] != access[ordinal]) {
-            change_access(made.address, bytes, ordinal, mapping->access[ordinal]);
-          }
-        }
-      }
-    } else if (backing != nullptr) {
-      remove_backing(*backing);
-    }
-  }
-  if (!whole) {
-    drop_mapped(made.address, bytes, made.handle, /*is_mapped=*/true);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  tell_service();
-  return CUDA_SUCCESS;
-}
-
-// Out of the tables, under arena_lock; what the driver has to do then, without it.
-struct Leaving {
-  CUdeviceptr address;
-  uint64_t bytes;
-  CUmemGenericAllocationHandle handle;
-  bool present;
-};
-Leaving take_out(Backing& backing) {
-  Mapping& mapping = *backing.mappings;
-  const Leaving leaving{mapping.address, backing.bytes, backing.handle, backing.present};
-  remove_mapping(mapping);
-  remove_backing(backing);
-  return leaving;
-}
-void let_go(const Leaving& leaving) {
-  drop_mapped(leaving.address, leaving.bytes, leaving.handle, leaving.present);
-  tell_service();
-}
-
-// Under arena_lock. The slab of that number of units is no longer one.
-Leaving take_out_slab(Piece& piece) {
-  Backing& backing = *piece.backing;
-  const CUdevice ordinal = backing.properties.location.id;
-  Piece** link = &slabs[ordinal];
-  while (*link != &piece) link = &(*link)->next;
-  *link = piece.next;
-  unused[ordinal].fetch_sub(piece.slab.free_units() * kUnitBytes, std::memory_order_relaxed);
-  munmap(piece.slab.tables(), Slab::table_bytes(piece.slab.units()));
-  pieces.give(&piece);
-  return take_out(backing);
-}
-
-// ---- small allocations
-// ---------------------------------------------------------------------------
-
-// Under arena_lock. From slabs that are there.
-Block* take_piece(const Order& order, uint32_t units) {
-  Block* block = blocks.take();
-  if (block == nullptr) return nullptr;
-  for (Piece* piece = slabs[order.ordinal]; piece != nullptr; piece = piece->next) {
-    if (piece->backing->fixed != nullptr) continue;
-    const uint32_t first = piece->slab.take(units, block->head.index);
-    if (first == Slab::kNone) continue;
-    unused[order.ordinal].fetch_sub(units * kUnitBytes, std::memory_order_relaxed);
-    fill_block(*block, order, *piece->backing,
-               piece->backing->mappings->address + first * kUnitBytes, units * kUnitBytes);
-    return block;
-  }
-  blocks.give(block);
-  return nullptr;
-}
-
-CUresult add_slab(const Order& order) {
-  const uint64_t granularity = granularity_of(order.ordinal);
-  Backing* backing = nullptr;
-  uint64_t bytes = round_up(kSlabBytes, granularity);
-  CUresult result = make_backing(order, bytes, backing);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    bytes = round_up(kSmallSlabBytes, granularity);
-    result = make_backing(order, bytes, backing);
-  }
-  if (result != CUDA_SUCCESS) return result;
-  const auto units = static_cast<uint32_t>(bytes / kUnitBytes);
-  void* tables = map_pages(Slab::table_bytes(units));
-  Leaving leaving;
-  {
-    Locked locked(arena_lock);
-    Piece* piece = tables != nullptr ? pieces.take() : nullptr;
-    if (piece != nullptr) {
-      piece->slab.open(tables, units);
-      piece->backing = backing;
-      piece->next = slabs[order.ordinal];
-      slabs[order.ordinal] = piece;
-      backing->slab = &piece->slab;
-      unused[order.ordinal].fetch_add(bytes, std::memory_order_relaxed);
-      return CUDA_SUCCESS;
-    }
-    leaving = take_out(*backing);
-  }
-  if (tables != nullptr) munmap(tables, Slab::table_bytes(units));
-  let_go(leaving);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult allocate_small(const Order& order, CUdeviceptr& address) {
-  const auto units = static_cast<uint32_t>(round_up(order.bytes, kUnitBytes) / kUnitBytes);
-  for (;;) {
-    {
-      Locked locked(arena_lock);
-      if (const Block* block = take_piece(order, units)) {
-        address = block->address;
-        return CUDA_SUCCESS;
-      }
-    }
-    const CUresult result = add_slab(order);
-    if (result != CUDA_SUCCESS) return result;
-  }
-}
-
-CUresult allocate_large(const Order& order, CUdeviceptr& address) {
-  const uint64_t bytes = round_up(order.bytes, granularity_of(order.ordinal));
-  if (bytes < order.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  Backing* backing = nullptr;
-  const CUresult result = make_backing(order, bytes, backing);
-  if (result != CUDA_SUCCESS) return result;
-  Leaving leaving;
-  {
-    Locked locked(arena_lock);
-    Block* block = blocks.take();
-    if (block != nullptr) {
-      fill_block(*block, order, *backing, backing->mappings->address, bytes);
-      backing->block = block;
-      address = block->address;
-      return CUDA_SUCCESS;
-    }
-    leaving = take_out(*backing);
-  }
-  let_go(leaving);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 // ---- giving back
-// -----------------------------------------------------------------------------------
-
-Piece* piece_of(const Backing& backing) {
-  for (Piece* piece = slabs[backing.properties.location.id]; piece != nullptr;
-       piece = piece->next) {
-    if (piece->backing == &backing) return piece;
-  }
-  return nullptr;
-}
+// ---------------------------------------------------------------------------------
 
 void keep_event(CUevent event, CUcontext context) {
   if (event == nullptr) return;
@@ -297,49 +80,11 @@ void keep_event(CUevent event, CUcontext context) {
   driver().cuEventDestroy_v2(event);
 }
 
-// Nothing uses it any more. One empty slab of a device is kept for what comes next.
-void give_block(Block& block) {
+// Nothing uses it any more.
+void finish_block(Block& block) {
   OwnCall own(thread_state);
   keep_event(block.event, block.event_context);
-  Leaving leaving;
-  {
-    Locked locked(arena_lock);
-    Backing& backing = *block.backing;
-    give_to_pool(block.pool, block.taken);
-    change_counted(backing, -static_cast<int64_t>(block.counted));
-    const uint64_t offset = block.address - backing.mappings->address;
-    const auto units = static_cast<uint32_t>(block.taken / kUnitBytes);
-    blocks.give(&block);
-    if (backing.slab == nullptr) {
-      leaving = take_out(backing);
-    } else {
-      backing.slab->give(static_cast<uint32_t>(offset / kUnitBytes));
-      const CUdevice ordinal = backing.properties.location.id;
-      const uint64_t before =
-          unused[ordinal].fetch_add(units * kUnitBytes, std::memory_order_relaxed);
-      // Another one that is empty, or as good as.
-      if (!backing.slab->is_empty() ||
-          before + units * kUnitBytes < backing.bytes + kSlabBytes / 2) {
-        return;
-      }
-      leaving = take_out_slab(*piece_of(backing));
-    }
-  }
-  let_go(leaving);
-}
-
-void drop_empty_slabs(CUdevice ordinal) {
-  for (;;) {
-    Leaving leaving;
-    {
-      Locked locked(arena_lock);
-      Piece* piece = slabs[ordinal];
-      while (piece != nullptr && !piece->slab.is_empty()) piece = piece->next;
-      if (piece == nullptr) return;
-      leaving = take_out_slab(*piece);
-    }
-    let_go(leaving);
-  }
+  give_block(block);
 }
 
 // Before it is given back, or when it begins to wait: the program has it no longer.
@@ -391,7 +136,7 @@ void reclaim(bool wait) {
       done = driver().cuEventQuery(block->event);
     }
     if (done == CUDA_SUCCESS) {
-      give_block(*block);
+      finish_block(*block);
     } else {  // not yet; or its context has failed and will take it along
       Locked locked(arena_lock);
       wait_list_push(*block);
@@ -436,21 +181,15 @@ bool current_place(Order& order) {
          order.ordinal < kMaxOrdinals;
 }
 
-bool is_small(const Order& order) { return order.bytes < kSmallBytes; }
-uint64_t taken_by(const Order& order) {
-  return round_up(order.bytes, is_small(order) ? kUnitBytes : granularity_of(order.ordinal));
-}
-
 // False: the driver shall try it itself, and say what is wrong if it is.
 bool serve(const Order& order, CUdeviceptr& address) {
   if (take_from_stream(order, taken_by(order), address)) return true;
-  const auto allocate = is_small(order) ? allocate_small : allocate_large;
-  CUresult result = allocate(order, address);
+  CUresult result = make_block(order, address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // Frees that are on their way may make room.
     reclaim(/*wait=*/true);
     drop_empty_slabs(order.ordinal);
-    result = allocate(order, address);
+    result = make_block(order, address);
   }
   if (result == CUDA_SUCCESS) want_service();
   return result == CUDA_SUCCESS;
@@ -499,18 +238,6 @@ CUresult new_event(CUcontext context, CUevent& event) {
 }
 
 }  // namespace
-
-Block* block_at(const Mapping& mapping, uint64_t address) {
-  const Backing& backing = *mapping.backing;
-  Block* block = backing.block;
-  if (backing.slab != nullptr) {
-    const uint32_t first =
-        backing.slab->piece_at(static_cast<uint32_t>((address - mapping.address) / kUnitBytes));
-    block = first != Slab::kNone ? blocks.at(backing.slab->word(first)) : nullptr;
-  }
-  return block != nullptr && block->live && address - block->address < block->bytes ? block
-                                                                                    : nullptr;
-}
 
 bool arena_allocate(uint64_t bytes, CUdeviceptr* address, CUresult& result) {
   Order order{};
@@ -622,12 +349,12 @@ bool arena_free(CUdeviceptr address, CUresult& result) {
     still_live(*block);
     return true;
   }
-  give_block(*block);
+  finish_block(*block);
   Block* more =
       take_waiting([&](const Block& it) { return it.event == nullptr && it.context == context; });
   while (more != nullptr) {
     Block* next = more->next;
-    give_block(*more);
+    finish_block(*more);
     more = next;
   }
   return true;
@@ -676,19 +403,6 @@ void reclaim_freed() {
   reclaim(/*wait=*/false);
 }
 
-uint64_t unused_slab_bytes(CUdevice ordinal) {
-  return ordinal >= 0 && ordinal < kMaxOrdinals ? unused[ordinal].load(std::memory_order_relaxed)
-                                                : 0;
-}
-
-void pool_of_blocks_gone(CUmemoryPool pool) {
-  Locked locked(arena_lock);
-  for (uint32_t n = 0; n < blocks.count(); ++n) {
-    Block& block = *blocks.at(n);
-    if (block.head.in_use && block.pool == pool) block.pool = nullptr;
-  }
-}
-
 void arena_context_gone(CUcontext context, bool reset) {
   if (context == nullptr) return;
   Cancellation off;
@@ -714,10 +428,11 @@ void arena_context_gone(CUcontext context, bool reset) {
   for (Block* block = gone; block != nullptr; block = block->next) block->event = nullptr;
   while (gone != nullptr) {
     Block* next = gone->next;
-    give_block(*gone);
+    finish_block(*gone);
     gone = next;
   }
   // Blocks that wait for the stream of another context go when that has got there.
+  Records<Block>& blocks = all_blocks();
   for (uint32_t n = 0;; ++n) {
     Block* block = nullptr;
     {
@@ -727,15 +442,12 @@ void arena_context_gone(CUcontext context, bool reset) {
       block = blocks.at(n);
       block->live = false;
     }
-    give_block(*block);
+    finish_block(*block);
   }
 }
 
 void forget_allocations() {
-  blocks.forget();
-  pieces.forget();
-  for (auto& slab : slabs) slab = nullptr;
-  for (auto& bytes : unused) bytes.store(0, std::memory_order_relaxed);
+  forget_blocks();
   waiting = nullptr;
   waiting_count.store(0, std::memory_order_relaxed);
   spare_event_count = 0;

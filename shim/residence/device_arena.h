@@ -14,7 +14,7 @@
 // Those stay where they are, and `fixed_bytes` says how much (arrays and graphs left out) and
 // `fixed_memory_reason` why.
 //
-//   allocations.h  blocks      program_handles.h  the program's own      peer_access.h  rights
+//   allocations.h, blocks.h     program_handles.h  the program's own      peer_access.h  rights
 //        |  slab.h (pieces)            |                                     |
 //        +------------> backings.h (tables, under one lock) <----------------+
 //                            |   mapped_memory.h (the driver's calls)

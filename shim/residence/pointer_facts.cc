@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shim/residence/allocations.h"
+#include "shim/residence/blocks.h"
 #include "shim/residence/mapped_memory.h"
 
 namespace lull::shim {

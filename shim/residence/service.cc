@@ -92,7 +92,10 @@ class Service {
     }
     publish_figures();
     if (!resident() && (returns_ || !is_led())) return way_back_alone() ? 0 : kRetryNs;
-    if (resident()) return prepare();
+    if (resident()) {
+      reclaim_freed();
+      return prepare();
+    }
     ring();
     return kSuspendedNs;
   }

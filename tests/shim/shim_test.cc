@@ -539,6 +539,19 @@ TEST_CASE("the memory limit holds without a coordinator") {
   CHECK(probe.ask("alloc 1000").substr(0, 2) == "0 ");
 }
 
+TEST_CASE("where the driver cannot map memory, a program that can be moved allocates as it always did") {
+  ProbeProcess probe(Environment{{"LULL_SOCKET", "/nonexistent/s"}, {"LULL_SUSPENDABLE", "1"}});
+  CHECK(probe.ask("init") == "0");
+  probe.ask("calls");
+  const std::string answer = probe.ask("alloc 1000");
+  CHECK(answer.substr(0, 2) == "0 ");
+  CHECK(probe.ask("free " + answer.substr(2)) == "0");
+  const std::string calls = probe.ask("calls");
+  CHECK(calls.find("cuMemAlloc_v2 ") != std::string::npos);
+  CHECK(calls.find("cuMemFree_v2 ") != std::string::npos);
+  CHECK(calls.find("cuMemCreate ") == std::string::npos);
+}
+
 TEST_CASE("an allocation beyond a job's allowance asks for more") {
   Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
   channel::publish_allowance(stage.client.region, 0, 1000);

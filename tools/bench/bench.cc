@@ -3,10 +3,6 @@
 // A child process launches over a driver whose calls do nothing (empty_driver.cc), so that only
 // lull is left. In every row the bare call is measured in the same process, in alternating
 // batches. Medians over batches; this machine's figures, not a pass or a fail.
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,11 +15,11 @@
 #include <fmt/core.h>
 
 #include "coordinator/command_line/command_line.h"
+#include "tools/bench/allocations.h"
+#include "tools/bench/child.h"
 #include "tools/bench/decisions.h"
 #include "tools/bench/launcher.h"
 #include "tools/bench/stand_in_coordinator.h"
-
-extern char** environ;
 
 namespace {
 
@@ -47,58 +43,28 @@ struct Setup {
   int calls;
 };
 
-std::optional<nlohmann::json> run_child(const Setup& setup, int threads, const std::string& preload,
-                                        const std::string& socket, bool call_sites) {
-  int out[2];
-  if (pipe2(out, O_CLOEXEC) != 0) return std::nullopt;
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (text.rfind("LULL_", 0) != 0 && text.rfind("LD_", 0) != 0) environment.push_back(text);
-  }
-  environment.push_back("LD_LIBRARY_PATH=" + (setup.libraries / "bench").string());
+std::optional<nlohmann::json> run_launches(const Setup& setup, int threads, const std::string& preload,
+                                           const std::string& socket, const std::string& variable) {
+  std::vector<std::string> environment = {"LD_LIBRARY_PATH=" + (setup.libraries / "bench").string()};
   if (!preload.empty()) environment.push_back("LD_PRELOAD=" + preload);
   if (!socket.empty()) environment.push_back("LULL_SOCKET=" + socket);
-  if (call_sites) environment.push_back("LULL_CALL_SITES=1");
-  std::vector<std::string> arguments = {setup.self.string(), "--launcher", std::to_string(threads),
-                                        "--batches", std::to_string(setup.batches), "--calls",
-                                        std::to_string(setup.calls)};
-  auto pointers = [](std::vector<std::string>& strings) {
-    std::vector<char*> result;
-    for (auto& text : strings) result.push_back(text.data());
-    result.push_back(nullptr);
-    return result;
-  };
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-  pid_t child = 0;
-  const int error = posix_spawn(&child, setup.self.c_str(), &actions, nullptr,
-                                pointers(arguments).data(), pointers(environment).data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(out[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; error == 0 && (n = read(out[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
-  close(out[0]);
-  if (error != 0) return std::nullopt;
-  int status = 0;
-  waitpid(child, &status, 0);
-  auto result = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (status != 0 || result.is_discarded()) return std::nullopt;
-  return result;
+  if (!variable.empty()) environment.push_back(variable);
+  return lull::bench::run_child(setup.self.string(),
+                                {"--launcher", std::to_string(threads), "--batches", std::to_string(setup.batches),
+                                 "--calls", std::to_string(setup.calls)},
+                                environment);
 }
 
 std::optional<Row> measure(const Setup& setup, const std::string& name, int threads, bool preload,
-                           std::optional<Mode> mode, bool call_sites) {
+                           std::optional<Mode> mode, const std::string& variable) {
   const fs::path socket = setup.directory / "bench.sock";
   std::optional<lull::bench::StandInCoordinator> coordinator;
   if (mode) {
     coordinator.emplace(socket.string());
     coordinator->set_mode(*mode);
   }
-  const auto result = run_child(setup, threads, preload ? (setup.libraries / "liblull.so").string() : "",
-                                mode ? socket.string() : "", call_sites);
+  const auto result = run_launches(setup, threads, preload ? (setup.libraries / "liblull.so").string() : "",
+                                mode ? socket.string() : "", variable);
   if (!result) return std::nullopt;
   return Row{name, (*result)["launch_ns"], (*result)["launch_p10_ns"], (*result)["bare_ns"], coordinator ? coordinator->records() : 0,
              coordinator ? coordinator->dropped() : 0};
@@ -111,6 +77,8 @@ int main(int argc, char** argv) {
   Setup setup{};
   bool json = false;
   bool decisions = false;
+  bool allocations = false;
+  bool allocator = false;
   int launcher = 0;
   // Together with a launcher's warm-up less than a ring holds: what is measured is a launch, not a
   // ring that overflows because the coordinator got no processor.
@@ -118,9 +86,11 @@ int main(int argc, char** argv) {
   setup.calls = 200;
   line.flag("--json", json, "Print {\"rows\": [{name, ns, ratio_to_bare, ...}]}");
   line.flag("--decisions", decisions, "Instead: what a step of the engine costs on a device with many clients");
+  line.flag("--allocations", allocations, "Instead: what an allocation and its free cost, with memory that can be moved and without");
   line.option("--batches", setup.batches, "Batches a figure is the median of").range(3, 10000);
   line.option("--calls", setup.calls, "Launches in a batch").range(100, 10000000);
   line.option("--launcher", launcher).hidden();
+  line.flag("--allocator", allocator, "").hidden();
   line.version("lull-bench " LULL_VERSION);
   if (const auto stop = line.parse({argv + 1, argv + argc})) {
     if (!stop->wrong) {
@@ -131,6 +101,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (launcher > 0) return lull::bench::run_launcher(launcher, setup.batches, setup.calls);
+  if (allocator) return lull::bench::run_allocator();
 
   if (decisions) return lull::bench::run_decisions(json);
 
@@ -141,6 +112,8 @@ int main(int argc, char** argv) {
                setup.libraries.string());
     return 1;
   }
+  if (allocations) return lull::bench::run_allocations(setup.self, setup.libraries, json);
+
   std::string name = (fs::temp_directory_path() / "lull-bench-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
     fmt::print(stderr, "lull-bench: cannot make a directory {}: set TMPDIR to a writable one\n", name);
@@ -153,24 +126,26 @@ int main(int argc, char** argv) {
     int threads;
     bool preload;
     std::optional<Mode> mode;
-    bool call_sites = false;
+    const char* variable = "";
   };
   const Case cases[] = {
       {"bare_call", 1, false, std::nullopt},        {"shim_no_coordinator", 1, true, std::nullopt},
       {"gate_open_no_record", 1, true, Mode::kOpenNoRecords},
       {"gate_open", 1, true, Mode::kOpen},          {"gate_open_timed", 1, true, Mode::kOpenTimed},
-      {"gate_open_call_sites", 1, true, Mode::kOpenNoRecords, true},
-      {"gate_open_timed_call_sites", 1, true, Mode::kOpenTimed, true},
+      {"gate_open_call_sites", 1, true, Mode::kOpenNoRecords, "LULL_CALL_SITES=1"},
+      {"gate_open_timed_call_sites", 1, true, Mode::kOpenTimed, "LULL_CALL_SITES=1"},
       {"gate_open_sampled", 1, true, Mode::kOpenSampled},
       {"gate_credit", 1, true, Mode::kCredit},
       {"gate_open_marker", 1, true, Mode::kOpenMarkers},
+      {"gate_open_no_record_moves", 1, true, Mode::kOpenNoRecords, "LULL_SUSPENDABLE=1"},
+      {"gate_open_moves", 1, true, Mode::kOpen, "LULL_SUSPENDABLE=1"},
       {"gate_open_2_threads", 2, true, Mode::kOpen}, {"gate_credit_2_threads", 2, true, Mode::kCredit},
   };
   std::vector<Row> rows;
   bool failed = false;
   for (const Case& one : cases) {
     try {
-      if (auto row = measure(setup, one.name, one.threads, one.preload, one.mode, one.call_sites)) {
+      if (auto row = measure(setup, one.name, one.threads, one.preload, one.mode, one.variable)) {
         rows.push_back(*row);
         continue;
       }

@@ -53,6 +53,33 @@ EXPORT CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) { *ms = 0.001F; 
 EXPORT CUresult cuEventElapsedTime_v2(float* ms, CUevent, CUevent) { *ms = 0.001F; return CUDA_SUCCESS; }
 EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
 
+// Addresses without anything behind them: nobody touches them.
+static CUdeviceptr take_addresses(size_t bytes) {
+  static CUdeviceptr next = CUdeviceptr{1} << 40;
+  const CUdeviceptr taken = next;
+  next += (bytes + (2u << 20) - 1) / (2u << 20) * (2u << 20);
+  return taken;
+}
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { *address = take_addresses(bytes); return CUDA_SUCCESS; }
+EXPORT CUresult cuMemFree_v2(CUdeviceptr) { asm volatile(""); return CUDA_SUCCESS; }
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  *address = take_addresses(bytes);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+EXPORT CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+  *bytes = 2u << 20;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*, unsigned long long) {
+  *handle = 512;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_SUCCESS; }
+EXPORT CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) { return CUDA_SUCCESS; }
+EXPORT CUresult cuMemUnmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+EXPORT CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
+
 EXPORT CUresult cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
                                unsigned int, unsigned int, unsigned int, CUstream, void**, void**) {
   asm volatile("");

@@ -1,6 +1,7 @@
 // What programs allocate, as they see it, and where it really is.
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -195,6 +196,24 @@ TEST_CASE("memory that is freed in stream order stays until its stream has got t
   }
   CHECK(free_bytes() == it.free_at_first);
   it.check_no_leak();
+}
+
+TEST_CASE(
+    "what was freed in stream order goes back to the device though the program calls no more") {
+  MovedProgram it;
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr address = 0;
+  OK(cuMemAllocAsync(&address, 6 * kMiB, stream));
+  OK(it.program.hold(stream));
+  OK(cuMemFreeAsync(address, stream));
+  CHECK(arena_probe_driver_free() == it.free_at_first - 6 * kMiB);
+  it.program.open_gate();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (arena_probe_driver_free() != it.free_at_first) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 TEST_CASE("a pool answers for what came from it, and keeps its greatest size") {
