@@ -220,7 +220,7 @@ uint64_t Daemon::next_deadline_ns() {
   if (clock_.ready()) {
     deadline =
         std::min({deadline, clock_.monotonic_at(timer_), clock_.monotonic_at(queue_.next()),
-                  clock_.monotonic_at(moves_timer_)});
+                  clock_.monotonic_at(std::min(moves_timer_, turns_timer_))});
   } else if (queue_.next() != kNever) {
     deadline = 0;
   }
@@ -428,7 +428,7 @@ void Daemon::reset_engine() {
   // Only while there is no client: time may begin anew.
   moves_ = std::make_unique<moves::Moves>();
   moves_inputs_.clear();
-  moves_timer_ = kNever;
+  moves_timer_ = turns_timer_ = kNever;
   reports_.clear();
   tell_moves_of_devices();
 }

@@ -41,6 +41,7 @@
 #include "coordinator/daemon/trace_recorder.h"
 #include "coordinator/moves/moves.h"
 #include "coordinator/trace/decision_log.h"
+#include "policies/jobs/turns.h"
 
 namespace lull::channel {
 struct lull_hello;
@@ -165,8 +166,13 @@ class Daemon : private ControlTarget {
   void look_at_residence(const Session& session);
   bool moves_due(uint64_t monotonic_ns) const;
   void step_moves(uint64_t monotonic_ns, bool whole = false);
+  void tell_moves_of_clients(bool whole);
+  void run_moves();
   void carry_out(const moves::Output& output);
   void share_host_memory();
+  // What clients that take turns may hold now; whether one of them waits.
+  bool give_allowances();
+  void ask_turns();
   void set_paces();
   int32_t guarded_mean_per_mille() const;
   bool is_away(const Session& session) const;
@@ -215,6 +221,8 @@ class Daemon : private ControlTarget {
   std::vector<moves::Input> moves_inputs_;
   std::vector<moves::Output> moves_outputs_;
   Instant moves_timer_ = kNever;
+  policies::jobs::Turns turns_;
+  Instant turns_timer_ = kNever;
   bool residence_changed_ = false;        // of some client: it is to be looked at
   uint64_t next_moves_look_ns_ = UINT64_MAX;  // while somebody is on the way: clients may say nothing
   std::map<uint32_t, moves::Report> reports_;  // as `moves_` was told, by client id

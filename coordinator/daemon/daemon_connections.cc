@@ -207,7 +207,9 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   channel::write_birth(region->view(), id.value,
                        timing_period_for(settings_.config, hello.timing),
                        verdict.granted.level,
-                       ledger_.birth_allowance(birth.job, hello.memory_limit));
+                       (birth.moves & channel::kMovesOversubscribe) != 0
+                           ? 0
+                           : ledger_.birth_allowance(birth.job, hello.memory_limit));
   channel::publish_slow_motion(region->view(), clock_.slow_motion());
   // Before the welcome: the first copies of a program that is traced come right behind it.
   if (recorder_) channel::publish_record_mode(region->view(), channel::kRecordEverything);

@@ -67,13 +67,34 @@ bool Daemon::is_away(const Session& session) const { return moves_->is_away(sess
 
 bool Daemon::moves_due(uint64_t monotonic_ns) const {
   return residence_changed_ || !moves_inputs_.empty() || monotonic_ns >= next_moves_look_ns_ ||
-         (clock_.ready() && moves_timer_ <= clock_.now());
+         (clock_.ready() && std::min(moves_timer_, turns_timer_) <= clock_.now());
 }
 
 // `whole`: what every client holds counts now, not only what those say that can be moved.
 void Daemon::step_moves(uint64_t monotonic_ns, bool whole) {
   residence_changed_ = false;
-  whole = whole || next_moves_look_ns_ != UINT64_MAX;
+  const bool turns = std::ranges::any_of(
+      sessions_, [](const auto& s) { return !s.second->gone && s.second->takes_turns(); });
+  whole = whole || turns || next_moves_look_ns_ != UINT64_MAX;
+  const Instant now = clock_.now();
+  if (moves_timer_ <= now) moves_timer_ = kNever;
+  tell_moves_of_clients(whole);
+  run_moves();
+  bool waits = false;
+  if (turns) {
+    waits = give_allowances();
+    tell_moves_of_clients(whole);
+    run_moves();
+    ask_turns();
+  }
+  const bool on_the_way =
+      std::ranges::any_of(moves_->jobs(), [this](JobId job) { return moves_->is_away(job); });
+  next_moves_look_ns_ = on_the_way || waits ? monotonic_ns + kMovesLookNs : UINT64_MAX;
+  share_host_memory();
+  set_paces();
+}
+
+void Daemon::tell_moves_of_clients(bool whole) {
   const Instant now = clock_.now();
   for (const auto& [id, session] : sessions_) {
     if (session->gone || (!whole && !session->can_move())) continue;
@@ -85,16 +106,94 @@ void Daemon::step_moves(uint64_t monotonic_ns, bool whole) {
     known->second = report;
     moves_inputs_.emplace_back(moves::ClientReported{session->id(), std::move(report)});
   }
-  if (moves_timer_ <= now) moves_timer_ = kNever;
+}
+
+void Daemon::run_moves() {
   moves_outputs_.clear();
-  moves_->step(now, moves_inputs_, moves_outputs_);
+  moves_->step(clock_.now(), moves_inputs_, moves_outputs_);
   moves_inputs_.clear();
   for (const moves::Output& output : moves_outputs_) carry_out(output);
-  const bool on_the_way =
-      std::ranges::any_of(moves_->jobs(), [this](JobId job) { return moves_->is_away(job); });
-  next_moves_look_ns_ = on_the_way ? monotonic_ns + kMovesLookNs : UINT64_MAX;
-  share_host_memory();
-  set_paces();
+}
+
+// ---- turns --------------------------------------------------------------------------------------
+
+// By priority, then by age. What somebody has been given and does not use is taken back while
+// others wait.
+bool Daemon::give_allowances() {
+  struct Need {
+    Priority priority;
+    Session* session;
+    uint32_t index;
+    uint64_t wanted;
+  };
+  std::vector<Need> needs;
+  for (const auto& [id, session] : sessions_) {
+    if (session->gone || !session->takes_turns() || is_away(*session)) continue;
+    const auto job = moves_->status(session->who().job);
+    for (uint32_t index = 0; job && index < session->device_count(); ++index) {
+      const uint64_t wanted = channel::memory_wanted(session->region(), index);
+      if (!session->device(index) || wanted <= channel::memory_allowance(session->region(), index))
+        continue;
+      needs.push_back({job->priority, session.get(), index, wanted});
+    }
+  }
+  if (needs.empty()) return false;
+  for (const auto& [id, session] : sessions_) {
+    if (session->gone || !session->takes_turns()) continue;
+    for (uint32_t index = 0; index < session->device_count(); ++index) {
+      const uint64_t used = channel::memory_used(session->region(), index);
+      const uint64_t wanted = channel::memory_wanted(session->region(), index);
+      const uint64_t kept = std::max(used, wanted);
+      if (channel::memory_allowance(session->region(), index) <= kept) continue;
+      session->set_allowance(index, kept);
+      // It may have allocated between the reading and the store.
+      session->set_allowance(index, std::max(kept, channel::memory_used(session->region(), index)));
+    }
+  }
+  tell_moves_of_clients(/*whole=*/true);
+  run_moves();
+  std::ranges::stable_sort(
+      needs, {}, [](const Need& need) { return std::tuple(need.priority, need.session->id()); });
+  std::map<DeviceId, uint64_t> given;
+  bool waits = false;
+  for (const Need& need : needs) {
+    const DeviceId device = *need.session->device(need.index);
+    const uint64_t has = std::max(channel::memory_used(need.session->region(), need.index),
+                                  channel::memory_allowance(need.session->region(), need.index));
+    if (need.wanted <= has) continue;
+    const uint64_t free = moves_->free_bytes(device);
+    const uint64_t room = free - std::min(free, given[device]);
+    const uint64_t most = ledger_.most_for(*need.session, device, devices_);
+    if (need.wanted - has > room || need.wanted > most) {
+      waits = true;
+      continue;
+    }
+    const uint64_t step =
+        need.wanted > UINT64_MAX - kAllowanceStepBytes
+            ? need.wanted
+            : (need.wanted + kAllowanceStepBytes - 1) / kAllowanceStepBytes * kAllowanceStepBytes;
+    const uint64_t gives = step - has <= room && step <= most ? step : need.wanted;
+    need.session->set_allowance(need.index, gives);
+    given[device] += gives - has;
+  }
+  return waits;
+}
+
+// The policy's decisions are requests like a person's: what there is an objection to is dropped.
+void Daemon::ask_turns() {
+  std::vector<policies::jobs::JobDecision> decisions;
+  turns_.set_quantum(Duration{int64_t{settings_.config.quantum_s} * 1'000'000'000});
+  turns_timer_ = turns_.step(clock_.now(), moves_->facts(), decisions);
+  for (const policies::jobs::JobDecision& decision : decisions) {
+    if (const auto* suspend = std::get_if<policies::jobs::Suspend>(&decision)) {
+      moves_inputs_.emplace_back(moves::SuspendAsked{
+          .job = suspend->job, .level = suspend->level, .at = suspend->at, .by_policy = true});
+    } else {
+      moves_inputs_.emplace_back(
+          moves::ResumeAsked{std::get<policies::jobs::Resume>(decision).job, /*by_policy=*/true});
+    }
+  }
+  if (!decisions.empty()) run_moves();
 }
 
 // ---- out ----------------------------------------------------------------------------------------

@@ -78,7 +78,21 @@ uint64_t MemoryLedger::cap(const Job& job, DeviceId device, const DeviceTable& d
   return std::min(job.limit_bytes, left);
 }
 
+uint64_t MemoryLedger::most_for(const Session& session, DeviceId device,
+                                const DeviceTable& devices) const {
+  const auto found = jobs_.find(session.who().job.value);
+  if (found == jobs_.end()) return kNoLimit;
+  const uint64_t limit = cap(found->second, device, devices);
+  if (limit == kNoLimit) return limit;
+  uint64_t others = 0;
+  for (const Member& other : found->second.members) {
+    if (other.session != &session) others += std::min(claim(*other.session, device), limit);
+  }
+  return limit - std::min(limit, others);
+}
+
 void MemoryLedger::look(Session& session, const DeviceTable& devices) {
+  if (session.takes_turns()) return;
   const auto found = jobs_.find(session.who().job.value);
   if (found == jobs_.end()) return;
   Job& job = found->second;

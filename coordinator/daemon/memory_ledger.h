@@ -4,7 +4,8 @@
 // back from the job's other members what they do not use.
 //
 // The sum of a job's allowances on a device never exceeds its limit, but for what a member had
-// already allocated. Loop thread; sees sessions, not sockets.
+// already allocated. Of clients that take turns the ledger only knows the limit: what they may hold now is
+// given from what is free (daemon_moves.cc). Loop thread; sees sessions, not sockets.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,8 @@ class MemoryLedger {
   void leave(Session& session, const DeviceTable& devices);
   // After each drain: sets allowances of devices that became known and serves what is wanted.
   void look(Session& session, const DeviceTable& devices);
+  // What this client may hold there in all, by the limits of its job.
+  uint64_t most_for(const Session& session, DeviceId device, const DeviceTable& devices) const;
   void set_reserve(uint64_t reserve_bytes) { reserve_bytes_ = reserve_bytes; }
 
  private:

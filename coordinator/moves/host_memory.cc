@@ -23,6 +23,7 @@ std::vector<uint64_t> share_host_memory(uint64_t total_bytes, std::span<const Ho
     given[order[n]] += part;
     left -= part;
   }
+  for (uint64_t& allowance : given) allowance += left / given.size();
   return given;
 }
 

@@ -15,7 +15,8 @@ struct HostWish {
 
 // By wish, an allowance. Nobody gets less than it has; the rest goes round in equal parts, of which
 // nobody takes more than it wants (max-min fairness): who wants without measure gets no more than
-// the others' wishes leave.
+// the others' wishes leave. What nobody wants yet is shared out equally as well: wishes grow
+// between two looks, and an order does not wait for the next.
 std::vector<uint64_t> share_host_memory(uint64_t total_bytes, std::span<const HostWish> wishes);
 
 }  // namespace lull::moves

@@ -147,7 +147,7 @@ void Moves::Core::order(Job& job, Member& member, Target target) {
 }
 
 void Moves::Core::order_out(Job& job) {
-  raise(job.claim, held_by(job, Where::kHere));
+  raise(job.claim, held_by(job, Where::kNow));
   for (ClientId id : job.members) {
     Member& one = member(id);
     if (must_move(job, one) && !one.has_done(target_of(job))) order(job, one, target_of(job));
@@ -250,12 +250,19 @@ bool Moves::Core::from_stopping(Job& job) {
   return go(job, JobState::kLeaving);
 }
 
+// Mostly at once: a job has a claim to what it held. Not where a rank was out before, or on its way
+// elsewhere.
 bool Moves::Core::come_back(Job& job, std::string reason) {
   job.suspends = false;
   job.by_policy = false;
   job.migrates.clear();
-  job.claim = held_by(job, Where::kHere);
   if (!reason.empty()) job.reason = std::move(reason);
+  const Bytes claim = held_by(job, Where::kHere);
+  const Bytes more = growth(job, claim);
+  for (const auto& [device, bytes] : more) {
+    if (bytes > free_bytes(device)) return go(job, JobState::kWaiting);
+  }
+  job.claim = claim;
   order_back(job);
   return go(job, JobState::kReturning);
 }

@@ -189,6 +189,7 @@ std::optional<std::string> Moves::Core::objects(const ResumeAsked& input) const 
 void Moves::Core::take(const ResumeAsked& input) {
   Job& job = *find(input.job);
   job.suspends = false;
+  job.by_policy = false;
   job.reason.clear();
   job.not_before = now_;
   job.pause = {};

@@ -22,6 +22,11 @@ TEST_CASE("an empty object is the default configuration") {
   CHECK(clients_per_user(*config) == 512);
   CHECK(config->timing_period == 64);
   CHECK_FALSE(config->priorities);
+  CHECK(config->moves.empty());
+  CHECK(config->quantum_s == 60);
+  // Half of the machine's.
+  CHECK(host_memory_for(*config) > 0);
+  CHECK_FALSE(config->host_memory_bytes);
 }
 
 TEST_CASE("a whole configuration is read") {
@@ -33,7 +38,9 @@ TEST_CASE("a whole configuration is read") {
                    {"gid": 27, "highest": 0},
                    {"any": true, "highest": "low"}],
     "operators": [{"gid": 27}],
-    "max_clients": 12, "max_clients_per_user": 7, "timing_period": 0, "memory_reserve_bytes": 1073741824})",
+    "max_clients": 12, "max_clients_per_user": 7, "timing_period": 0, "memory_reserve_bytes": 1073741824,
+    "moves": [{"gid": 27, "suspendable": true, "migratable": false}, {"any": true, "oversubscribe": true}],
+    "host_memory": "64G", "context_bytes": 1000, "quantum_s": 5})",
                                    "lulld.json", check);
   REQUIRE(config);
   CHECK(config->socket_mode == 0660);
@@ -47,6 +54,14 @@ TEST_CASE("a whole configuration is read") {
   CHECK(config->max_clients == 12);
   CHECK(clients_per_user(*config) == 7);
   CHECK(config->memory_reserve_bytes == 1U << 30);
+  REQUIRE(config->moves.size() == 2);
+  CHECK(config->moves[0].suspendable == true);
+  CHECK(config->moves[0].migratable == false);
+  CHECK_FALSE(config->moves[0].oversubscribe);
+  CHECK(config->moves[1].oversubscribe == true);
+  CHECK(host_memory_for(*config) == 64ULL << 30);
+  CHECK(config->context_bytes == 1000);
+  CHECK(config->quantum_s == 5);
 }
 
 TEST_CASE("the shipped configuration is good") {
@@ -100,6 +115,19 @@ TEST_CASE("each mistake is named with file, key and what would be right") {
        "max_clients_per_user is 9: a whole number from 1 to 8 is expected"},
       {R"({"timing_period":"often"})", "timing_period is \"often\": a whole number"},
       {R"({"memory_reserve_bytes":-5})", "memory_reserve_bytes is -5: a whole number"},
+      {R"({"moves":{}})", "moves is object: a list [...] is expected"},
+      {R"({"moves":[{"suspendable":true}]})", "moves[0] names 0 of uid, gid, any"},
+      {R"({"moves":[{"any":true}]})", "moves[0] says nothing: suspendable, migratable or oversubscribe"},
+      {R"({"moves":[{"any":true,"suspendable":1}]})", "moves[0].suspendable is 1: true or false"},
+      {R"({"moves":[{"any":true,"swap":true}]})", "moves[0].swap is not a known key"},
+      {R"({"moves":[{"any":true,"suspendable":false,"migratable":true}]})",
+       "moves[0].migratable is true where suspendable is false"},
+      {R"({"host_memory":"much"})", "host_memory is \"much\": a number of bytes, or text such as"},
+      {R"({"host_memory":"64X"})", "host_memory is \"64X\""},
+      {R"({"host_memory":"99999999999999999999G"})", "host_memory is"},
+      {R"({"host_memory":-1})", "host_memory is -1"},
+      {R"({"context_bytes":-1})", "context_bytes is -1: a whole number"},
+      {R"({"quantum_s":0})", "quantum_s is 0: a whole number from 1 to 86400"},
   };
   for (const auto& [text, part] : cases) {
     const auto config = parse_config(text, "lulld.json", check);

@@ -112,7 +112,8 @@ void check_one_line(const Result& result, int code, const std::string& says) {
 
 TEST_CASE("help is on stdout and exits 0; nothing at all is a usage error") {
   Lull lull;
-  for (const std::string command : {"run", "status", "policy", "priority", "doctor", "compare"}) {
+  for (const std::string command : {"run", "status", "policy", "priority", "suspend", "resume",
+                                    "migrate", "pin", "resize", "doctor", "compare"}) {
     INFO(command);
     const Result help = lull.run({command, "--help"});
     CHECK(help.code == 0);
@@ -133,6 +134,11 @@ TEST_CASE("every command says its version, wherever it is asked") {
                                                 {"profile", "list"},
                                                 {"policy"},
                                                 {"priority"},
+                                                {"suspend"},
+                                                {"resume"},
+                                                {"migrate"},
+                                                {"pin"},
+                                                {"resize"},
                                                 {"doctor"},
                                                 {"compare"},
                                                 {"simulate"},
@@ -197,6 +203,77 @@ TEST_CASE("unknown commands and options are one line and exit code 2") {
   check_one_line(lull.run({"priority", "x"}), 2, "priority");
   check_one_line(lull.run({"priority", "x", "urgent"}), 2, "realtime");
   check_one_line(lull.run({"compare", "--high", "x"}), 2, "--low");
+  check_one_line(lull.run({"suspend"}), 2, "lull suspend --help");
+  check_one_line(lull.run({"suspend", "x", "--at", "noon"}), 2, "--at");
+  check_one_line(lull.run({"suspend", "x", "--level", "away"}), 2, "--level");
+  check_one_line(lull.run({"migrate", "x"}), 2, "--to");
+  check_one_line(lull.run({"resize", "x", "--gpus", "two"}), 2, "--gpus");
+}
+
+TEST_CASE("doctor says what of suspension and migration a program could have") {
+  Lull lull;
+  const std::string said = lull.run({"doctor", "--sim"}).out;
+  CHECK(said.find("lull run --suspendable") != std::string::npos);
+  CHECK(said.find("lull suspend --level given_up") != std::string::npos);
+  CHECK(said.find("lull run --migratable") != std::string::npos);
+}
+
+TEST_CASE("a job is moved, and what came of it is one line and the exit code") {
+  Lull lull;
+  check_one_line(lull.run({"suspend", "train"}), 1, "suspend: ");
+  const auto answered = [&](std::vector<std::string> words, const nlohmann::json& answer) {
+    FakeDaemon daemon(lull.folder + "/lulld.sock", answer);
+    Result result = lull.run(std::move(words));
+    std::filesystem::remove(lull.folder + "/lulld.sock");
+    return result;
+  };
+  const nlohmann::json out = {
+      {"ok", true},
+      {"job", {{"job", "train"}, {"state", "suspended"}, {"level", "out"}, {"target", "out"}}}};
+  Result result = answered({"suspend", "train", "--wait"}, out);
+  CHECK(result.code == 0);
+  CHECK(result.out == "train: suspended, memory out\n");
+  result = answered({"suspend", "train", "--json"}, out);
+  CHECK(nlohmann::json::parse(result.out)["state"] == "suspended");
+  nlohmann::json runs = {
+      {"ok", true},
+      {"job", {{"job", "train"}, {"state", "running"}, {"target", "running"}, {"reason", "client 1: busy"}}}};
+  // It was to be suspended, and goes on: that has failed.
+  result = answered({"suspend", "train", "--wait"}, runs);
+  CHECK(result.code == 1);
+  CHECK(result.out == "train: running: client 1: busy\n");
+  CHECK(answered({"migrate", "train", "--to", "1", "--wait"}, runs).code == 1);
+  runs["job"]["reason"] = "";
+  CHECK(answered({"migrate", "train", "--to", "1", "--wait"}, runs).code == 0);
+  CHECK(answered({"resume", "train", "--wait"}, runs).code == 0);
+  CHECK(answered({"pin", "train", "--off"}, runs).code == 0);
+  check_one_line(answered({"resize", "train", "--gpus", "2"},
+                          {{"ok", false}, {"error", "cannot resize train: it is not elastic"}}),
+                 1, "resize: cannot resize train: it is not elastic");
+}
+
+TEST_CASE("the option --migratable says where it cannot be, and the program runs without") {
+  Lull lull;
+  setenv("SIMGPU_DEVICE", (lull.folder + "/device").c_str(), 1);
+  setenv("SIMGPU_DEVICES", "3", 1);
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  Result result = lull.run({"run", "--sim", "--migratable", "--", "/usr/bin/env"});
+  CHECK(result.err.find("--migratable") == std::string::npos);
+  CHECK(result.out.find("LULL_VISIBLE_DEVICES=1\n") != std::string::npos);
+  const size_t at = result.out.find("CUDA_VISIBLE_DEVICES=GPU-");
+  REQUIRE(at != std::string::npos);
+  const std::string list = result.out.substr(at, result.out.find('\n', at) - at);
+  CHECK(std::count(list.begin(), list.end(), ',') == 2);
+  setenv("CUDA_VISIBLE_DEVICES", "9", 1);
+  result = lull.run({"run", "--sim", "--migratable", "--", "/usr/bin/env"});
+  unsetenv("SIMGPU_DEVICE");
+  unsetenv("SIMGPU_DEVICES");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  CHECK(result.code == 0);
+  CHECK(result.err.find("it can be suspended, not migrated") != std::string::npos);
+  CHECK(result.out.find("LULL_MIGRATABLE") == std::string::npos);
+  CHECK(result.out.find("LULL_SUSPENDABLE=1\n") != std::string::npos);
+  CHECK(result.out.find("CUDA_VISIBLE_DEVICES=9\n") != std::string::npos);
 }
 
 TEST_CASE("the policies are listed without a daemon") {

@@ -23,6 +23,8 @@
 
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/visible_devices.h"
+#include "tools/measure/values.h"
 
 extern char** environ;
 
@@ -164,6 +166,61 @@ void check_daemon(Findings& findings, const std::string& path, bool simulate) {
   }
 }
 
+// What `lull run --suspendable` and stronger could have here. The driver's checkpoint is of
+// CUDA 12.8, GPU pairs of 13.0 (cuda.h); neither is known to work under MPS, nor in parts of GPUs.
+void check_moves(Findings& findings, const std::string& socket, bool simulate, bool mps) {
+  constexpr int kCheckpoint = 12'080, kPairs = 13'000;
+  int version = 0;
+  if (void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+      driver != nullptr && !simulate) {
+    const auto version_of = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDriverGetVersion"));
+    if (version_of != nullptr) version_of(&version);
+  }
+  if (version == 0 && !simulate) return;  // said above
+  std::ifstream memory("/proc/meminfo");
+  uint64_t available = 0;
+  for (std::string line; std::getline(memory, line);) {
+    if (line.starts_with("MemAvailable:"))
+      available = std::strtoull(line.c_str() + 13, nullptr, 10) << 10;
+  }
+  findings.push_back(
+      {Verdict::kOk, "suspend to host",
+       fmt::format("lull run --suspendable: {} of host memory are available; lulld lets all "
+                   "programs together take host_memory of its configuration, by default "
+                   "half of the machine's",
+                   show_bytes(available)),
+       ""});
+  std::string why;
+  if (!simulate && version < kCheckpoint) {
+    why = fmt::format("the driver's CUDA {}.{} has no checkpoint, 12.8 has", version / 1000,
+                      version % 1000 / 10);
+  } else if (mps) {
+    why = "MPS runs: a checkpoint of its clients is not known to work";
+  }
+  findings.push_back(
+      {Verdict::kOk, "give up a GPU",
+       why.empty() ? "lull suspend --level given_up: by the driver's checkpoint; not of programs "
+                     "with managed or exported memory"
+                   : why + ": programs can be suspended, not given up",
+       ""});
+  if (!why.empty()) return;
+  if (!simulate && version < kPairs) {
+    why = fmt::format("the driver's CUDA {}.{} cannot change GPUs, 13.0 can", version / 1000,
+                      version % 1000 / 10);
+  } else if (!simulate) {
+    const auto gpus = machine_gpus(socket);
+    const auto visible = all_devices(std::nullopt, gpus);
+    if (!visible) {
+      why = visible.error();
+    } else if (visible->own < 2) {
+      why = "there is one GPU only";
+    }
+  }
+  findings.push_back(
+      {Verdict::kOk, "migrate",
+       why.empty() ? "lull run --migratable: between the GPUs of this machine" : "no: " + why, ""});
+}
+
 // Starts this program again under liblull.so and asks whether the library is mapped.
 void check_preloading(Findings& findings, const Installed& parts) {
   if (access(parts.shim.c_str(), R_OK) != 0) {
@@ -289,6 +346,7 @@ Findings check_machine(const std::string& socket_path, bool simulate) {
   check_preloading(findings, parts);
   check_other_preloads(findings, parts);
   check_daemon(findings, socket_path, simulate);
+  check_moves(findings, socket_path, simulate, !simulate && mps_runs());
   const bool has_sim = access((parts.sim_folder + "/libcuda.so.1").c_str(), R_OK) == 0;
   findings.push_back({has_sim ? Verdict::kOk : (simulate ? Verdict::kFail : Verdict::kWarn),
                       "simulated GPU",

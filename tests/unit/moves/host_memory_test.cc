@@ -8,9 +8,9 @@
 
 namespace lull::moves {
 
-TEST_CASE("everybody gets what it wants where there is enough") {
+TEST_CASE("everybody gets what it wants where there is enough, and a part of what is left") {
   const HostWish wishes[] = {{0, 10}, {5, 20}, {3, 0}};
-  CHECK(share_host_memory(100, wishes) == std::vector<uint64_t>{10, 20, 3});
+  CHECK(share_host_memory(100, wishes) == std::vector<uint64_t>{32, 42, 25});
 }
 
 TEST_CASE("who wants without measure gets no more than others leave") {
@@ -23,8 +23,7 @@ TEST_CASE("what somebody has already is not taken back, even where it is too muc
   CHECK(share_host_memory(100, wishes) == std::vector<uint64_t>{80, 0, 40});
 }
 
-TEST_CASE(
-    "the sum never exceeds the total beyond what is there, and nobody gets more than it wants") {
+TEST_CASE("the sum never exceeds the total beyond what is there, nobody has less than before") {
   const uint64_t seed = tests::test_seed();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -39,7 +38,6 @@ TEST_CASE(
       has += wishes[i].has_bytes;
       sum += given[i];
       CHECK(given[i] >= wishes[i].has_bytes);
-      CHECK(given[i] <= std::max(wishes[i].has_bytes, wishes[i].wants_bytes));
     }
     CHECK(sum <= std::max(total, has));
   }
