@@ -145,9 +145,10 @@ class ClientInEveryState(unittest.TestCase):
         for state in STATES:
             with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
                 here.lulld()
+                work = (60, *WORK[1:])
+                expected = here.undisturbed(*work, **STEADY)
                 case = Case(here, state)
-                expected = here.undisturbed(*WORK, **STEADY)
-                other = here.work(*WORK, job="other", **STEADY).ready()
+                other = here.work(*work, job="other", **STEADY).ready()
                 while not case.met():
                     case.program.goes_on(10)
                 os.kill(case.program.pid, signal.SIGKILL)
