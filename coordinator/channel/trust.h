@@ -9,7 +9,8 @@
 //
 // In a user namespace the users outside have no number of their own: root and a stranger show alike
 // as the overflow uid. There the operator's word counts in place of the number: the socket, or its
-// directory, is a read-only mount of its own, which only who rules the namespace can make.
+// directory, is a read-only mount of its own, which only who rules the namespace can make; of the
+// directory, where others cannot write, from outside either.
 #pragma once
 
 #include <stdint.h>

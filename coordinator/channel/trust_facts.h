@@ -93,9 +93,11 @@ inline TrustFacts trust_facts(const char* socket_path) {
   known.service = file_facts(kSystemDirectory);
   known.directory = file_facts(directory);
   known.socket = file_facts(socket_path);
-  known.operators_mount = map_known && known.in_user_namespace &&
-                          facts::is_read_only(socket_path) &&
-                          (facts::is_mount(socket_path) || facts::is_mount(directory));
+  // Read-only in here, a directory for all (/tmp) still takes a stranger's socket from outside.
+  const bool for_all = (known.directory.mode & trust::kWritableByOthers) != 0;
+  known.operators_mount =
+      map_known && known.in_user_namespace && facts::is_read_only(socket_path) &&
+      (facts::is_mount(socket_path) || (facts::is_mount(directory) && !for_all));
   return known;
 }
 

@@ -40,6 +40,8 @@ constexpr uint64_t kSweepEveryNs = 1'000'000'000;
 constexpr uint64_t kFirstPacketWithinNs = 10'000'000'000;
 constexpr int kEventsATurn = 64;
 constexpr int kFirstAnswerMs = 1000;
+// After parts of a profile were told, the loop does for so many times as long what else there is.
+constexpr uint64_t kRecallPause = 4;
 
 void pause_processor() {
 #if defined(__x86_64__)
@@ -136,6 +138,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
   if (!daemon->epoll_ || !daemon->watch(daemon->listener_.fd(), Source::kListener, 0, EPOLLIN) ||
       !daemon->watch(daemon->driver_.fd(), Source::kDriver, 0, EPOLLIN) ||
       !daemon->watch(daemon->disk_.fd(), Source::kDisk, 0, EPOLLIN) ||
+      !daemon->watch(daemon->reader_.fd(), Source::kRecall, 0, EPOLLIN) ||
       (daemon->signals_ && !daemon->watch(daemon->signals_.get(), Source::kSignal, 0, EPOLLIN))) {
     return std::unexpected(
         fmt::format("cannot start: epoll: {}: raise the limit of open files", strerror(errno)));
@@ -177,7 +180,7 @@ void Daemon::run() {
 void Daemon::stop() {
   if (stopped_) return;
   stopped_ = true;
-  keep_profiles();
+  keep_all_profiles();
   if (recorder_ && !recorder_->is_closing()) stop_recording();
   recorder_.reset();
   decisions_.reset();
@@ -211,8 +214,8 @@ uint64_t Daemon::next_deadline_ns() {
   if (requests_.can_pop([this](uid_t user) { return may_ask(user); })) {
     deadline = std::min(deadline, next_request_ns_);
   }
-  if (keep_from_ != 0) deadline = 0;
-  if (!recalls_.empty()) deadline = std::min(deadline, next_recall_ns_);
+  if (disk_.waiting() == 0 && !keeps_.empty()) deadline = 0;
+  if (!recalled_.parts.empty()) deadline = std::min(deadline, next_recall_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
   deadline = std::min({deadline, next_decision_flush_ns_, next_moves_look_ns_});
@@ -273,6 +276,9 @@ bool Daemon::look_at_sockets(uint64_t wait_ns) {
         break;
       case Source::kDisk:
         disk_.finish();
+        break;
+      case Source::kRecall:
+        reader_.finish();
         break;
       case Source::kClient:
         take_client_event(id, events[i].events);
@@ -436,7 +442,9 @@ void Daemon::reset_engine() {
 void Daemon::step_engine() {
   const Instant now = clock_.now();
   const bool timer_due = clock_.ready() && timer_ <= now;
+  const uint64_t began_ns = channel::monotonic_ns();
   if (store_.is_on()) recall_profiles();
+  const bool recalled = tell_recalled();
   if (inputs_.empty() && !timer_due) return;
   Instant cause = timer_due ? timer_ : Instant{0};
   order_.clear();
@@ -456,6 +464,10 @@ void Daemon::step_engine() {
   engine_->step(now, ordered_, outputs_);
   if (decisions_) [[unlikely]] decisions_->step(now, ordered_, outputs_);
   if (recorder_) [[unlikely]] recorder_->stepped();
+  if (recalled) [[unlikely]] {
+    const uint64_t done_ns = channel::monotonic_ns();
+    next_recall_ns_ = done_ns + kRecallPause * (done_ns - began_ns);
+  }
   const Instant earliest = clock_.is_simulated() ? cause + clock_.control_latency() : Instant{0};
   for (engine::Output& output : outputs_) {
     if (const auto* timer = std::get_if<engine::SetTimer>(&output)) {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <expected>
 #include <map>
 #include <memory>
@@ -54,6 +55,13 @@ inline constexpr size_t kMaxToolConnections = 256;
 // answered.
 inline constexpr size_t kUnreadBytesOfUser = 1U << 20;
 
+// A profile that was read, in parts that the engine is told one by one.
+struct Recalled {
+  ClientId client;
+  Instant at;
+  std::deque<std::string> parts;
+};
+
 struct DaemonSettings {
   std::string socket_path;
   Config config;
@@ -90,6 +98,8 @@ class Daemon : private ControlTarget {
   const Clock& clock() const { return clock_; }
   const RequestFigures& requests() const { return figures_.requests; }
   size_t client_count() const { return sessions_.size(); }
+  // Profiles are being read, or told to the engine.
+  bool is_recalling() const;
   uint64_t turns() const { return figures_.turns; }
   uint64_t profiles_recalled() const { return figures_.profiles_recalled; }
 
@@ -97,7 +107,16 @@ class Daemon : private ControlTarget {
   Daemon(DaemonSettings settings, Listener listener, Clock clock);
 
   // ---- epoll ----
-  enum class Source : uint32_t { kListener, kSignal, kTool, kClient, kProcess, kDriver, kDisk };
+  enum class Source : uint32_t {
+    kListener,
+    kSignal,
+    kTool,
+    kClient,
+    kProcess,
+    kDriver,
+    kDisk,
+    kRecall
+  };
   bool watch(int fd, Source source, uint32_t id, uint32_t events);
   bool look_at_sockets(uint64_t most_ns);
   void take_connections();
@@ -146,10 +165,14 @@ class Daemon : private ControlTarget {
 
   // ---- what is kept between runs (daemon_profiles.cc) ----
   void recall_profiles();
+  void read_profile(Session& session);
+  // True: something was told.
+  bool tell_recalled();
   // True: there was something to keep.
   bool keep_profile(Session& session);
-  void keep_profiles();
+  void keep_all_profiles();
   void keep_some_profiles(uint64_t monotonic_ns);
+  bool may_keep(uid_t user) const;
   void profiles(const ProfileOrder& order, const Peer& peer, Then then) override;
 
   // ---- trace and decision log (daemon_trace.cc) ----
@@ -264,10 +287,13 @@ class Daemon : private ControlTarget {
   ClientRates rates_;
   ProfileStore store_;
   RequestQueue recalls_;  // clients whose profiles are to be read
+  Background reader_;     // reads one at a time
+  Recalled recalled_;     // the one that was read last, as far as it is not told yet
   uint64_t next_recall_ns_ = 0;
+  RequestQueue keeps_;                  // clients whose profiles are to be kept in this round
+  std::map<uid_t, size_t> keeping_;     // profiles that wait for the disk, by user
   uint64_t next_keep_ns_ = UINT64_MAX;  // CLOCK_MONOTONIC, of the next round
   uint64_t kept_ns_ = 0;                // began the last round
-  uint32_t keep_from_ = 0;              // client that a round has come to; 0: none goes on
 };
 
 }  // namespace lull::daemon

@@ -292,7 +292,7 @@ void Daemon::drop(Session& session, const std::string& why) {
   log_.detail(fmt::format("client {} gone (pid {}, task {}): {}", session.id().value,
                           session.who().peer.pid, session.who().task, why));
   if (recorder_) record_end(session);
-  keep_profile(session);
+  if (may_keep(session.who().peer.uid)) keep_profile(session);
   rates_.forget(session.id());
   session.open_all();
   devices_.remove_user(session.id());

@@ -8,11 +8,16 @@
 namespace lull::daemon {
 namespace {
 
-// Of a record told to the engine at once: each is a text of some kilobytes.
-constexpr size_t kKernelsAtOnce = 16;
-// Of profiles read before the loop turns to something else.
-constexpr size_t kRecalledAtOnceBytes = 1U << 20;
-constexpr uint64_t kRecallPause = 4;
+// A part of a profile: a text of some kilobytes, 50 at most.
+constexpr size_t kKernelsAPart = 16;
+// Told to the engine in one turn: a millisecond's work.
+constexpr size_t kToldATurnBytes = 1U << 16;
+// Profiles that wait for the disk: of what comes beyond, a client that stays has its turn later,
+// and of one that leaves the last minute is not kept.
+constexpr size_t kMostKept = 32;
+constexpr size_t kMostKeptOfUser = 4;
+constexpr uint64_t kKeepAllNs = 30'000'000'000;
+constexpr int kWaitMs = 100;
 constexpr uint64_t kKeepEveryNs = 60'000'000'000;
 constexpr uint64_t kKeepAgainNs = 5'000'000'000;
 
@@ -80,10 +85,37 @@ std::expected<nlohmann::json, std::string> read_profiles(ProfileStore store,
   return reply;
 }
 
+// On the disk's thread. Empty: it is saved.
+std::string why_not_saved(ProfileStore& store, const engine::TaskRecord& record) {
+  try {
+    const auto saved = store.save(record);
+    return saved ? "" : saved.error();
+  } catch (const std::exception& error) {
+    return fmt::format("cannot keep the profile of {}: {}", record.task, error.what());
+  }
+}
+
+// On the reader's thread.
+std::deque<std::string> parts_of(engine::TaskRecord whole) {
+  std::deque<std::string> parts;
+  for (size_t from = 0; from < whole.kernels.size(); from += kKernelsAPart) {
+    engine::TaskRecord part{.task = whole.task,
+                            .gpu = whole.gpu,
+                            .undisturbed = whole.undisturbed,
+                            .undisturbed_count = whole.undisturbed_count};
+    const size_t to = std::min(whole.kernels.size(), from + kKernelsAPart);
+    for (size_t k = from; k < to; ++k) {
+      whole.kernels[k].name.clear();
+      part.kernels.push_back(std::move(whole.kernels[k]));
+    }
+    parts.push_back(engine::write_task_record(part));
+  }
+  return parts;
+}
+
 }  // namespace
 
-// For every client whose first device has become known. Long profiles wait for each other: users take
-// turns, and after so many bytes the loop does for some times as long what else there is to do.
+// For every client whose first device has become known. One is read at a time; users take turns.
 void Daemon::recall_profiles() {
   for (const StampedInput& stamped : inputs_) {
     const auto* used = std::get_if<engine::DeviceUsed>(&stamped.input);
@@ -93,43 +125,54 @@ void Daemon::recall_profiles() {
     found->second->recall = Recall{.gpu = used->model, .at = stamped.at};
     recalls_.push(found->second->who().peer.uid, used->client.value);
   }
-  const uint64_t began_ns = channel::monotonic_ns();
-  if (began_ns < next_recall_ns_) return;
-  size_t bytes = 0;
-  while (bytes < kRecalledAtOnceBytes) {
+  while (reader_.waiting() == 0 && recalled_.parts.empty()) {
     const auto next = recalls_.pop([](uid_t) { return true; });
     if (!next) return;
     const auto found = sessions_.find(*next);
-    if (found == sessions_.end() || found->second->gone) continue;
-    Session& session = *found->second;
-    const Instant at = session.recall->at;
-    auto kept = store_.load(task_key(session.who()), session.recall->gpu);
-    if (!kept) {
-      log_.line(kept.error());
-      continue;
-    }
-    if (!*kept) continue;
-    bytes += (*kept)->text.size();
-    ++figures_.profiles_recalled;
-    engine::TaskRecord& whole = (*kept)->record;
-    for (size_t from = 0; from < whole.kernels.size(); from += kKernelsAtOnce) {
-      engine::TaskRecord part{.task = whole.task,
-                              .gpu = whole.gpu,
-                              .undisturbed = whole.undisturbed,
-                              .undisturbed_count = whole.undisturbed_count};
-      const size_t to = std::min(whole.kernels.size(), from + kKernelsAtOnce);
-      for (size_t k = from; k < to; ++k) {
-        whole.kernels[k].name.clear();
-        part.kernels.push_back(std::move(whole.kernels[k]));
-      }
-      inputs_.emplace_back(
-          at, engine::TaskRecalled{session.id(), engine::write_task_record(part)});
-    }
-    log_.detail(fmt::format("client {}: {} kernels of {} known from earlier runs",
-                            session.id().value, whole.kernels.size(), whole.task));
+    if (found != sessions_.end() && !found->second->gone) read_profile(*found->second);
   }
-  const uint64_t done_ns = channel::monotonic_ns();
-  next_recall_ns_ = done_ns + kRecallPause * (done_ns - began_ns);
+}
+
+void Daemon::read_profile(Session& session) {
+  reader_.post([this, store = store_, client = session.id(), task = task_key(session.who()),
+                recall = *session.recall]() mutable -> Background::Then {
+    auto kept = store.load(task, recall.gpu);
+    if (!kept) return [this, why = kept.error()] { log_.line(why); };
+    if (!*kept) return {};
+    const size_t kernels = (*kept)->record.kernels.size();
+    return [this, client, task, kernels, at = recall.at,
+            parts = parts_of(std::move((*kept)->record))]() mutable {
+      recalled_ = {.client = client, .at = at, .parts = std::move(parts)};
+      log_.detail(fmt::format("client {}: {} kernels of {} known from earlier runs", client.value,
+                              kernels, task));
+    };
+  });
+}
+
+bool Daemon::tell_recalled() {
+  if (recalled_.parts.empty() || channel::monotonic_ns() < next_recall_ns_) return false;
+  const auto found = sessions_.find(recalled_.client.value);
+  if (found == sessions_.end() || found->second->gone) {
+    recalled_.parts.clear();
+    return false;
+  }
+  for (size_t bytes = 0; bytes < kToldATurnBytes && !recalled_.parts.empty();) {
+    bytes += recalled_.parts.front().size();
+    inputs_.emplace_back(
+        recalled_.at, engine::TaskRecalled{recalled_.client, std::move(recalled_.parts.front())});
+    recalled_.parts.pop_front();
+  }
+  if (recalled_.parts.empty()) ++figures_.profiles_recalled;
+  return true;
+}
+
+bool Daemon::is_recalling() const {
+  return !recalls_.empty() || reader_.waiting() > 0 || !recalled_.parts.empty();
+}
+
+bool Daemon::may_keep(uid_t user) const {
+  const auto mine = keeping_.find(user);
+  return disk_.waiting() < kMostKept && (mine == keeping_.end() || mine->second < kMostKeptOfUser);
 }
 
 bool Daemon::keep_profile(Session& session) {
@@ -143,31 +186,53 @@ bool Daemon::keep_profile(Session& session) {
     kernel.name = session.kernel_name(kernel.id);
     if (kernel.name == "?") kernel.name.clear();
   }
-  if (const auto kept = store_.save(*record); !kept) log_.line(kept.error());
+  const uid_t user = session.who().peer.uid;
+  ++keeping_[user];
+  const bool posted = disk_.post(
+      [this, user, store = store_, record = std::move(*record)]() mutable -> Background::Then {
+        return [this, user, why = why_not_saved(store, record)] {
+          if (--keeping_[user] == 0) keeping_.erase(user);
+          if (!why.empty()) log_.line(why);
+        };
+      });
+  if (!posted) {
+    keeping_.erase(user);
+    log_.line("cannot keep profiles: no thread for it: raise the limit of processes");
+  }
   return true;
 }
 
-void Daemon::keep_profiles() {
+// All that there are, before lulld ends.
+void Daemon::keep_all_profiles() {
+  const uint64_t until_ns = channel::monotonic_ns() + kKeepAllNs;
+  const auto wait_while = [&](auto&& busy) {
+    while (busy() && channel::monotonic_ns() < until_ns) {
+      disk_.wait(kWaitMs);
+      disk_.finish();
+    }
+  };
   for (const auto& [id, session] : sessions_) {
-    if (!session->gone) keep_profile(*session);
+    wait_while([this] { return disk_.waiting() >= kMostKept; });
+    if (!session->gone && disk_.waiting() < kMostKept) keep_profile(*session);
   }
+  wait_while([this] { return !keeping_.empty(); });
 }
 
-// A round each minute, earlier when a tool asks for profiles; a client a turn.
+// A round each minute, earlier when a tool asks for profiles: one at a time, users take turns.
 void Daemon::keep_some_profiles(uint64_t monotonic_ns) {
-  if (keep_from_ == 0) {
-    if (monotonic_ns < next_keep_ns_) return;
+  if (monotonic_ns >= next_keep_ns_ && keeps_.empty()) {
     kept_ns_ = monotonic_ns;
     next_keep_ns_ = monotonic_ns + kKeepEveryNs;
-    keep_from_ = 1;
-  }
-  for (auto at = sessions_.lower_bound(keep_from_); at != sessions_.end(); ++at) {
-    if (!at->second->gone && keep_profile(*at->second)) {
-      keep_from_ = at->first + 1;
-      return;
+    for (const auto& [id, session] : sessions_) {
+      if (!session->gone) keeps_.push(session->who().peer.uid, id);
     }
   }
-  keep_from_ = 0;
+  while (disk_.waiting() == 0) {
+    const auto next = keeps_.pop([](uid_t) { return true; });
+    if (!next) return;
+    const auto found = sessions_.find(*next);
+    if (found != sessions_.end() && !found->second->gone) keep_profile(*found->second);
+  }
 }
 
 void Daemon::profiles(const ProfileOrder& order, const Peer& peer, Then then) {

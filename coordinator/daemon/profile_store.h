@@ -1,11 +1,12 @@
 // What was learnt of each task on each model of GPU, kept in files between runs: one readable JSON
 // file (coordinator/engine/task_record.h) for each of both, in one directory.
 //
-// Used by the daemon's loop thread and by `lull profile`. A file is replaced whole: written beside
-// it, synced, renamed; a crash at any point leaves the old one or the new one. What cannot be read
-// (damaged, of a newer lull) is moved aside to NAME.bad or NAME.newer and never touched again. There
-// are at most kMostFiles; of the user who has most, the one not written for longest goes first. Nothing here throws; errors
-// are one line, and none is fatal.
+// Used by the daemon's threads for what may take long (Background): a profile of many kernels is
+// megabytes of text. A file is replaced whole: written beside it and renamed, so that a daemon that
+// dies leaves the old one or the new one. What cannot be read (damaged, of a newer lull) is moved
+// aside to NAME.bad or NAME.newer and never touched again. There are at most kMostFiles; of the
+// user who has most, the one not written for longest goes first. Nothing here throws; errors are
+// one line, and none is fatal.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class ProfileStore {
   std::vector<Entry> list() const;
   // Every model's record of the task; `task` as in the record, or without the "uid/" before it.
   std::vector<engine::TaskRecord> find(const std::string& task) const;
-  // How many files of the task went. `uid_only`: only tasks that begin with "UID/".
+  // How many files of the task went, of tasks that begin with `only_prefix` ("UID/").
   std::expected<size_t, std::string> forget(const std::string& task,
                                             const std::string& only_prefix = {});
 

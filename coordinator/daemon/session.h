@@ -168,7 +168,7 @@ class Session {
   // ---- the loop's own notes ----
   Activity activity = Activity::kAwake;
   std::optional<Recall> recall;  // its profile is, or has been, looked for
-  uint64_t kept_launches = 0;  // launches at the time its profile was last kept
+  uint64_t kept_launches = 0;  // launches at the time its profile was last given to the disk
   uint64_t next_poll_ns = 0;   // CLOCK_MONOTONIC
   uint64_t last_event_ns = 0;  // last record or progress
   uint64_t last_thorough_ns = 0;

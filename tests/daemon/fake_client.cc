@@ -101,6 +101,7 @@ bool turn_until(Daemon& daemon, const std::function<bool()>& done) {
 
 bool settle(Daemon& daemon, const std::vector<const FakeClient*>& clients) {
   return turn_until(daemon, [&] {
+    if (daemon.is_recalling()) return false;
     for (const FakeClient* client : clients) {
       if (!client->doorbell_armed()) return false;
     }

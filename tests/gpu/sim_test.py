@@ -223,6 +223,15 @@ class AroundModels(unittest.TestCase):
                     self.assertEqual(one.differences, [])
                     self.assertEqual(one.client["launches"], 5 * 5)  # five kernels, four iterations and a warm-up
 
+    def test_a_model_of_many_kernels_is_counted_whole_though_lulld_answers_in_pages(self):
+        context = self.context()
+        with context.daemon() as daemon:
+            one = counting.count(context, daemon, self.models(context, "mlp", "--iterations", "2", "--warmup", "1"),
+                                 context.env(FAKE_TORCH_SHAPES=600))
+            self.assertEqual(one.client["launches"], 3 * 600)
+            self.assertGreaterEqual(len({tuple(kernel["grid"]) for kernel in one.kernels}), 600)
+            self.assertEqual(sum(kernel["launches"] for kernel in one.kernels) + one.client["dropped"], 3 * 600)
+
     def test_where_cupti_cannot_record_the_profiler_stands_in(self):
         context = self.context()
         step = interception._torch("mlp", "--iterations", "3", "--warmup", "1")

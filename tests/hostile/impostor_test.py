@@ -242,6 +242,16 @@ class UserNamespace(Stage):
                     self.assertTrue(impostor.said_nothing())
                     self.assertIn("mount lulld's directory into this container, read-only", errors)
 
+    def test_a_read_only_mount_of_a_directory_for_all_marks_nobody(self):
+        shared = self.place("shared", mode=0o1777)
+        if subprocess.run(self.contained(shared, "ro") + ["true"], capture_output=True).returncode != 0:
+            self.skipTest("no user namespaces here")
+        impostor = self.impostor(shared / "s", user=STRANGER)
+        probe = self.probe(before=self.contained(shared, "ro"), LULL_SOCKET=str(shared / "s"))
+        self.assertEqual(probe.ask("launch k 1 5 1"), "0")
+        self.assertTrue(impostor.said_nothing())
+        self.assertEqual(probe.end()[0], 0)
+
     def test_a_part_of_a_larger_read_only_mount_marks_nobody(self):
         outer = self.place("outer")
         inner = outer / "lull"

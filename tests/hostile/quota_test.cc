@@ -1,5 +1,7 @@
 // One user attaches so often that nobody else can.
+#include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -177,6 +179,79 @@ TEST_CASE("programs with long profiles that attach at once are recalled one a tu
     before = now;
     return now == flood.size();
   }));
+}
+
+// Processor time of this thread.
+uint64_t processor_ns() {
+  timespec now;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec * 1'000'000'000 + now.tv_nsec);
+}
+
+TEST_CASE("long profiles of programs that leave at once are written off the loop's thread") {
+  TempDir dir;
+  DaemonSettings settings = quiet_settings(dir);
+  settings.config.profiles = dir.path("profiles");
+  const std::string socket = settings.socket_path;
+  const std::string task = std::to_string(::geteuid()) + "/hostile";
+  engine::TaskRecord record{.task = task, .gpu = settings.config.devices[0].name};
+  policies::KernelProfile profile;
+  for (int n = 0; n < 120; ++n) profile.add_duration(Duration{5000 + n * n * 20}, false);
+  for (uint64_t n = 1; n <= 1000; ++n) {
+    record.kernels.push_back({KernelId{n}, "k", profile.saved()});
+  }
+  ProfileStore store(*settings.config.profiles);
+  const uint64_t before_ns = processor_ns();
+  REQUIRE(store.save(record));
+  const uint64_t written_ns = processor_ns() - before_ns;
+
+  const auto daemon = start_daemon(std::move(settings));
+  std::vector<std::unique_ptr<HostileClient>> flood;
+  for (int n = 0; n < 12; ++n) {
+    flood.push_back(std::make_unique<HostileClient>(socket));
+    REQUIRE(flood.back()->attach([&](const auto& done) { return turn_until(*daemon, done); }));
+    flood.back()->name_device(7);
+  }
+  REQUIRE(turn_until(*daemon, [&] { return daemon->profiles_recalled() == flood.size(); }));
+  CHECK(store.list()[0].kernels == 1000);
+  std::filesystem::remove_all(store.directory());
+  for (const auto& client : flood) {
+    client->region().thread(0)->launches += 1;
+    client->hang_up();
+  }
+  const uint64_t leaving_ns = processor_ns();
+  REQUIRE(turn_until(*daemon, [&] { return daemon->client_count() == 0; }));
+  // Twelve would take twelve times as long as one; of one user's, so many wait for the disk at
+  // most.
+  CHECK(processor_ns() - leaving_ns < 2 * written_ns);
+  CHECK(turn_until(*daemon, [&] {
+    const auto kept = store.list();
+    return kept.size() == 1 && kept[0].task == task && kept[0].kernels == 1000;
+  }));
+}
+
+TEST_CASE("what has been learnt is on disk when lulld has ended") {
+  TempDir dir;
+  DaemonSettings settings = quiet_settings(dir);
+  constexpr size_t kTasks = 40;
+  for (size_t n = 0; n < kTasks; ++n) {
+    know_long_kernel(settings, dir, "task" + std::to_string(n), 1);
+  }
+  const std::string socket = settings.socket_path;
+  ProfileStore store(*settings.config.profiles);
+  auto daemon = start_daemon(std::move(settings));
+  std::vector<std::unique_ptr<HostileClient>> clients;
+  for (size_t n = 0; n < kTasks; ++n) {
+    clients.push_back(std::make_unique<HostileClient>(socket));
+    strcpy(clients.back()->hello.name, ("task" + std::to_string(n)).c_str());
+    REQUIRE(clients.back()->attach([&](const auto& done) { return turn_until(*daemon, done); }));
+    clients.back()->name_device(7);
+  }
+  REQUIRE(turn_until(*daemon, [&] { return daemon->profiles_recalled() == kTasks; }));
+  std::filesystem::remove_all(store.directory());
+  for (const auto& client : clients) client->region().thread(0)->launches += 1;
+  daemon.reset();
+  CHECK(store.list().size() == kTasks);
 }
 
 TEST_CASE("refusals are kept of so many users, and counted of all") {

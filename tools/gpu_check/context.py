@@ -247,6 +247,15 @@ class Daemon:
             return False
 
     def ask(self, request):
+        """The whole answer: lulld gives long lists in pages (coordinator/channel/messages.h)."""
+        answer = self._page(request)
+        while "next" in answer:
+            page = self._page({**request, "from": answer.pop("next")})
+            for key, value in page.items():
+                answer[key] = answer[key] + value if isinstance(value, list) and key in answer else value
+        return answer
+
+    def _page(self, request):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(_REPLY_WAIT_S)
             connection.connect(self.socket)

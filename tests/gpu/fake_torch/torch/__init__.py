@@ -4,10 +4,12 @@ that lull sees a client. It computes nothing and is no PyTorch.
 """
 
 import ctypes
+import os
 
 __version__ = "0.0 (stand-in)"
 _PTX = b".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry work(.param .u64 spin_ns)\n{\n  ret;\n}\n"
-_KERNELS = 5
+_SHAPES = int(os.environ.get("FAKE_TORCH_SHAPES", "1"))
+_KERNELS = max(5, _SHAPES)  # of a call
 
 
 class _Gpu:
@@ -26,8 +28,8 @@ class _Gpu:
     def work(self):
         spin_ns = ctypes.c_uint64(20000)
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(spin_ns), ctypes.c_void_p))
-        for _ in range(_KERNELS):
-            self.driver.cuLaunchKernel(self.function, 4, 1, 1, 64, 1, 1, 0, None, arguments, None)
+        for n in range(_KERNELS):
+            self.driver.cuLaunchKernel(self.function, 4 + n % _SHAPES, 1, 1, 64, 1, 1, 0, None, arguments, None)
 
 
 _gpu = None
