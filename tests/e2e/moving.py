@@ -216,7 +216,9 @@ class Moves(lab.Lab):
 
 
 def seed_of(name):
-    seed = int(os.environ.get("LULL_SEED", random.randrange(1 << 30)))
+    """The same every time; LULL_TEST_SEED=random takes one that no run has had, LULL_SEED=N that one."""
+    usual = random.randrange(1 << 30) if os.environ.get("LULL_TEST_SEED") == "random" else 1
+    seed = int(os.environ.get("LULL_SEED", usual))
     print(f"{name}: seed {seed} (LULL_SEED={seed} repeats it)", flush=True)
     return random.Random(seed)
 
