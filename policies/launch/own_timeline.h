@@ -128,6 +128,9 @@ class OwnTimeline {
     std::vector<Place> places;
     std::vector<int64_t> work_after;  // of the launches from here on to the end
     std::vector<uint32_t> next_wait;  // the first position from here on with a wait
+    // The host can be only so many launches ahead of the device, so that launches have to be done long
+    // before the wait: at the latest one from here on, so long before the wait, and of work after it.
+    std::vector<int64_t> must_follow;
     int64_t best_slack_ns = 0;        // of any moment
     void derive();
     bool follows_wait(uint32_t position) const;  // the launch there
