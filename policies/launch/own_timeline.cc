@@ -31,8 +31,9 @@ void OwnTimeline::Estimate::add(int64_t sample_ns) {
   if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
 }
 
-void OwnTimeline::restart(uint32_t length) {
+void OwnTimeline::restart(uint32_t length, bool begins_request) {
   *this = OwnTimeline();
+  begins_request_ = begins_request;
   all_.places.resize(length);
   all_.derive();
 }
@@ -191,7 +192,11 @@ void OwnTimeline::derive() {
   // By a quarter longer than the one it was, so that it does not change from time to time.
   int64_t longest = 0;
   uint32_t start = 0;
-  for (uint32_t p = 0; p < length(); ++p) {
+  // A request begins behind the host's longest pause, where that is known to be a place where one can.
+  const auto pause = [](const Place& place) { return place.usual_pause_ns; };
+  const bool longest_first =
+      begins_request_ && std::ranges::max_element(all_.places, {}, pause) == all_.places.begin();
+  for (uint32_t p = 0; p < length() && !longest_first; ++p) {
     if (!all_.follows_wait(p)) continue;
     const uint32_t behind = all_.next_wait[p] + 1 == length() ? 0 : all_.next_wait[p] + 1;
     const int64_t lasts = all_.places[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);

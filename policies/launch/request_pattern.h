@@ -32,6 +32,8 @@ class RequestPattern {
   IterationPlace launch(KernelId kernel, Instant at, const IterationPlace& detected);
   // The host has waited, until `at`.
   void waited(Instant at);
+  // There is a period. It begins behind the host's longest pause.
+  bool known() const { return !period_.empty(); }
 
   bool operator==(const RequestPattern&) const = default;
 
@@ -55,7 +57,6 @@ class RequestPattern {
 
   std::optional<size_t> kind_of_current();
   void forget();
-  bool known() const { return !period_.empty(); }
   bool repeats(size_t distance) const;
   struct Compared {
     size_t off = 0, all = 0;

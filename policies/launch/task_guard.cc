@@ -50,7 +50,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (place.length != 0 &&
       (generation_ != place.generation || timeline().length() != place.length)) {
     generation_ = place.generation;
-    timeline().restart(place.length);
+    timeline().restart(place.length, period_.known());
     forget_services();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
