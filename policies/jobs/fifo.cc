@@ -10,9 +10,7 @@ class Fifo final : public OrderedPolicy {
   explicit Fifo(bool skip) : OrderedPolicy({.preempt = false, .strict = !skip}) {}
 
  private:
-  Key key_of(Instant, Unit& unit) override {
-    return {static_cast<int64_t>(unit.first().arrival), 0, 0};
-  }
+  Key key_of(Instant, Unit& unit) override { return {static_cast<int64_t>(unit.first().arrival)}; }
 };
 
 }  // namespace

@@ -48,40 +48,30 @@ class Gandiva final : public OrderedPolicy {
   Key key_of(Instant now, Unit& unit) override {
     if (to_be_profiled(now, unit)) {
       unit.start_why = Why::kProfile;
-      return {0, 0, unit.running ? 0 : 1};
+      return {0, unit.running ? 0 : 1};
     }
-    if (unit.running && turn_end(unit, quantum_) > now) return {1, level(now, unit), 0};
-    return {2, level(now, unit), unit.running ? now.ns : unit.since.ns};
+    if (unit.running && turn_end(unit, quantum_) > now) return {1, level(now, unit)};
+    if (!unit.running) return {2, level(now, unit), unit.since.ns};
+    return {2, level(now, unit), now.ns, -unit.since.ns};
   }
 
-  void before_round(Instant now, Cluster::Out& out) override {
-    packing_.judge(now, cluster_, out);
-    // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, or with
-    // less important jobs.
+  void before_round(Instant now, Cluster::Out& out) override { packing_.judge(now, cluster_, out); }
+
+  // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, or with
+  // less important jobs.
+  bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
-    for (const Unit* unit : cluster_.units()) least = std::max(least, unit->priority());
-    const std::vector<Unit*> units = cluster_.units();
-    for (Unit* unit : units) {
-      if (unit->running || unit->jobs.size() < 2) continue;
-      if (cluster_.free_gpus() >= unit->size() || unit->priority() < least) {
-        cluster_.dissolve(now, *unit);
-      }
+    for (const Unit* unit : cluster_.units()) {
+      if (unit->running) least = std::max(least, unit->priority());
     }
-  }
-
-  // Packs that found no place as one, where GPUs are free.
-  void start_apart(Instant now, std::span<Unit* const> waiting, Cluster::Out& out) {
+    bool any = false;
     for (Unit* unit : waiting) {
-      if (unit->running || unit->jobs.size() < 2 || cluster_.free_gpus() < unit->size()) continue;
-      const std::vector<Job*> jobs = unit->jobs;
+      if (unit->jobs.size() < 2) continue;
+      if (cluster_.free_gpus() < unit->size() && unit->priority() >= least) continue;
       cluster_.dissolve(now, *unit);
-      for (Job* job : jobs) {
-        Places gpus = free_places(cluster_, *job->unit, job->unit->size());
-        if (!gpus.empty()) {
-          cluster_.start(now, *job->unit, std::move(gpus), {Why::kFreeGpus}, out);
-        }
-      }
+      any = true;
     }
+    return any;
   }
 
   void after_round(Instant now, std::span<Unit* const> waiting, Cluster::Out& out) override {
@@ -95,7 +85,6 @@ class Gandiva final : public OrderedPolicy {
       return;
     }
     calm_since_ = kNever;
-    start_apart(now, waiting, out);
     relocation_.defragment(now, cluster_, waiting, out);
     std::vector<Unit*> left;
     for (Unit* unit : waiting) {

@@ -22,7 +22,7 @@ class LeastAttainedService final : public OrderedPolicy {
   }
 
   Key key_of(Instant now, Unit& unit) override {
-    return {above(unit, now), static_cast<int64_t>(unit.first().arrival), 0};
+    return {above(unit, now), static_cast<int64_t>(unit.first().arrival)};
   }
 
   Instant next_time(Instant now, bool anybody_waits) override {

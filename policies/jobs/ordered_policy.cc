@@ -4,14 +4,7 @@
 
 namespace lull::jobs {
 
-void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector<Decision>& out) {
-  bool changed = false;
-  for (const Event& event : events) {
-    changed |= cluster_.apply(now, event);
-    if (const auto* command = std::get_if<Command>(&event)) cluster_.obey(now, *command, out);
-  }
-  if (!changed) return;
-  before_round(now, out);
+void OrderedPolicy::put_in_order(Instant now) {
   keyed_.clear();
   for (Unit* unit : cluster_.units()) {
     if (unit->held) continue;
@@ -26,8 +19,24 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
   });
   order_.clear();
   for (const auto& [key, unit] : keyed_) order_.push_back(unit);
+}
+
+void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector<Decision>& out) {
+  bool changed = false;
+  for (const Event& event : events) {
+    changed |= cluster_.apply(now, event);
+    if (const auto* command = std::get_if<Command>(&event)) cluster_.obey(now, *command, out);
+  }
+  if (!changed) return;
+  before_round(now, out);
+  put_in_order(now);
   run_round(now, cluster_, order_, rules_, out);
-  const std::vector<Unit*> waiting = waiting_of(order_);
+  std::vector<Unit*> waiting = waiting_of(order_);
+  if (order_again(now, waiting)) {
+    put_in_order(now);
+    run_round(now, cluster_, order_, rules_, out);
+    waiting = waiting_of(order_);
+  }
   after_round(now, waiting, out);
   const Instant next = next_time(now, !waiting.empty());
   if (next == timer_ && next > now) return;

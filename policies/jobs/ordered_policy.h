@@ -18,10 +18,12 @@ class OrderedPolicy : public JobPolicy {
 
  protected:
   // Less comes first; then the unit's id. Importance comes before all of it.
-  using Key = std::array<int64_t, 3>;
+  using Key = std::array<int64_t, 4>;
   virtual Key key_of(Instant now, Unit& unit) = 0;
   virtual void before_round(Instant, Cluster::Out&) {}
-  // `order`: as in the round, without units that have gone since. `waiting`: those that do not run.
+  // After a round: whether there are other units now, so that one more is to be held.
+  virtual bool order_again(Instant, std::span<Unit* const> /*waiting*/) { return false; }
+  // `waiting`: those that found no GPUs, in the order.
   virtual void after_round(Instant, std::span<Unit* const> /*waiting*/, Cluster::Out&) {}
   // When to look again; kNever: at the next event. Not before `now`.
   virtual Instant next_time(Instant, bool /*anybody_waits*/) { return kNever; }
@@ -29,6 +31,8 @@ class OrderedPolicy : public JobPolicy {
   Cluster cluster_;
 
  private:
+  void put_in_order(Instant now);
+
   RoundRules rules_;
   Instant timer_ = kNever;
   std::vector<std::pair<Key, Unit*>> keyed_;

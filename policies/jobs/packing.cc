@@ -74,7 +74,17 @@ void Packing::judge_move(Instant now, Cluster& cluster, Cluster::Out& out) {
   const Job* other = host.jobs.front() == job ? host.jobs.back() : host.jobs.front();
   const Reason reason{Why::kNoBetter, other->request.job,
                       sum ? static_cast<int64_t>(*sum / move.sum_before * 1000) : 0};
-  if (home != cluster.units().end() && (*home)->running && *home != &host) {
+  const bool has_room = [&] {
+    if (home == cluster.units().end() || *home == &host) return false;
+    const Unit& unit = **home;
+    if (!unit.running || unit.extra() > 0 || unit.pinned || unit.joined != nullptr) return false;
+    if (unit.gpus.size() != job->request.gpus || unit.jobs.size() >= rules_.most) return false;
+    const Group& group = cluster.groups()[cluster.slots()[unit.gpus.front()].group];
+    const auto in_use = cluster.memory_of(unit);
+    return (job->request.kinds >> group.kind.value & 1) != 0 && in_use &&
+           *in_use + job->memory_bytes <= group.memory_bytes;
+  }();
+  if (has_room) {
     cluster.repack(now, *job, **home, reason, out);
   } else {
     cluster.unpack(now, *job, reason, out);

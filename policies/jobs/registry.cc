@@ -24,7 +24,7 @@ constexpr JobPolicyRow kRows[] = {
      "GPUs of its own, in the order of arrivals, to the end"},
     {"time_slice", {{kQuantum}}, true, make_time_slice, "turns on GPUs of its own"},
     {"las",
-     {{{"threshold_gpu_s", 3600, 1, 1'000'000'000}}},
+     {{{"threshold_gpu_s", 57600, 1, 1'000'000'000}}},
      true,
      make_las,
      "least attained service in two queues, after Tiresias"},

@@ -10,9 +10,7 @@ class Static final : public OrderedPolicy {
   Static() : OrderedPolicy({}) {}
 
  private:
-  Key key_of(Instant, Unit& unit) override {
-    return {static_cast<int64_t>(unit.first().arrival), 0, 0};
-  }
+  Key key_of(Instant, Unit& unit) override { return {static_cast<int64_t>(unit.first().arrival)}; }
 
   void after_round(Instant now, std::span<Unit* const> waiting, Cluster::Out& out) override {
     for (Unit* unit : waiting) {

@@ -12,9 +12,9 @@ class TimeSlice final : public OrderedPolicy {
 
  private:
   Key key_of(Instant now, Unit& unit) override {
-    if (!unit.running) return {1, unit.since.ns, 0};
-    if (turn_end(unit, quantum_) > now) return {0, 0, 0};
-    return {1, now.ns, 0};
+    if (!unit.running) return {1, unit.since.ns};
+    if (turn_end(unit, quantum_) > now) return {0};
+    return {1, now.ns, -unit.since.ns};  // who has run longest is the first to go
   }
 
   Instant next_time(Instant now, bool anybody_waits) override {

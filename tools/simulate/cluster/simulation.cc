@@ -595,6 +595,12 @@ class Simulation {
     decisions_.clear();
     policy_->step(Instant{now_}, events_, decisions_);
     ++result_.steps;
+    if (plan_.keep_log) {
+      for (const jobs::Decision& decision : decisions_) {
+        if (std::holds_alternative<jobs::SetTimer>(decision.what)) continue;
+        result_.log.push_back(fmt::format("{:.3f} {}", seconds(now_), text_of(decision)));
+      }
+    }
     result_.events += events_.size();
     if (auto broken = check_.step(events_, decisions_)) {
       result_.broken = fmt::format("at {:.3f} s: {}", seconds(now_), *broken);
@@ -602,9 +608,6 @@ class Simulation {
     }
     events_.clear();
     for (const jobs::Decision& decision : decisions_) {
-      if (plan_.keep_log && !std::holds_alternative<jobs::SetTimer>(decision.what)) {
-        result_.log.push_back(fmt::format("{:.3f} {}", seconds(now_), text_of(decision)));
-      }
       carry_out(decision);
     }
     const size_t there = arrived_ - (live_.size() - left_);
