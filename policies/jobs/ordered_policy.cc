@@ -32,7 +32,7 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
   put_in_order(now);
   run_round(now, cluster_, order_, rules_, out);
   std::vector<Unit*> waiting = waiting_of(order_);
-  if (order_again(now, waiting)) {
+  while (order_again(now, waiting)) {
     put_in_order(now);
     run_round(now, cluster_, order_, rules_, out);
     waiting = waiting_of(order_);

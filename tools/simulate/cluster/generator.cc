@@ -94,6 +94,13 @@ JobSpecs make_cluster_jobs(uint64_t seed, uint32_t count, const ClusterSpec& clu
   return jobs;
 }
 
+JobSpec make_nature(uint64_t seed, uint64_t index) {
+  Random random((seed + index * 0x9e3779b97f4a7c15ULL) * 0xd1342543de82ef95ULL + 0x632be59bd9b4e019ULL);
+  JobSpec job;
+  draw_nature(random, job);
+  return job;
+}
+
 JobSpecs make_six_jobs(uint64_t seed) {
   Random random(seed * 0xd1342543de82ef95ULL + 0x632be59bd9b4e019ULL);
   JobSpecs jobs(6);

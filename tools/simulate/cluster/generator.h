@@ -12,6 +12,9 @@ namespace lull::simulate::cluster {
 JobSpecs make_cluster_jobs(uint64_t seed, uint32_t count, const ClusterSpec& cluster,
                            double least_load = 0.8, double most_load = 1.2);
 
+// What a job is like whose trace says only when it came, how many GPUs it had and for how long.
+JobSpec make_nature(uint64_t seed, uint64_t index);
+
 // Six long jobs of one GPU each, all at once: for the comparison with all static placements.
 JobSpecs make_six_jobs(uint64_t seed);
 

@@ -462,6 +462,7 @@ class Simulation {
     return static_cast<double>(spec(job).memory_bytes) * spec(job).gpus;
   }
   double copy_s(size_t job, uint32_t gpu) const {
+    if (plan_.costs.free_copies) return 0;
     return static_cast<double>(spec(job).memory_bytes) / (kind_of(gpu).copy_gb_per_s * 1e9);
   }
 
@@ -670,6 +671,22 @@ class Simulation {
 };
 
 }  // namespace
+
+std::string why_never(const ClusterSpec& cluster, const JobSpec& job) {
+  for (size_t kind = 0; kind < kinds().size(); ++kind) {
+    if ((job.kinds >> kind & 1) == 0 || job.memory_bytes > kinds()[kind].memory_bytes) continue;
+    std::map<uint32_t, uint32_t> by_node;
+    for (const jobs::Gpu& gpu : cluster.gpus) by_node[gpu.node.value] += gpu.kind.value == kind;
+    uint32_t most = 0, all = 0;
+    for (const auto& [node, gpus] : by_node) {
+      most = std::max(most, gpus);
+      all += gpus;
+    }
+    if (job.gpus <= most || (job.gpus > cluster.largest_node && job.gpus <= all)) return "";
+  }
+  return fmt::format("no GPUs of one kind are enough for it: {} GPUs with {:.1f} GB each", job.gpus,
+                     static_cast<double>(job.memory_bytes) / 1e9);
+}
 
 Result simulate(const Plan& plan) { return Simulation(plan).run(); }
 

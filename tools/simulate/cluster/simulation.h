@@ -28,6 +28,7 @@ struct MoveCosts {
   double context_s = 0.65;  // measured: checkpoint and restore of a context (design, section 7)
   double network_gb_per_s = 12.5;  // assumed: 100 Gb/s a node
   double resize_s = 10;            // assumed: workers restart from the job's own checkpoint
+  bool free_copies = false;        // copies take no time: to see what moves cost
 };
 
 struct Plan {
@@ -97,5 +98,8 @@ struct Result {
 };
 
 Result simulate(const Plan& plan);
+
+// Why a job could never run there; empty: it could.
+std::string why_never(const ClusterSpec& cluster, const JobSpec& job);
 
 }  // namespace lull::simulate::cluster
