@@ -22,10 +22,11 @@ constexpr Command kCommands[] = {
     {"trace", "record and show where every kernel's time went", trace_main},
 };
 
+constexpr const char* kWhat =
+    "lull lets several CUDA programs share one GPU without hurting the one that matters.";
+
 void print_help(std::FILE* to) {
-  fmt::print(to,
-             "lull lets several CUDA programs share one GPU without hurting the one that matters."
-             "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
+  fmt::print(to, "{}\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n", kWhat);
   print_commands(to, kCommands);
   fmt::print(to,
              "\nThe daemon is lulld. A program finds it at the first of {}.\n",
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
     print_help(stdout);
     return kDone;
   }
-  if (said_version(all[0])) return kDone;
+  if (said_version(all[0]) || said_description(all[0], "lull", kWhat, kCommands)) return kDone;
   const Command* command = find_command(kCommands, all[0]);
   if (command == nullptr) return kUsage;
   try {

@@ -29,7 +29,11 @@ int trace_main(const Words& words) {
     help(stdout);
     return kDone;
   }
-  if (said_version(words[0])) return kDone;
+  if (said_version(words[0]) ||
+      said_description(words[0], "lull trace", "Records and shows where every kernel's time went.",
+                       kTraceCommands)) {
+    return kDone;
+  }
   const Command* command = find_command(kTraceCommands, words[0], "trace: ");
   return command == nullptr ? kUsage : command->main(Words(words.begin() + 1, words.end()));
 }
