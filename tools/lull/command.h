@@ -32,6 +32,7 @@ int top_main(const Words& words);
 int profile_main(const Words& words);
 int policy_main(const Words& words);
 int priority_main(const Words& words);
+int ask_main(const Words& words);
 int doctor_main(const Words& words);
 int compare_main(const Words& words);
 int simulate_main(const Words& words);

@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"doctor", "what here would stop lull from working, and how to mend it", doctor_main},
     {"compare", "measure two programs alone and together, under each policy", compare_main},
     {"simulate", "the same in a simulator: no GPU, no processes, many times faster", simulate_main},
+    {"ask", "send lulld one request as JSON, for scripts", ask_main},
     {"trace", "record and show where every kernel's time went", trace_main},
 };
 

@@ -10,7 +10,7 @@ constexpr Command kTraceCommands[] = {
     {"show", "where the time went: kernels, gaps, tasks, streams, who held whom", trace_show_main},
     {"timeline", "streams and gates over time, in the terminal", trace_timeline_main},
     {"diff", "what changed from one trace to another", trace_diff_main},
-    {"export", "as a Perfetto trace, an HTML report or a workload", trace_export_main},
+    {"export", "as a Perfetto trace, an HTML report, CSV or a workload", trace_export_main},
     {"import", "a PyTorch profiler recording as a trace", trace_import_main},
 };
 

@@ -15,8 +15,6 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_PROJECT_CONFIG_FILE ${package}/generator.cmake)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-# One tarball of both: unpacked anywhere, `bin/lull` finds its parts beside itself.
-set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
 
 set(summary "shares a GPU between CUDA programs")
 set(description "A GPU is idle in the pauses between one program's kernels. lull preloads a
@@ -63,10 +61,15 @@ set(CPACK_RPM_SIM_PACKAGE_SUMMARY ${sim_summary})
 set(CPACK_RPM_LULL_PACKAGE_DESCRIPTION ${description})
 set(CPACK_RPM_SIM_PACKAGE_DESCRIPTION ${sim_description})
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
-set(CPACK_RPM_LULL_PACKAGE_AUTOREQPROV ON)
-# What it needs, but not what it has: nobody is to find this libcuda.so.1 in place of the driver's.
-set(CPACK_RPM_SIM_PACKAGE_AUTOPROV OFF)
-set(CPACK_RPM_SIM_PACKAGE_AUTOREQ ON)
+set(CPACK_RPM_PACKAGE_RELOCATABLE OFF)
+# What they need, but not what they have: nobody is to find this libcuda.so.1 in place of the driver's.
+set(CPACK_RPM_PACKAGE_AUTOREQ ON)
+set(CPACK_RPM_PACKAGE_AUTOPROV OFF)
+set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /usr/lib/systemd /usr/lib/systemd/system /usr/lib/sysusers.d
+  /usr/share/man /usr/share/man/man1 /usr/share/man/man5 /usr/share/man/man8 /usr/share/doc
+  /usr/share/bash-completion /usr/share/bash-completion/completions /usr/share/zsh
+  /usr/share/zsh/vendor-completions /usr/share/fish /usr/share/fish/vendor_completions.d
+  /usr/share/lintian /usr/share/lintian/overrides)
 set(CPACK_RPM_LULL_PACKAGE_REQUIRES shadow-utils)
 set(CPACK_RPM_SIM_PACKAGE_REQUIRES "lull = ${PROJECT_VERSION}")
 set(CPACK_RPM_LULL_USER_FILELIST "%config(noreplace) /etc/lull/lulld.json")
