@@ -27,7 +27,7 @@ namespace lull {
 //   {"name":"lull run","what":"..","options":[{"names":["-o","--output"],"positional":false,
 //    "what":"..","value":"FILE","takes_value":true,"needs_value":true,"several":false,
 //    "required":false,"choices":["a","b"]}],"commands":[the same of each subcommand]}
-inline constexpr std::string_view kDescribeWord = "--describe";
+inline constexpr std::string_view kDescribeWord = "--describe-options";
 
 // One option, flag or positional word. A handle: copies mean the same option, which lives as long
 // as its CommandLine.

@@ -25,16 +25,11 @@ def read_trace(path, into=None):
     readers = {"pandas": _pandas, "pyarrow": _pyarrow, "rows": _rows}
     if into not in readers:
         raise ValueError(f"into is {into!r}: pandas, pyarrow or rows is expected")
-    process = start("trace", "export", path, "--format", "csv", "--output", "-")
-    with process:
-        try:
-            table = readers[into](process.stdout)
-        finally:
-            process.stdout.read()  # where reading ended early
-            complained = process.stderr.read()
+    with start("trace", "export", path, "--format", "csv", "--output", "-") as process:
+        out, complained = process.communicate()
     if process.returncode != 0:
         raise LullError(complaint(complained))
-    return table
+    return readers[into](io.BytesIO(out))
 
 
 def trace_report(path):
@@ -50,10 +45,7 @@ def _pandas(stream):
     import pandas
     types = {name: "Int64" for name in _NUMBERS} | {"cancelled": "bool"}
     texts = {name: "string" for name in ("task", "device", "kind", "kernel", "mangled", "grid", "block", "call_site")}
-    try:
-        return pandas.read_csv(stream, dtype=types | texts, true_values=["1"], false_values=["0"])
-    except pandas.errors.EmptyDataError:
-        return pandas.DataFrame()
+    return pandas.read_csv(stream, dtype=types | texts, true_values=["1"], false_values=["0"])
 
 
 def _pyarrow(stream):
@@ -61,10 +53,7 @@ def _pyarrow(stream):
     from pyarrow import csv as arrow_csv
     types = {name: pyarrow.int64() for name in _NUMBERS} | {"cancelled": pyarrow.bool_()}
     types |= {name: pyarrow.string() for name in ("task", "device", "kind", "kernel", "mangled", "grid", "block", "call_site")}
-    data = stream.read()
-    if not data:
-        return pyarrow.table({})
-    return arrow_csv.read_csv(io.BytesIO(data), convert_options=arrow_csv.ConvertOptions(column_types=types))
+    return arrow_csv.read_csv(stream, convert_options=arrow_csv.ConvertOptions(column_types=types))
 
 
 def _rows(stream):
