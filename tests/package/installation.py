@@ -61,12 +61,12 @@ class CleanRoot:
     """
 
     SETUP = """set -e
-mount -t tmpfs none "$1"; mkdir "$1/changed" "$1/work" "$1/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/changed,workdir=$1/work" "$1/root"
-mount --rbind /dev "$1/root/dev"; mount -t proc proc "$1/root/proc"; mount -t tmpfs -o mode=755 none "$1/root/run"
-mount -t tmpfs -o mode=1777 none "$1/root/tmp"
-for folder in $2 /root /home /usr/local; do if [ -d "$1/root$folder" ]; then mount -t tmpfs none "$1/root$folder"; fi; done
-mkdir "$1/root/run/packages"; cp -r "$3"/. "$1/root/run/packages"
+mount -t tmpfs none "$1"; mkdir "$1/changed" "$1/work" "$1/all"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/changed,workdir=$1/work" "$1/all"
+mount --rbind /dev "$1/all/dev"; mount -t proc proc "$1/all/proc"; mount -t tmpfs -o mode=755 none "$1/all/run"
+mount -t tmpfs -o mode=1777 none "$1/all/tmp"
+for folder in $2 /root /home /usr/local; do if [ -d "$1/all$folder" ]; then mount -t tmpfs none "$1/all$folder"; fi; done
+mkdir "$1/all/run/packages"; cp -r "$3"/. "$1/all/run/packages"
 echo ready; exec sleep infinity"""
 
     def __init__(self, packages):
@@ -77,7 +77,7 @@ echo ready; exec sleep infinity"""
             "no mount namespace or overlay here: " + self._holder.communicate()[1].strip()[-300:]
 
     def words(self, *words, user=False):
-        inside = ["nsenter", f"--target={self._holder.pid}", "--mount", "chroot", f"{self._folder}/root", *(as_nobody() if user else [])]
+        inside = ["nsenter", f"--target={self._holder.pid}", "--mount", "chroot", f"{self._folder}/all", *(as_nobody() if user else [])]
         return [*inside, *map(str, words)]
 
     def run(self, *words, user=False, code=0, **more):
