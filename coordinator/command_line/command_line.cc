@@ -1,8 +1,50 @@
 #include "coordinator/command_line/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 namespace lull {
+namespace {
+
+// CLI11 keeps the words of one_of() only as a part of the type's name: "TEXT:{off,sampled}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find(":{"), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos || close < open) return {};
+  return CLI::detail::split(type.substr(open + 2, close - open - 2), ',');
+}
+
+nlohmann::ordered_json describe_option(const CLI::Option& option) {
+  nlohmann::ordered_json names = nlohmann::json::array();
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  if (names.empty()) names.push_back(option.get_single_name());
+  const std::string type = option.get_type_name();
+  return {{"names", std::move(names)},
+          {"positional", option.get_positional()},
+          {"what", option.get_description()},
+          {"value", type.substr(0, type.find(':'))},
+          {"takes_value", option.get_items_expected_max() > 0},
+          {"needs_value", option.get_items_expected_min() > 0},
+          {"several", option.get_items_expected_max() > 1 ||
+                          option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll},
+          {"required", option.get_required()},
+          {"choices", choices_of(option)}};
+}
+
+nlohmann::ordered_json describe_app(const CLI::App& app) {
+  nlohmann::ordered_json options = nlohmann::json::array(), commands = nlohmann::json::array();
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_group().empty()) options.push_back(describe_option(*option));
+  }
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(describe_app(*command));
+  return {{"name", app.get_name()},
+          {"what", app.get_description()},
+          {"options", std::move(options)},
+          {"commands", std::move(commands)}};
+}
+
+}  // namespace
 
 Option Option::required() const {
   option_->required();
@@ -100,6 +142,9 @@ void CommandLine::require_command() { app_->require_subcommand(1); }
 bool CommandLine::given() const { return app_->parsed(); }
 
 std::optional<CommandLine::Stop> CommandLine::parse(const std::vector<std::string>& words) {
+  if (words.size() == 1 && words[0] == kDescribeWord) {
+    return Stop{false, describe_app(*app_).dump(1) + "\n"};
+  }
   try {
     app_->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // it takes them reversed
     return std::nullopt;

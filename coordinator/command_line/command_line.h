@@ -22,6 +22,13 @@ class Option;
 
 namespace lull {
 
+// Alone on a command line, in place of --help: the same descriptions as JSON, from which
+// tools/manual makes the manual pages and completions. Not in the help.
+//   {"name":"lull run","what":"..","options":[{"names":["-o","--output"],"positional":false,
+//    "what":"..","value":"FILE","takes_value":true,"needs_value":true,"several":false,
+//    "required":false,"choices":["a","b"]}],"commands":[the same of each subcommand]}
+inline constexpr std::string_view kDescribeWord = "--describe-options";
+
 // One option, flag or positional word. A handle: copies mean the same option, which lives as long
 // as its CommandLine.
 class Option {

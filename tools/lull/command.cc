@@ -1,5 +1,7 @@
 #include "tools/lull/command.h"
 
+#include <nlohmann/json.hpp>
+
 namespace lull::command {
 
 void complain(std::string_view text) {
@@ -26,6 +28,19 @@ void print_commands(std::FILE* to, std::span<const Command> commands) {
   for (const Command& command : commands) {
     fmt::print(to, "  {:<10} {}\n", command.name, command.what);
   }
+}
+
+bool said_description(std::string_view word, std::string_view name, std::string_view what,
+                      std::span<const Command> commands) {
+  if (word != kDescribeWord) return false;
+  nlohmann::ordered_json list = nlohmann::json::array();
+  for (const Command& command : commands) {
+    list.push_back({{"name", command.name}, {"what", command.what}});
+  }
+  const nlohmann::ordered_json all = {
+      {"name", name}, {"what", what}, {"commands", std::move(list)}};
+  fmt::print("{}\n", all.dump(1));
+  return true;
 }
 
 const Command* find_command(std::span<const Command> commands, std::string_view name,

@@ -37,6 +37,7 @@ int resume_main(const Words& words);
 int migrate_main(const Words& words);
 int pin_main(const Words& words);
 int resize_main(const Words& words);
+int ask_main(const Words& words);
 int doctor_main(const Words& words);
 int compare_main(const Words& words);
 int simulate_main(const Words& words);
@@ -49,6 +50,10 @@ struct Command {
   int (*main)(const Words&);
 };
 void print_commands(std::FILE* to, std::span<const Command> commands);
+// Whether `word` asks for the descriptions behind the help (kDescribeWord); then they were printed, of
+// `name` and its commands. Each command describes itself when it is asked.
+bool said_description(std::string_view word, std::string_view name, std::string_view what,
+                      std::span<const Command> commands);
 // The one of that name; null, and a line that names them all, where there is none. `of`: before
 // that line, as "trace: ".
 const Command* find_command(std::span<const Command> commands, std::string_view name,

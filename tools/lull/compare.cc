@@ -58,6 +58,7 @@ std::expected<void, std::string> check_workload(TaskPlan& plan) {
       return std::unexpected(fmt::format("--{}: cmd: has no command behind it", plan.role));
     }
   } else {
+    plan.workload = workload_file(plan.workload);
     const auto workload = play::load_workload(plan.workload);
     if (!workload) return std::unexpected(fmt::format("--{}: {}", plan.role, workload.error()));
     loaded = workload->name;
@@ -206,8 +207,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
   uint64_t iterations = 0, warmup = 0, seed = 1;
   CommandLine line(
       "Runs two programs alone and then together under each policy, as real processes under "
-      "lull, and prints one table.\nA program W is a workload file (examples/workloads), a "
-      "PyTorch profiler trace, or cmd:COMMAND.",
+      "lull, and prints one table.\nA program W is a workload file, a PyTorch profiler "
+      "trace, a shipped workload's name, as chatty_inference, or cmd:COMMAND.",
       "lull compare");
   line.option("--high", wishes.high.workload, "the latency-critical program W").required();
   line.option("--low", wishes.low.workload, "the other program W").required();

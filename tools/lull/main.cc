@@ -24,13 +24,15 @@ constexpr Command kCommands[] = {
     {"doctor", "what here would stop lull from working, and how to mend it", doctor_main},
     {"compare", "measure two programs alone and together, under each policy", compare_main},
     {"simulate", "the same in a simulator: no GPU, no processes, many times faster", simulate_main},
+    {"ask", "send lulld one request as JSON, for scripts", ask_main},
     {"trace", "record and show where every kernel's time went", trace_main},
 };
 
+constexpr const char* kWhat =
+    "lull lets several CUDA programs share one GPU without hurting the one that matters.";
+
 void print_help(std::FILE* to) {
-  fmt::print(to,
-             "lull lets several CUDA programs share one GPU without hurting the one that matters."
-             "\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n");
+  fmt::print(to, "{}\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n", kWhat);
   print_commands(to, kCommands);
   fmt::print(to,
              "\nThe daemon is lulld. A program finds it at the first of {}.\n",
@@ -53,7 +55,7 @@ int main(int argc, char** argv) {
     print_help(stdout);
     return kDone;
   }
-  if (said_version(all[0])) return kDone;
+  if (said_version(all[0]) || said_description(all[0], "lull", kWhat, kCommands)) return kDone;
   const Command* command = find_command(kCommands, all[0]);
   if (command == nullptr) return kUsage;
   try {

@@ -10,6 +10,7 @@
 
 #include "policies/launch/registry.h"
 #include "tools/lull/command.h"
+#include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
@@ -52,7 +53,7 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
     return std::unexpected(
         fmt::format("{}: there is no device {}: --devices says {}", word, spec.device, devices));
   }
-  const auto workload = play::load_workload(file);
+  const auto workload = play::load_workload(workload_file(file));
   if (!workload) return std::unexpected(workload.error());
   spec.script = simulate::make_script(*workload, profile);
   spec.task = workload->name.substr(0, 56);
@@ -63,8 +64,9 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
 std::optional<int> read_words(const Words& words, Words1& w) {
   CommandLine line(
       "Simulates two or more programs alone and then together under each policy, and prints the "
-      "table of `lull compare`.\nA program W is a workload file (examples/workloads) or a PyTorch "
-      "profiler trace; W@1 puts it on device 1.\n"
+      "table of `lull compare`. Without programs: a shipped pair.\nA program W is a workload file, a "
+      "PyTorch profiler trace, or a shipped workload's name, as chatty_inference; W@1 puts it on "
+      "device 1.\n"
       "Or, with --replay alone: plays a daemon's decision log through the engine again.",
       "lull simulate");
   line.option("--high", w.high, "the latency-critical program W");
@@ -118,8 +120,12 @@ std::optional<int> read_words(const Words& words, Words1& w) {
     complain("simulate: --replay takes no other option: the log says everything");
     return kUsage;
   }
+  if (w.high.empty() && w.lows.empty()) {
+    w.high = kShippedHigh;
+    w.lows = {kShippedLow};
+  }
   if (w.high.empty() || w.lows.empty()) {
-    complain("simulate: --high and --low are both needed (or --replay): see lull simulate --help");
+    complain("simulate: --high and --low go together: see lull simulate --help");
     return kUsage;
   }
   if (!w.slowdown.empty()) {

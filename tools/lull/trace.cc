@@ -10,7 +10,7 @@ constexpr Command kTraceCommands[] = {
     {"show", "where the time went: kernels, gaps, tasks, streams, who held whom", trace_show_main},
     {"timeline", "streams and gates over time, in the terminal", trace_timeline_main},
     {"diff", "what changed from one trace to another", trace_diff_main},
-    {"export", "as a Perfetto trace, an HTML report or a workload", trace_export_main},
+    {"export", "as a Perfetto trace, an HTML report, CSV or a workload", trace_export_main},
     {"import", "a PyTorch profiler recording as a trace", trace_import_main},
 };
 
@@ -29,7 +29,11 @@ int trace_main(const Words& words) {
     help(stdout);
     return kDone;
   }
-  if (said_version(words[0])) return kDone;
+  if (said_version(words[0]) ||
+      said_description(words[0], "lull trace", "Records and shows where every kernel's time went.",
+                       kTraceCommands)) {
+    return kDone;
+  }
   const Command* command = find_command(kTraceCommands, words[0], "trace: ");
   return command == nullptr ? kUsage : command->main(Words(words.begin() + 1, words.end()));
 }

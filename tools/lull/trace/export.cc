@@ -1,4 +1,4 @@
-// `lull trace export F`: a trace as a Perfetto trace, an HTML report, or a workload for lull-play.
+// `lull trace export F`: a trace as a Perfetto trace, an HTML report, CSV, or a workload for lull-play.
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +10,7 @@
 #include <fmt/chrono.h>
 
 #include "tools/lull/trace/commands.h"
+#include "tools/lull/trace/csv_export.h"
 #include "tools/lull/trace/html_export.h"
 #include "tools/lull/trace/perfetto_export.h"
 #include "tools/lull/trace/report_text.h"
@@ -37,33 +38,44 @@ int ended(const Wishes& wishes, const std::string& what, const std::string& prob
   return failed(problem);
 }
 
-int export_perfetto(const Wishes& wishes) {
+// Reads the trace into an `Export` that writes as it reads. `what`: half a line for the end.
+template <typename Export>
+int export_events(const Wishes& wishes, const char* what) {
   auto reader = trace::Reader::open(wishes.file);
   if (!reader) return failed(reader.error());
+  const bool to_stdout = wishes.output == "-";
   const std::string half = wishes.output + ".part";
-  std::FILE* out = std::fopen(half.c_str(), "wbe");
+  std::FILE* out = to_stdout ? stdout : std::fopen(half.c_str(), "wbe");
   if (out == nullptr) {
     return failed(
         fmt::format("cannot write {}: {}: choose another --output", half, std::strerror(errno)));
   }
   uint64_t launches = 0;
-  trace::PerfettoExport perfetto(reader->info(), out);
+  Export writer(reader->info(), out);
   while (const trace::Event* event = reader->next()) {
     launches += std::holds_alternative<trace::Launch>(*event) ? 1 : 0;
-    perfetto.feed(*event);
+    writer.feed(*event);
   }
-  auto done = perfetto.finish();
-  if (std::fclose(out) != 0 && done) done = std::unexpected(std::strerror(errno));
-  if (done && std::rename(half.c_str(), wishes.output.c_str()) != 0) {
-    done = std::unexpected(std::strerror(errno));
+  auto done = writer.finish();
+  if (!to_stdout) {
+    if (std::fclose(out) != 0 && done) done = std::unexpected(std::strerror(errno));
+    if (done && std::rename(half.c_str(), wishes.output.c_str()) != 0) {
+      done = std::unexpected(std::strerror(errno));
+    }
+    if (!done) std::remove(half.c_str());
   }
   if (!done) {
-    std::remove(half.c_str());
     return failed(
         fmt::format("cannot write {}: {}: choose another --output", wishes.output, done.error()));
   }
-  return ended(wishes, fmt::format("{} launches, for https://ui.perfetto.dev", launches),
-               reader->problem());
+  if constexpr (requires { writer.lost_times(); }) {
+    if (writer.lost_times() > 0) {
+      complain(fmt::format("trace export: {} times came too late for their launch's row",
+                           writer.lost_times()));
+    }
+  }
+  if (to_stdout) return reader->problem().empty() ? kDone : failed(reader->problem());
+  return ended(wishes, fmt::format("{} launches{}", launches, what), reader->problem());
 }
 
 int export_html(const Wishes& wishes) {
@@ -171,14 +183,15 @@ int export_workload(const Wishes& wishes, int64_t from_ns, int64_t until_ns) {
 
 int trace_export_main(const Words& words) {
   Wishes wishes;
-  CommandLine line("Turns a trace into a Perfetto trace, an HTML report or a workload.",
+  CommandLine line("Turns a trace into a Perfetto trace, an HTML report, CSV with a row a launch, or a workload.",
                    "lull trace export");
   line.option("FILE", wishes.file, "a trace").required();
-  line.option("--format", wishes.format, "perfetto, html or workload")
+  line.option("--format", wishes.format, "perfetto, html, csv or workload")
       .required()
-      .one_of({"perfetto", "html", "workload"});
+      .one_of({"perfetto", "html", "csv", "workload"});
   line.option("-o,--output", wishes.output,
-              "the file to write (default: FILE with .perfetto-trace, .html or .json)");
+              "the file to write (default: FILE with .perfetto-trace, .html, .csv or .json); csv: - is "
+              "standard output");
   line.option("--from", wishes.from,
               "workload: begin here, as in 1.5ms (default: an iteration, else everything)");
   line.option("--to", wishes.to, "workload: end here");
@@ -210,6 +223,7 @@ int trace_export_main(const Words& words) {
   if (wishes.output.empty()) {
     wishes.output = wishes.file + (wishes.format == "perfetto" ? ".perfetto-trace"
                                    : wishes.format == "html"   ? ".html"
+                                   : wishes.format == "csv"    ? ".csv"
                                                                : ".json");
   }
   std::error_code none;
@@ -217,7 +231,14 @@ int trace_export_main(const Words& words) {
     complain("trace export: --output is the trace itself: give another file");
     return kUsage;
   }
-  if (wishes.format == "perfetto") return export_perfetto(wishes);
+  if (wishes.output == "-" && wishes.format != "csv") {
+    complain("trace export: --output -: only csv goes to standard output: give a file");
+    return kUsage;
+  }
+  if (wishes.format == "perfetto") {
+    return export_events<trace::PerfettoExport>(wishes, ", for https://ui.perfetto.dev");
+  }
+  if (wishes.format == "csv") return export_events<trace::CsvExport>(wishes, "");
   if (wishes.format == "html") return export_html(wishes);
   return export_workload(wishes, from_ns, until_ns);
 }
