@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "policies/jobs/vocabulary.h"
+#include "policies/jobs/node_facts.h"
 #include "policies/vocabulary.h"
 
 namespace lull::moves {

@@ -14,7 +14,7 @@
 // how long it has waited, and each GPU's memory is promised to one at a time.
 #pragma once
 
-#include "policies/jobs/vocabulary.h"
+#include "policies/jobs/node_facts.h"
 
 namespace lull::policies::jobs {
 

@@ -1,80 +1,84 @@
-// The words of job policies, which decide which job is on the node's GPUs and which waits in host
-// memory: what they see of the node, and what they decide. Pure; coordinator/moves makes the facts,
-// checks each decision and carries it out, in the daemon and in the simulator alike.
-//
-//   coordinator/moves --- NodeFacts ---> policy
-//                     <-- JobDecision --
+// The words of the job policies: nodes, GPUs, what a job asks for, and why something is decided.
+// Pure. Used by the job policies, the decision check and whoever carries decisions out.
 #pragma once
 
 #include <cstdint>
-#include <variant>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/vocabulary.h"
 
-namespace lull::policies::jobs {
+namespace lull::jobs {
 
-// Of a job, all of its ranks together (coordinator/moves/moves.h draws the transitions).
-enum class JobState : uint8_t {
-  kRunning,
-  kStopping,  // its ranks come to a stop
-  kLeaving,   // its device memory is on its way out
-  kSuspended,
-  kWaiting,  // for device memory, to return
-  kReturning,
-  kLost,  // a rank's context could not be restored
-};
+using NodeId = Id<struct NodeTag, uint32_t>;      // one machine
+using GpuKind = Id<struct GpuKindTag, uint32_t>;  // GPUs of one model; numbered from the fastest
 
-// How much of the GPU a suspended job gives back.
-enum class Level : uint8_t {
-  kInPlace,  // nothing: it launches no more
-  kOut,      // the memory that can be swapped
-  kGivenUp,  // everything, its contexts too
-};
-
-enum class At : uint8_t {
-  kIteration,  // where the iteration holds least memory, within a bound of time
-  kNow,
-};
-
-struct DeviceFacts {
+// One GPU and where it sits. Sockets and switches are numbered within their node.
+struct Gpu {
   DeviceId device;
-  uint64_t total_bytes = 0;  // that jobs may hold; 0: not known
-  uint64_t free_bytes = 0;   // neither held nor reserved for a return
+  NodeId node;
+  uint32_t socket = 0;
+  uint32_t pcie_switch = 0;
+  GpuKind kind;
+  uint64_t memory_bytes = 0;  // what programs can have of it
 };
 
-struct JobOnDevice {
-  DeviceId device;
-  uint64_t frees_bytes = 0;  // that going out would free
-  uint64_t needs_bytes = 0;  // to return, or beyond what it has for an allocation that waits
-};
+using GpuSet = std::vector<DeviceId>;  // ascending, each once
 
-struct JobFacts {
+inline constexpr uint64_t kAnyKind = ~uint64_t{0};
+
+// What a job asks for. It runs on all its GPUs or not at all, and on GPUs of one kind.
+//
+// A job that fits into one node gets its GPUs in one node; a larger one gets whole nodes.
+struct JobRequest {
   JobId job;
   Priority priority;
-  JobState state = JobState::kRunning;
-  bool takes_turns = false;  // lull run --oversubscribe
-  bool movable = false;      // its memory can be swapped out, and nobody has pinned it
-  bool by_policy = false;    // suspended, or being so, by a policy's decision: one may resume it
-  Instant since;             // in this state
-  std::vector<JobOnDevice> devices;  // by device
+  uint32_t gpus = 1;
+  // More than `gpus`: an elastic job, which may be given as many while nobody waits for them.
+  uint32_t most_gpus = 0;
+  uint64_t memory_bytes = 0;  // at most, on each GPU; 0: not known, the job has its GPUs alone
+  uint64_t kinds = kAnyKind;  // bit k: a GPU of kind k will do
+  bool suspendable = true;
+  bool migratable = true;  // a suspended job may be resumed on other GPUs
+  bool elastic() const { return most_gpus > gpus; }
 };
 
-struct NodeFacts {
-  std::vector<DeviceFacts> devices;  // by device
-  std::vector<JobFacts> jobs;        // by job
+// Why. One row a reason in reason.cc, which has the words.
+enum class Why : uint8_t {
+  kFreeGpus,       // GPUs were free
+  kOnlySharing,    // no GPU was free: the least used ones are shared
+  kNext,           // first in the policy's order
+  kMoreImportant,  // `other` is more important
+  kTurnOver,       // its turn is over and `other` is next
+  kLessService,    // `other` has had less service
+  kProfile,        // runs alone to be profiled
+  kTryPack,        // tried together with `other`
+  kTryPlace,       // changes places with `other`, on trial
+  kKeepPack,       // runs together with `other` again: that was faster than taking turns
+  kBadPack,        // together with `other` was slower than apart: `value` per mille
+  kNoBetter,       // beside `other` all together were no faster: `value` per mille
+  kMemory,         // the GPUs' memory does not hold them all
+  kVacated,        // GPUs became free: it runs alone there
+  kInterference,   // slower than elsewhere: `value` per mille of its best
+  kNearer,         // GPUs that are nearer to each other became free
+  kDefragment,     // makes room for `other`
+  kMadeWay,        // another job's GPUs were needed and this one has others
+  kIdleGpus,       // elastic: nobody waits for these GPUs
+  kGiveBack,       // elastic: `other` waits
+  kOperator,       // the operator said so
+  kLostMachine,    // its GPU has vanished
 };
 
-struct Suspend {
-  JobId job;
-  Level level = Level::kOut;
-  At at = At::kIteration;
-  auto operator<=>(const Suspend&) const = default;
+struct Reason {
+  Why why = Why::kFreeGpus;
+  JobId other{};      // the job that the words name, where they name one
+  int64_t value = 0;  // the number that the words name, where they name one
+  auto operator<=>(const Reason&) const = default;
 };
-struct Resume {
-  JobId job;
-  auto operator<=>(const Resume&) const = default;
-};
-using JobDecision = std::variant<Suspend, Resume>;
 
-}  // namespace lull::policies::jobs
+// The reason in words, as `lull status` and the decision log say it: "its turn is over: job 7 is
+// next".
+std::string text_of(const Reason& reason);
+
+}  // namespace lull::jobs

@@ -73,7 +73,7 @@ class Guarded final : public LaunchPolicy {
         its.released_at = kNever;
       }
       crowd_.count_kernels(*index, launch->copy ? 0 : 1, 0);
-      guards_above(member, [&](TaskGuard& guard) { guard.disturbed(launch->copy); });
+      guards_above(member, [&](TaskGuard& guard) { guard.disturbed(launch->copy, launch->at); });
       crowd_.lower_work().came(member.priority, launch->copy);
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();

@@ -20,7 +20,7 @@ constexpr Duration kLongestTurn{2'500'000};
 constexpr uint32_t kRowForgotten = 64;  // services
 constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
 // Launches without a wait after which an idle device is taken for one.
-constexpr uint32_t kLaunchesAWait = 8'192;
+constexpr uint32_t kLaunchesAWait = 65'536;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
 constexpr size_t kDeepQueue = 256;
 
@@ -58,6 +58,7 @@ void OwnShadow::submitted(const Submitted& launch, bool in_step, bool lower_in_f
       timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work, /*seen=*/false);
     }
   }
+  if (!launch.copy) knows_work_ = knows_work_ && seen.ns >= 0;
   if (launch.copy) {  // beside the rest
     its.own_free = std::max(its.own_free, launch.at) + launch.expected;
   } else {
@@ -67,12 +68,16 @@ void OwnShadow::submitted(const Submitted& launch, bool in_step, bool lower_in_f
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
       switch_.own_begins(launch.at);
-      blocked_ns_ = switch_.behind() ? longest_switch().ns : 0;  // else the device had caught up
-      blocked_before_ns_ = 0;
+      // The device had caught up, the host may be late yet.
+      const int64_t late = host_late_.ns;
+      blocked_ns_ = (switch_.behind() ? longest_switch().ns : 0) + std::min(blocked_ns_, late);
+      blocked_before_ns_ = std::min(blocked_before_ns_, late);
+      beside_ns_ = std::min(beside_ns_, late);
       lower_turn_ns_ = 0;
       run_ = lower_in_flight || behind_switch() ? Run{} : Run{.from = launch.at};
     }
     computing_ += 1;
+    if (computing_ == 1) count_beside(launch.at, lower_there_);
   }
   in_flight_.push_back({launch.at, launch.stream, launch.copy,
                         timeline_.spot(in_step ? place.position : kOutOfStep),
@@ -96,6 +101,7 @@ void OwnShadow::completed(const Completed& completed, Instant now, bool lower_in
   }
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
+  count_beside(now, lower_there_);
   Duration seen, work;
   for (const InFlight& launch : done_) {
     seen += launch.seen;
@@ -111,7 +117,7 @@ void OwnShadow::completed(const Completed& completed, Instant now, bool lower_in
   }
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
-  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at).ns, 0, blocked_ns_);
+  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at + host_late_).ns, 0, blocked_ns_);
   if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
     own_beside_ns_ /= 2;
     lower_beside_ns_ /= 2;
@@ -163,7 +169,9 @@ std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
     const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
-    const int64_t most = std::min(blocked_ns_, late.ns);
+    // Where each launch has been seen with nobody in its way, they cost what it took longer beside them.
+    const int64_t in_the_way = knows_work_ ? std::max(blocked_ns_, beside_ns_) : blocked_ns_;
+    const int64_t most = std::min(in_the_way, late.ns);
     if (waited) {
       delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
@@ -181,7 +189,9 @@ std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {
   began_ = kNever;
   // Work that was not waited for may be late yet.
   host_late_ = {};
-  blocked_ns_ = idle() ? 0 : blocked_ns_ - delay;
+  blocked_ns_ = idle() ? 0 : std::max<int64_t>(0, blocked_ns_ - delay);
+  beside_ns_ = 0;
+  knows_work_ = true;
   blocked_before_ns_ = blocked_ns_;
   clean_ = !lower_in_flight && blocked_ns_ == 0;
   return result;
@@ -192,9 +202,10 @@ void OwnShadow::service_ended(Duration usual) {
   longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
 }
 
-void OwnShadow::disturbed(bool copy) {
+void OwnShadow::disturbed(bool copy, Instant at) {
   clean_ = false;
   if (!copy) switch_.others_came();
+  if (!copy) count_beside(at, lower_there_ + 1);
   run_ = {};
 }
 
@@ -209,13 +220,22 @@ void OwnShadow::lower_ran(Instant from, Instant until) {
 }
 
 void OwnShadow::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
+  count_beside(now, left);
   switch_.others_ended(kernels, left, now);
   // Own work that waits has the device back.
   if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
 }
 
+// Until now, own and lower work were on the device or not.
+void OwnShadow::count_beside(Instant now, uint32_t lower_there) {
+  if (beside_since_ != kNever) beside_ns_ += std::max<int64_t>(0, (now - beside_since_).ns);
+  lower_there_ = lower_there;
+  beside_since_ = computing_ > 0 && lower_there_ > 0 ? now : kNever;
+}
+
 void OwnShadow::catch_up(const LowerWork::Since& since, Priority own, uint32_t left) {
-  if (since.came) disturbed(/*copy=*/true);
+  if (since.came) disturbed(/*copy=*/true, Instant{0});
+  lower_there_ = left;
   if (since.kernels > 0) switch_.others_came(since.kernels);
   if (since.ended != kNever) switch_.others_ended(1, left, since.ended);
   kernel_costs_.catch_up(since.running, own, since.mark);

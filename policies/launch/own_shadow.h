@@ -50,7 +50,7 @@ class OwnShadow {
 
   // ---- lower work ----
   // A unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy);
+  void disturbed(bool copy, Instant at);
   void lower_ran(Instant from, Instant until);
   // So many kernels are through or, with their client, gone; so many are left.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now);
@@ -132,6 +132,7 @@ class OwnShadow {
   Stream& stream(StreamSlot slot);
   Duration left_to_do(const Synced& wait) const;
   void see_work(Duration took);
+  void count_beside(Instant now, uint32_t lower_there);
   void calibrate(Instant now);
   void shift(Duration by);
   Duration longest_switch() const;
@@ -179,6 +180,11 @@ class OwnShadow {
   bool clean_ = true;          // no lower work on the device since then
   int64_t blocked_ns_ = 0;
   int64_t blocked_before_ns_ = 0;  // ... until the last wait
+  // Own and lower work have been on the device together, since own work was last known to be through.
+  int64_t beside_ns_ = 0;
+  Instant beside_since_ = kNever;
+  bool knows_work_ = true;  // of all launches since the last wait
+  uint32_t lower_there_ = 0;  // kernels of lower work on the device
 
   // ---- turns ----
   int64_t lower_turn_ns_ = 0;  // lower work has run since the client last made progress

@@ -18,6 +18,9 @@ constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 constexpr size_t kMostPlaces = 65'536;    // of all turns of a round
+// Launches in flight at which the host waits for a place: a driver's queue has 1,024 (measured on an
+// H100, docs/hardware), of which a launch takes two where its completion is reported.
+constexpr uint32_t kQueued = 500;
 
 }  // namespace
 
@@ -28,8 +31,9 @@ void OwnTimeline::Estimate::add(int64_t sample_ns) {
   if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
 }
 
-void OwnTimeline::restart(uint32_t length) {
+void OwnTimeline::restart(uint32_t length, bool begins_request) {
   *this = OwnTimeline();
+  begins_request_ = begins_request;
   all_.places.resize(length);
   all_.derive();
 }
@@ -170,9 +174,14 @@ void OwnTimeline::Course::derive() {
   const auto length = static_cast<uint32_t>(places.size());
   work_after.resize(length + 1);
   next_wait.resize(length + 1, length == 0 ? 0 : length - 1);
+  must_follow.resize(length, INT64_MIN / 2);
   for (uint32_t p = length; p-- > 0;) {
     work_after[p] = work_after[p + 1] + places[p].work_ns;
     next_wait[p] = p + 1 == length || places[p].waits_per_1024 > 512 ? p : next_wait[p + 1];
+    must_follow[p] = next_wait[p] == p ? INT64_MIN / 2 : must_follow[p + 1];
+    const uint32_t stalls = p + kQueued;
+    if (stalls > next_wait[p] || places[stalls].until_end.count == 0) continue;
+    must_follow[p] = std::max(must_follow[p], places[stalls].until_end.mean_ns - work_after[p + 1]);
   }
   best_slack_ns = find_best_slack_ns();
 }
@@ -183,7 +192,11 @@ void OwnTimeline::derive() {
   // By a quarter longer than the one it was, so that it does not change from time to time.
   int64_t longest = 0;
   uint32_t start = 0;
-  for (uint32_t p = 0; p < length(); ++p) {
+  // A request begins behind the host's longest pause, where that is known to be a place where one can.
+  const auto pause = [](const Place& place) { return place.usual_pause_ns; };
+  const bool longest_first =
+      begins_request_ && std::ranges::max_element(all_.places, {}, pause) == all_.places.begin();
+  for (uint32_t p = 0; p < length() && !longest_first; ++p) {
     if (!all_.follows_wait(p)) continue;
     const uint32_t behind = all_.next_wait[p] + 1 == length() ? 0 : all_.next_wait[p] + 1;
     const int64_t lasts = all_.places[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
@@ -257,7 +270,10 @@ Duration OwnTimeline::work(Spot from, bool idle) const {
   // What was launched in the iteration before comes first.
   const bool before = from.iteration != next.iteration;
   const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
-  return {std::max<int64_t>(0, all - ends.places[end - 1].surely_left_ns())};
+  const int64_t until_wait = all - ends.places[end - 1].surely_left_ns();
+  const bool same = !before && from.position < end;
+  const int64_t follows = same ? after + course(from.turn).must_follow[from.position] : 0;
+  return {std::max<int64_t>({0, until_wait, follows})};
 }
 
 }  // namespace lull::policies

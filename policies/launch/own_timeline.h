@@ -24,7 +24,8 @@ namespace lull::policies {
 
 class OwnTimeline {
  public:
-  void restart(uint32_t length);  // a new template: forget everything
+  // A new template: forget everything. `begins_request`: it begins where a request does.
+  void restart(uint32_t length, bool begins_request = false);
 
   // ---- the iteration in progress ----
   // A launch, in which turn of the round it comes, and in which iteration of all.
@@ -128,6 +129,9 @@ class OwnTimeline {
     std::vector<Place> places;
     std::vector<int64_t> work_after;  // of the launches from here on to the end
     std::vector<uint32_t> next_wait;  // the first position from here on with a wait
+    // The host can be only so many launches ahead of the device, so that launches have to be done long
+    // before the wait: at the latest one from here on, so long before the wait, and of work after it.
+    std::vector<int64_t> must_follow;
     int64_t best_slack_ns = 0;        // of any moment
     void derive();
     bool follows_wait(uint32_t position) const;  // the launch there
@@ -166,6 +170,7 @@ class OwnTimeline {
   int64_t best_slack_ns_ = 0;
   int64_t longest_away_ns_ = 0;  // half of a sure pause, several times one at random
   uint32_t service_start_ = 0;
+  bool begins_request_ = false;
   uint32_t begun_ = 0;  // iterations, as far as they are counted
   bool has_waits_ = true;
 };

@@ -15,20 +15,9 @@
 
 #include "policies/launch/launch_policy.h"
 #include "policies/prediction/predictor.h"
+#include "policies/settings.h"
 
 namespace lull::policies {
-
-inline constexpr size_t kMaxSettings = 6;
-
-// A whole number that the text may set. An empty key ends a row's list.
-struct Setting {
-  std::string_view key;
-  int64_t preset = 0;
-  int64_t lowest = 0;
-  int64_t highest = 0;
-};
-// Values in the order of the row's settings.
-using SettingValues = std::array<int64_t, kMaxSettings>;
 
 // When the device must report each completion of the clients on it.
 enum class ProgressNeed : uint8_t {

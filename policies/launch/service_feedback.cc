@@ -146,13 +146,13 @@ void ServiceFeedback::undisturbed(Duration took, bool kept, const ServicePattern
   recount(pattern);
 }
 
-Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
+ServiceFeedback::Cost ServiceFeedback::cost(Duration took, Duration delay, const ServicePattern& pattern) {
   services_ += 1;
   recount(pattern);
   const auto estimate = static_cast<double>(delay.ns);
   const auto scale = [&] { return estimate * static_cast<double>(now_.scale_x1024) / 1024; };
   double scaled = scale();
-  if (!known()) return {static_cast<int64_t>(scaled)};
+  if (!known()) return {{static_cast<int64_t>(scaled)}, {static_cast<int64_t>(scaled)}};
   // Others make no service shorter: one that is as they were before is.
   const auto like = as_before(static_cast<double>(took.ns - pattern.offset().ns) - scaled);
   const auto before = like != before_.end() && like->mean < now_.mean ? like : before_.end();
@@ -184,7 +184,8 @@ Duration ServiceFeedback::cost(Duration took, Duration delay, const ServicePatte
 
   const double uncertain = kRelativeError * scaled + kMissed * now_.mean;
   const double weight = uncertain * uncertain / (uncertain * uncertain + spread * spread);
-  return {static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))};
+  return {{static_cast<int64_t>(std::max(scaled + weight * (seen - scaled), -spread))},
+          {static_cast<int64_t>(seen)}};
 }
 
 bool ServiceFeedback::varied() const {

@@ -35,9 +35,13 @@ class ServiceFeedback {
   // A service that nobody was in the way of has taken so long; `kept`: because it was drawn. What
   // the pattern says of its place in a round is no variation.
   void undisturbed(Duration took, bool kept, const ServicePattern& pattern = {});
-  // One that others were in the way of: what they cost it, where `delay` is what its waits say. May
-  // be less than nothing, so that errors cancel out.
-  Duration cost(Duration took, Duration delay, const ServicePattern& pattern = {});
+  // One that others were in the way of, where `delay` is what its waits say. `likely`: what they
+  // cost it most likely. `mean`: what they do in the mean of many, how far they are off by themselves
+  // included. Both may be less than nothing, so that errors cancel out.
+  struct Cost {
+    Duration likely, mean;
+  };
+  Cost cost(Duration took, Duration delay, const ServicePattern& pattern = {});
 
   // How long undisturbed ones take, and by how much longer than that the slow ones of late, of a
   // hundred the second slowest; known() after enough of them, varied() after enough for the second,

@@ -13,8 +13,8 @@ constexpr int64_t kUncomparedAimPerMille = 870;  // no service ever is, where no
 constexpr int64_t kUncomparedTailPerMille = 970;  // of what p99 allows, where only waits say what was lost
 constexpr int64_t kSureAimPerMille = 950;
 constexpr int64_t kLeastAimPerMille = 600;
-// In a pause at random.
-constexpr int64_t kTailPause_x1000 = 940'000;
+// In a pause at random, times what is aimed at else.
+constexpr int64_t kTailPause_x1000 = 1'074;
 // What is let go while the client has nothing on the device, at the account's cost.
 constexpr Duration kCover{100'000};
 constexpr int64_t kLongerThanMean_x1000 = 500, kLongerThanMost_x1000 = 50;
@@ -46,11 +46,11 @@ constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuri
 
 void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   settle(lower_in_flight);
-  const IterationPlace& place = launch.place;
+  const IterationPlace place = period_.launch(launch.kernel, launch.at, launch.place);
   if (place.length != 0 &&
       (generation_ != place.generation || timeline().length() != place.length)) {
     generation_ = place.generation;
-    timeline().restart(place.length);
+    timeline().restart(place.length, period_.known());
     forget_services();
     end_service(/*whole=*/false);
     // What single stretches were over says nothing about iterations.
@@ -87,7 +87,9 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (service_began_ == kNever) service_began_ = launch.at;
 
-  shadow_.submitted(launch, in_step_, lower_in_flight);
+  Submitted placed = launch;
+  placed.place = place;
+  shadow_.submitted(placed, in_step_, lower_in_flight);
 }
 
 void TaskGuard::forget_services() {
@@ -99,6 +101,7 @@ void TaskGuard::forget_services() {
 void TaskGuard::settle(bool lower_in_flight) {
   const std::optional<OwnShadow::Waited> wait = shadow_.settle(lower_in_flight);
   if (!wait) return;
+  period_.waited(wait->at);
   clean_stretches_ += wait->clean ? 1 : 0;
   since_clean_ = wait->clean ? 0 : since_clean_ + 1;
   if (!wait->clean) service_undisturbed_ = false;
@@ -177,9 +180,9 @@ void TaskGuard::end_request() {
 void TaskGuard::compare_service() {
   const Duration took{service_took_ns_};
   if (!service_undisturbed_) {
-    const Duration cost = feedback_.cost(took, Duration{waits_delay_ns_}, pattern_);
-    account_ns_ -= cost.ns - service_delay_ns_;
-    service_delay_ns_ = cost.ns;
+    const ServiceFeedback::Cost cost = feedback_.cost(took, Duration{waits_delay_ns_}, pattern_);
+    account_ns_ -= cost.mean.ns - service_delay_ns_;
+    service_delay_ns_ = cost.likely.ns;
   } else {
     if (feedback_.varied()) tail_.alone(took.ns > slow_ns(feedback_.mean().ns + pattern_.offset().ns, 1));
     feedback_.undisturbed(took, kept_, pattern_);
@@ -276,17 +279,19 @@ int64_t TaskGuard::slack_ns(Instant now) const {
   if (!knows_slack()) return correction - shadow_.blocked_since_wait().ns;
   const Duration own = shadow_.work_left() + shadow_.host_late();
   const int64_t slack = (timeline().due(now, idle()) - now - own).ns + correction;
-  // While it has nothing on the device, until it is back with more.
-  return idle() ? std::max<int64_t>({0, slack, (timeline().next_launch() - now).ns}) : slack;
+  if (!idle()) return slack;
+  // The device has caught up: until it is back with more, less what its host is late already.
+  const int64_t pause = std::max<int64_t>(0, (timeline().next_launch() - now).ns);
+  return std::max(slack, pause - std::min(std::max<int64_t>(0, -slack), shadow_.host_late().ns));
 }
 
-int64_t TaskGuard::tail_limit_ns(int64_t aim_x1000) const {
+int64_t TaskGuard::tail_limit_ns() const {
   // What the longest service of a round takes longer than the one that it is about is sure.
   const uint64_t service = pattern_.next() + (closing() ? 1 : 0);
   const int64_t spread = spread_ns(services(), service);
   const int64_t sure =
       services() > 1 ? 0 : pattern_.longest_offset().ns - pattern_.offset_of(service).ns;
-  return (tail_allowance_ns() + spread - sure) / 1000 * aim_x1000 / 1000 + sure;
+  return (tail_allowance_ns() + spread - sure) / 1000 * tail_.aim_x1000() / 1000 + sure;
 }
 
 // What the request that such a unit would be in the way of now may lose at p99.
@@ -296,7 +301,7 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   const int64_t lost = closing() ? 0 : service_delay_ns_;
   // What comes in a pause at random costs no more than its length, whatever is known of the slack.
   const bool away = in_step_ && timeline().pauses_at_random() && timeline().is_away(now, excess);
-  return (away ? tail_limit_ns(kTailPause_x1000) : tail_limit_ns()) - lost;
+  return (away ? tail_limit_ns() * kTailPause_x1000 / 1000 : tail_limit_ns()) - lost;
 }
 
 // While the client is idle lower work costs it little or nothing. Where it surely costs, a reserve

@@ -1,8 +1,9 @@
 // The guard of one important client: what others have cost it so far, and how much lower work may
 // be on the device now. guarded.h says how it decides; Guarded feeds it. Pure.
 //
-// What others cost at each wait of its host, its shadow says (own_shadow.h). A service is an iteration
-// where one with waits is detected, else a stretch (the launches up to a wait). The whole time of an
+// What others cost at each wait of its host, its shadow says (own_shadow.h). A service is a period of
+// launches and waits (request_pattern.h) where there is one, else an iteration with waits as it is
+// detected, else a stretch (the launches up to a wait). The whole time of an
 // iteration then corrects what its waits say (service_feedback.h), those that take different times by
 // turns compared with their like (service_pattern.h); for that a few iterations are kept undisturbed,
 // drawn by lot. Costs go to accounts: `mean` earns the allowed share of all service time and may never
@@ -15,6 +16,7 @@
 
 #include "policies/launch/launch_policy.h"
 #include "policies/launch/own_shadow.h"
+#include "policies/launch/request_pattern.h"
 #include "policies/launch/request_length.h"
 #include "policies/launch/service_feedback.h"
 #include "policies/launch/service_pattern.h"
@@ -46,7 +48,7 @@ class TaskGuard {
   void synced(const Synced& wait) { shadow_.synced(wait); }
   void settle(bool lower_in_flight);
   // A lower unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy = false) { shadow_.disturbed(copy); }
+  void disturbed(bool copy, Instant at) { shadow_.disturbed(copy, at); }
   void lower_ran(Instant from, Instant until) { shadow_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return shadow_.kernel_costs(); }
   // So many kernels of lower work are through or, with their client, gone; so many are left.
@@ -135,8 +137,7 @@ class TaskGuard {
   int64_t scale_x1024(Instant now) const;
   int64_t unit_scale_x1024() const;
   int64_t cost_ns(Duration excess, Instant now) const;
-  int64_t tail_limit_ns(int64_t aim_x1000) const;
-  int64_t tail_limit_ns() const { return tail_limit_ns(tail_.aim_x1000()); }
+  int64_t tail_limit_ns() const;
   int64_t tail_left_ns(Duration excess, Instant now) const;
   int64_t chance_x1000(Duration excess, Duration spare, Instant now) const;
   int64_t spread_ns(int64_t services, uint64_t service) const;
@@ -167,6 +168,7 @@ class TaskGuard {
 
   GuardLimits limits_;
   OwnShadow shadow_;
+  RequestPattern period_;
   uint64_t generation_ = 0;
   bool in_step_ = false;
   Duration pause_;  // of the host before the stretch, as far as it is part of the iteration

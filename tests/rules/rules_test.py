@@ -134,6 +134,13 @@ class Layering(unittest.TestCase):
                         wrong.append(f"{path.relative_to(ROOT)}:{number}: {part} may not include {target}")
         self.assertFalse(wrong, "\n".join(wrong))
 
+    def test_launch_policies_and_job_policies_do_not_know_each_other(self):
+        for part, other in (("policies/jobs", "policies/launch/"), ("policies/launch", "policies/jobs/")):
+            found = list(sources(".h", ".cc", folders=[part]))
+            self.assertTrue(found, part)
+            for path in found:
+                self.assertNotIn(f'#include "{other}', path.read_text(), str(path))
+
     def test_cli11_is_compiled_once(self):
         including = [str(path.relative_to(ROOT)) for path in sources(".h", ".cc")
                      if re.search(r"#\s*include\s+<CLI/", path.read_text())]
@@ -288,7 +295,7 @@ class Tidiness(unittest.TestCase):
 
     def test_every_folder_says_what_it_is(self):
         for folder in ["shim", "coordinator", "policies", "tools", "tests", "examples", "tools/lull",
-                       "tools/play", "tools/simgpu", "tools/cudart", "tools/bench", "docs"]:
+                       "tools/play", "tools/simgpu", "tools/cudart", "tools/bench", "tools/simulate", "tools/simulate/cluster", "policies/jobs", "docs"]:
             readme = ROOT / folder / "README.md"
             self.assertTrue(readme.exists(), f"{folder} has no README.md")
 

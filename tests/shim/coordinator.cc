@@ -95,6 +95,36 @@ Client Coordinator::client(size_t index) {
   return clients_[index];
 }
 
+namespace {
+
+// One that has stopped waiting for the welcome has closed its end.
+bool has_left(const Client& client) {
+  pollfd peer{client.fd, POLLRDHUP, 0};
+  return poll(&peer, 1, 0) != 0;
+}
+
+}  // namespace
+
+Client Coordinator::attached(const std::function<void()>& start) {
+  for (;;) {
+    const size_t before = clients();
+    start();
+    const Client latest = client(before);
+    if (!has_left(latest)) return latest;
+  }
+}
+
+Client Coordinator::connected() {
+  Client latest;
+  REQUIRE(eventually([&] {
+    const std::lock_guard guard(mutex_);
+    if (clients_.empty()) return false;
+    latest = clients_.back();
+    return !has_left(latest);
+  }));
+  return latest;
+}
+
 size_t Coordinator::clients() {
   const std::lock_guard guard(mutex_);
   return clients_.size();

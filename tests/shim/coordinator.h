@@ -42,6 +42,12 @@ class Coordinator {
   // The nth client that has attached; fails the test when it does not come.
   Client client(size_t index = 0);
   size_t clients();
+  // Starts programs until one is attached: on a busy machine the answer to a program's hello may come
+  // after the program has stopped waiting, and it runs unscheduled. `start` starts one, replacing the
+  // one before, and returns once its cuInit has.
+  Client attached(const std::function<void()>& start);
+  // The client that attached last, once there is one that still waits for us.
+  Client connected();
   // Closes listener and clients, as a killed daemon would.
   void die();
 

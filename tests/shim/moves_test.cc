@@ -65,9 +65,10 @@ struct Stage {
       : machine(devices, profile) {
     for (const auto& [key, value] : more) machine.environment[key] = value;
     coordinator.emplace(machine.folder + "/s");
-    program.emplace(machine.environment);
-    REQUIRE(program->ask("init") == "0");
-    client = coordinator->client();
+    client = coordinator->attached([this] {
+      program.emplace(machine.environment);
+      REQUIRE(program->ask("init") == "0");
+    });
   }
   // Of many sizes, 24 MiB in all; with slabs and rounding some more.
   void allocate() {
@@ -424,7 +425,7 @@ void lose_coordinator_in(channel::lull_residence_state state, End end) {
   if (state == channel::kDraining) CHECK(stage.program->ask("unblock") == "0");
   if (end == End::kKilled) {
     stage.coordinator.emplace(stage.machine.folder + "/s");
-    stage.client = stage.coordinator->client();
+    stage.client = stage.coordinator->connected();
   } else {
     stage.coordinator->shows_life = true;
   }

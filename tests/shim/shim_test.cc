@@ -1,6 +1,8 @@
 // The shim in a real process, over a driver that notes its calls, with the test as coordinator.
 #include <catch2/catch.hpp>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "coordinator/channel/identity.h"
 #include "policies/vocabulary.h"
@@ -21,9 +23,14 @@ struct Stage {
   Client client;
 
   explicit Stage(Environment environment = {}, uint32_t timing_period = 0)
-      : coordinator(socket, timing_period), probe(with_socket(std::move(environment))) {
-    REQUIRE(probe.ask("init") == "0");
-    client = coordinator.client();
+      : coordinator(socket, timing_period), probe(with_socket(environment)) {
+    client = coordinator.attached([&, again = false]() mutable {
+      if (std::exchange(again, true)) {
+        std::destroy_at(&probe);
+        std::construct_at(&probe, with_socket(environment));
+      }
+      REQUIRE(probe.ask("init") == "0");
+    });
     drain(client);
     probe.ask("calls");
   }

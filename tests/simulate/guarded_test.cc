@@ -179,7 +179,7 @@ TEST_CASE("guarded fills pauses between random requests, however little it has s
     REQUIRE(result.high.p99_counts);
     CHECK(result.high.slowdown_mean < 1.03);
     CHECK(result.high.slowdown_p99 < 1.05);
-    CHECK(result.low_work[0] > 0.4);
+    CHECK(result.low_work[0] > 0.3);
   }
 }
 // 1 ms and 2 ms fit into the pause of one step of three; the mean of all three would leave them none.
@@ -273,7 +273,7 @@ TEST_CASE("guarded keeps its bound where the device takes long to change hands")
                                               {Sharing::kTimeSlice, 0.7, 5'000}});
 }
 
-TEST_CASE("guarded keeps its bound beside units as long as a change of hands", "[!shouldfail]") {
+TEST_CASE("guarded keeps its bound beside units as long as a change of hands") {
   using simgpu::Sharing;
   keeps_bound(ten_launches(/*equal=*/false),
               {{Sharing::kTimeSlice, 0.3, 100'000}, {Sharing::kTimeSlice, 0.7, 100'000}});

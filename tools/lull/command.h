@@ -40,6 +40,7 @@ int resize_main(const Words& words);
 int doctor_main(const Words& words);
 int compare_main(const Words& words);
 int simulate_main(const Words& words);
+int simulate_cluster_main(const Words& words);  // `simulate cluster`
 int trace_main(const Words& words);
 
 struct Command {

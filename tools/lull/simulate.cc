@@ -176,6 +176,9 @@ int replay_main(const std::string& path) {
 }  // namespace
 
 int simulate_main(const Words& words) {
+  if (!words.empty() && words.front() == "cluster") {
+    return simulate_cluster_main(Words(words.begin() + 1, words.end()));
+  }
   Words1 w;
   if (const auto code = read_words(words, w)) return *code;
   if (!w.replay.empty()) return replay_main(w.replay);

@@ -4,6 +4,7 @@
 
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
+#include "shim/residence/service.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -59,10 +60,13 @@ bool count_absent(Backing& backing, void* data) {
 
 #define PROBE extern "C" LULL_PUBLIC
 
+// What was freed in stream order is given back by the service thread, whenever it looks.
 PROBE int64_t arena_probe_out() {
   OwnCall own(thread_state);
   Walk walk;
+  lock_service();
   visit_backings(move_out, &walk);
+  unlock_service();
   return walk.result == CUDA_SUCCESS ? static_cast<int64_t>(walk.bytes)
                                      : -static_cast<int64_t>(walk.result);
 }
@@ -70,7 +74,9 @@ PROBE int64_t arena_probe_out() {
 PROBE int arena_probe_back() {
   OwnCall own(thread_state);
   Walk walk;
+  lock_service();
   visit_backings(move_back, &walk);
+  unlock_service();
   return walk.result;
 }
 

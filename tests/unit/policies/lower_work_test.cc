@@ -31,12 +31,12 @@ class Host {
       const int64_t late_us = behind_others ? 150 : 0;
       for (TaskGuard* guard : guards_) {
         if (behind_others) {
-          guard->disturbed();
+          guard->disturbed(/*copy=*/false, us(now_us));
           guard->lower_ended(1, 0, us(now_us - 10));
         }
         for (uint32_t position = 0; position < 3; ++position) submit(*guard, position);
         if (in_the_way_us > 0) {
-          guard->disturbed();
+          guard->disturbed(/*copy=*/false, us(now_us));
           guard->lower_ran(us(now_us + 20), us(now_us + 20 + in_the_way_us));
           guard->lower_ended(1, 0, us(now_us + 20 + in_the_way_us));
         }
@@ -117,7 +117,7 @@ TEST_CASE("a guard that has rested answers as one that was told of every lower l
           kernels += below && !low.copy ? 1 : 0;
           if (below && !low.copy) told.lower_kernels().began(unit, us(now_us));
           if (!low.copy) lower.began(low.level, unit, us(now_us));
-          if (below) told.disturbed(low.copy);
+          if (below) told.disturbed(low.copy, us(now_us));
           lower.came(low.level, low.copy);
           continue;
         }

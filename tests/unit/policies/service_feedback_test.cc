@@ -62,7 +62,7 @@ Served serve(uint32_t seed, double deviation, double delay_per_cost, int service
       served.kept += 1;
     } else {
       const Duration told = served.feedback.cost({static_cast<int64_t>(alone + cost)},
-                                                 {static_cast<int64_t>(delay_per_cost * cost)});
+                                                 {static_cast<int64_t>(delay_per_cost * cost)}).likely;
       if (n >= services / 2) {
         served.really_ns += static_cast<int64_t>(cost);
         served.cost_ns += told.ns;
@@ -139,12 +139,12 @@ TEST_CASE("The slowest is forgotten by and by") {
 
 TEST_CASE("As long as nothing is known a service costs what its waits say") {
   ServiceFeedback feedback;
-  CHECK(feedback.cost(us(10'000), us(70)) == us(70));
+  CHECK(feedback.cost(us(10'000), us(70)).likely == us(70));
   skip_first(feedback, 500);
   serve_alone(feedback, {500, 500});
   CHECK_FALSE(feedback.known());
-  CHECK(feedback.cost(us(10'000), us(70)) == us(70));
-  CHECK(feedback.cost(us(10'000), us(0)).ns == 0);
+  CHECK(feedback.cost(us(10'000), us(70)).likely == us(70));
+  CHECK(feedback.cost(us(10'000), us(0)).likely.ns == 0);
   CHECK(feedback.scale_x1024() == 1024);
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("Where services all take the same they cost what they are late, whatev
     for (int n = 0; n < 100; ++n) {
       const int64_t late = 250 * (n % 5);
       const Duration delay{static_cast<int64_t>(delay_per_cost * static_cast<double>(late) * 1000)};
-      CHECK(feedback.cost(us(10'000 + late), delay).ns == Approx(late * 1000).margin(2'000));
+      CHECK(feedback.cost(us(10'000 + late), delay).likely.ns == Approx(late * 1000).margin(2'000));
     }
   }
 }
@@ -233,12 +233,12 @@ TEST_CASE("A cost is never less than minus what services vary by") {
     std::mt19937 random(7);
     ServiceFeedback feedback = learnt(off);
     for (int n = 0; n < 1'000; ++n) {
-      const Duration cost = feedback.cost(us(random() % 30'000), us(random() % 1'000));
+      const Duration cost = feedback.cost(us(random() % 30'000), us(random() % 1'000)).likely;
       CHECK(cost.ns >= -least * 102 / 100);
     }
     // Where they vary much, a time of nothing is hardly believed.
     feedback = learnt(off);
-    const int64_t nothing = feedback.cost(us(0), us(0)).ns;
+    const int64_t nothing = feedback.cost(us(0), us(0)).likely.ns;
     CHECK(nothing < -least / 5);
     if (off < 1'000) CHECK(nothing == Approx(-least).epsilon(0.02));
   }
@@ -247,7 +247,7 @@ TEST_CASE("A cost is never less than minus what services vary by") {
 TEST_CASE("Where services vary much, what one costs is what its waits say, and not how they vary") {
   for (const int64_t off : {-900, 0, 900}) {
     ServiceFeedback feedback = learnt(1'000);
-    CHECK(feedback.cost(us(10'000 + off), us(100)).ns == Approx(100'000).margin(45'000));
+    CHECK(feedback.cost(us(10'000 + off), us(100)).likely.ns == Approx(100'000).margin(45'000));
   }
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("What services that differ by turns take is their mean, and no variati
       feedback.undisturbed(us(own_us), /*kept=*/true, pattern);
     }
     if (n >= 60) {
-      const int64_t told = feedback.cost(us(own_us + 300), us(0), pattern).ns / 1'000;
+      const int64_t told = feedback.cost(us(own_us + 300), us(0), pattern).likely.ns / 1'000;
       CHECK(told > 200);
     }
     pattern.add(us(own_us + (n % 6 == 3 ? 400 : 0)));

@@ -1,0 +1,589 @@
+#include "policies/jobs/cluster.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace lull::jobs {
+namespace {
+
+// Iterations after which an older pace counts half: a job's speed may change over its life.
+constexpr uint64_t kPaceMemory = 2000;
+// Iterations that make a pace worth comparing with.
+constexpr uint64_t kSteady = 20;
+
+template <typename... F>
+struct Overload : F... {
+  using F::operator()...;
+};
+
+void add(Pace& pace, uint64_t count, Duration each) {
+  if (pace.iterations > kPaceMemory) {
+    pace.iterations /= 2;
+    pace.time.ns /= 2;
+  }
+  pace.iterations += count;
+  pace.time.ns += static_cast<int64_t>(count) * each.ns;
+}
+
+}  // namespace
+
+const Pace* Job::alone(GpuKind kind, size_t gpus) const {
+  for (const Alone& one : alone_) {
+    if (one.kind == kind && one.gpus == gpus) return &one.pace;
+  }
+  return nullptr;
+}
+
+Pace& Job::note_alone(GpuKind kind, size_t gpus) {
+  for (Alone& one : alone_) {
+    if (one.kind == kind && one.gpus == gpus) return one.pace;
+  }
+  return alone_.emplace_back(kind, gpus, Pace{}, 0.0).pace;
+}
+
+double Job::best_per_second(GpuKind kind, size_t gpus) const {
+  for (const Alone& one : alone_) {
+    if (one.kind == kind && one.gpus == gpus) return one.best_per_second;
+  }
+  return 0;
+}
+
+void Job::note_best(GpuKind kind, size_t gpus, double per_second) {
+  for (Alone& one : alone_) {
+    if (one.kind != kind || one.gpus != gpus) continue;
+    one.best_per_second = std::max(one.best_per_second, per_second);
+  }
+}
+
+bool Job::profiled() const {
+  return std::any_of(alone_.begin(), alone_.end(),
+                     [](const Alone& one) { return one.pace.known(); });
+}
+
+uint64_t Unit::least_iterations() const {
+  uint64_t least = UINT64_MAX;
+  for (const Job* job : jobs) least = std::min(least, job->pace.iterations);
+  return least;
+}
+
+bool Unit::may_stop() const {
+  if (pinned) return false;
+  return std::all_of(jobs.begin(), jobs.end(),
+                     [](const Job* job) { return job->request.suspendable && job->movable; });
+}
+
+bool Unit::may_move() const {
+  return may_stop() && std::all_of(jobs.begin(), jobs.end(),
+                                   [](const Job* job) { return job->request.migratable; });
+}
+
+bool Unit::started() const {
+  return std::any_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->started; });
+}
+
+Job* Cluster::find(JobId job) const {
+  const auto found = jobs_.find(job.value);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+std::optional<GpuIndex> Cluster::index_of(DeviceId device) const {
+  const auto found = index_.find(device.value);
+  if (found == index_.end()) return std::nullopt;
+  return found->second;
+}
+
+Places Cluster::places(const GpuSet& gpus) const {
+  Places out;
+  for (const DeviceId device : gpus) {
+    const auto index = index_of(device);
+    if (!index || !slots_[*index].present) return {};
+    out.push_back(*index);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+GpuSet Cluster::devices(const Places& gpus) const {
+  GpuSet out;
+  for (const GpuIndex index : gpus) out.push_back(slots_[index].gpu.device);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::optional<uint64_t> Cluster::memory_of(const Unit& unit) const {
+  uint64_t sum = 0;
+  for (const Job* job : unit.jobs) {
+    if (job->memory_bytes == 0) return std::nullopt;
+    sum += job->memory_bytes;
+  }
+  return sum;
+}
+
+bool Cluster::kind_will_do(const Unit& unit, const Group& group) const {
+  uint64_t bytes = 0;
+  for (const Job* job : unit.jobs) {
+    if ((job->request.kinds >> group.kind.value & 1) == 0) return false;
+    bytes += job->memory_bytes;
+  }
+  return bytes <= group.memory_bytes;
+}
+
+double Cluster::served_gpu_ns(const Unit& unit, Instant now) const {
+  double least = -1;
+  for (const Job* job : unit.jobs) {
+    const double served = job->served_gpu_ns;
+    if (least < 0 || served < least) least = served;
+  }
+  if (!unit.running) return least;
+  return least + static_cast<double>((now - unit.settled).ns) *
+                     static_cast<double>(unit.gpus.size()) / static_cast<double>(unit.jobs.size());
+}
+
+std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
+  double sum = 0;
+  for (const Job* job : unit.jobs) {
+    const Pace* alone = job->alone(kind_of(unit), unit.gpus.size());
+    if (alone == nullptr || !alone->known() || !job->pace.known()) return std::nullopt;
+    const double best = job->best_per_second(kind_of(unit), unit.gpus.size());
+    sum += job->pace.per_second() / std::max(best, alone->per_second());
+  }
+  return sum;
+}
+
+std::optional<double> Cluster::sum_of_rates(NodeId a, NodeId b) const {
+  double sum = 0;
+  for (const Group& group : groups_) {
+    if (group.node != a && group.node != b) continue;
+    for (const GpuIndex index : group.gpus) {
+      const Unit* unit = slots_[index].unit;
+      if (unit == nullptr || unit->gpus.front() != index) continue;
+      const auto rates = sum_of_rates(*unit);
+      if (!rates || unit->least_iterations() < kTrialIterations) return std::nullopt;
+      sum += *rates;
+    }
+  }
+  return sum;
+}
+
+// ---- events ---------------------------------------------------------------------------------
+
+bool Cluster::apply(Instant now, const Event& event) {
+  return std::visit(Overload{
+                        [&](const JobArrived& e) {
+                          if (find(e.request.job) != nullptr || e.request.gpus == 0) return false;
+                          auto job = std::make_unique<Job>();
+                          job->request = e.request;
+                          job->arrival = arrivals_++;
+                          job->arrived = now;
+                          job->memory_bytes = e.request.memory_bytes;
+                          make_unit(*job, now);
+                          jobs_.emplace(e.request.job.value, std::move(job));
+                          return true;
+                        },
+                        [&](const JobFinished& e) {
+                          if (leave(now, e.job) == nullptr) return false;
+                          jobs_.erase(e.job.value);
+                          return true;
+                        },
+                        [&](const JobFailed& e) {
+                          if (leave(now, e.job) == nullptr) return false;
+                          jobs_.erase(e.job.value);
+                          return true;
+                        },
+                        [&](const JobLost& e) {
+                          Job* job = leave(now, e.job);
+                          if (job == nullptr) return false;
+                          job->started = false;
+                          make_unit(*job, now);
+                          return true;
+                        },
+                        [&](const JobStands& e) {
+                          stands(now, e);
+                          return true;
+                        },
+                        [&](const IterationsFinished& e) { return iterations(e); },
+                        [&](const MemoryInUse& e) {
+                          Job* job = find(e.job);
+                          if (job == nullptr || e.bytes <= job->memory_bytes) return false;
+                          job->memory_bytes = e.bytes;
+                          return job->unit->jobs.size() > 1;
+                        },
+                        [&](const DeviceLoad& e) {
+                          const auto index = index_of(e.device);
+                          if (!index) return false;
+                          const Slot& slot = slots_[*index];
+                          if (slot.unit == nullptr || slot.unit->jobs.size() != 1) return false;
+                          if (slot.unit->gpus.front() != *index) return false;
+                          slot.unit->first().busy_per_mille = std::max(e.busy_per_mille, 1u);
+                          return false;
+                        },
+                        [&](const DeviceAppeared& e) {
+                          appear(e.gpu);
+                          return true;
+                        },
+                        [&](const DeviceVanished& e) {
+                          vanish(now, e.device);
+                          return true;
+                        },
+                        [&](const MoveDone& e) {
+                          if (Job* job = find(e.job)) job->unit->move_cost = e.took;
+                          return false;
+                        },
+                        [&](const Command&) { return true; },
+                        [&](const TimerDue&) { return true; },
+                    },
+                    event);
+}
+
+bool Cluster::iterations(const IterationsFinished& event) {
+  Job* job = find(event.job);
+  if (job == nullptr || event.count == 0 || event.each.ns <= 0 || !job->unit->running) return false;
+  add(job->pace, event.count, event.each);
+  if (job->unit->jobs.size() == 1) {
+    const GpuKind kind = kind_of(*job->unit);
+    const size_t gpus = job->unit->gpus.size();
+    add(job->note_alone(kind, gpus), event.count, event.each);
+    if (job->pace.iterations >= kSteady) job->note_best(kind, gpus, job->pace.per_second());
+  }
+  return false;
+}
+
+void Cluster::appear(const Gpu& gpu) {
+  if (const auto index = index_of(gpu.device)) {  // it is back
+    Slot& slot = slots_[*index];
+    if (slot.present) return;
+    slot.present = true;
+    groups_[slot.group].present++;
+    groups_[slot.group].free++;
+    free_gpus_++;
+    return;
+  }
+  const auto index = static_cast<GpuIndex>(slots_.size());
+  auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& one) {
+    return one.node == gpu.node && one.kind == gpu.kind;
+  });
+  if (group == groups_.end()) {
+    groups_.push_back({.node = gpu.node, .kind = gpu.kind, .memory_bytes = gpu.memory_bytes});
+    group = std::prev(groups_.end());
+  }
+  group->memory_bytes = std::min(group->memory_bytes, gpu.memory_bytes);
+  group->gpus.push_back(index);
+  group->present++;
+  group->free++;
+  free_gpus_++;
+  slots_.push_back({.gpu = gpu, .group = static_cast<uint32_t>(group - groups_.begin())});
+  index_.emplace(gpu.device.value, index);
+}
+
+void Cluster::vanish(Instant now, DeviceId device) {
+  const auto index = index_of(device);
+  if (!index || !slots_[*index].present) return;
+  Slot& slot = slots_[*index];
+  if (slot.unit != nullptr) {  // JobLost follows; until then it runs nowhere
+    Unit& unit = *slot.unit;
+    settle(now, unit);
+    give(unit);
+    unit.running = false;
+    unit.since = now;
+  }
+  slot.present = false;
+  groups_[slot.group].present--;
+  groups_[slot.group].free--;
+  free_gpus_--;
+}
+
+void Cluster::stands(Instant now, const JobStands& event) {
+  Job* job = find(event.job);
+  if (job == nullptr) return;
+  Unit& unit = job->unit->jobs.size() > 1 ? split(now, *job) : *job->unit;
+  if (unit.running) {
+    settle(now, unit);
+    give(unit);
+  }
+  job->movable = event.movable;
+  job->started = true;
+  unit.running = false;
+  unit.since = now;
+  unit.gpus = places(event.gpus);
+  forget_pace(unit);
+  if (!event.running || unit.gpus.empty()) return;
+  Unit* there = slots_[unit.gpus.front()].unit;
+  if (there != nullptr && there->gpus == unit.gpus) {  // it runs beside those
+    settle(now, *there);
+    remove_unit(unit);
+    there->jobs.push_back(job);
+    job->unit = there;
+    forget_pace(*there);
+    return;
+  }
+  for (const GpuIndex index : unit.gpus) {
+    Unit* other = slots_[index].unit;
+    if (other == nullptr) continue;
+    settle(now, *other);
+    give(*other);
+    other->running = false;
+    other->since = now;
+  }
+  unit.running = true;
+  unit.settled = now;
+  take(unit);
+}
+
+// ---- units ----------------------------------------------------------------------------------
+
+Unit& Cluster::make_unit(Job& job, Instant now) {
+  auto made = std::make_unique<Unit>();
+  Unit& unit = *made;
+  unit.id = made_units_++;
+  unit.jobs = {&job};
+  unit.since = now;
+  job.unit = &unit;
+  owned_.emplace(unit.id, std::move(made));
+  units_.push_back(&unit);  // ids ascend
+  return unit;
+}
+
+void Cluster::remove_unit(Unit& unit) {
+  const auto at = std::lower_bound(units_.begin(), units_.end(), unit.id,
+                                   [](const Unit* one, uint64_t id) { return one->id < id; });
+  units_.erase(at);
+  owned_.erase(unit.id);
+}
+
+Job* Cluster::leave(Instant now, JobId id) {
+  Job* job = find(id);
+  if (job == nullptr) return nullptr;
+  Unit& unit = *job->unit;
+  if (unit.running) settle(now, unit);
+  if (unit.jobs.size() == 1) {
+    if (unit.running) give(unit);
+    remove_unit(unit);
+  } else {
+    std::erase(unit.jobs, job);
+    if (unit.joined == job || unit.jobs.size() == 1) unit.joined = nullptr;
+    forget_pace(unit);
+  }
+  job->unit = nullptr;
+  job->pace = {};
+  return job;
+}
+
+Unit& Cluster::split(Instant now, Job& job) {
+  Unit& old = *job.unit;
+  if (old.running) settle(now, old);
+  std::erase(old.jobs, &job);
+  if (old.joined == &job || old.jobs.size() == 1) old.joined = nullptr;
+  forget_pace(old);
+  Unit& unit = make_unit(job, now);
+  unit.gpus = old.gpus;
+  unit.move_cost = old.move_cost;
+  job.pace = {};
+  return unit;
+}
+
+// A packed job is charged its share of what the unit has had.
+void Cluster::settle(Instant now, Unit& unit) {
+  const double had = static_cast<double>((now - unit.settled).ns) *
+                     static_cast<double>(unit.gpus.size()) / static_cast<double>(unit.jobs.size());
+  for (Job* job : unit.jobs) job->served_gpu_ns += had;
+  unit.settled = now;
+}
+
+void Cluster::take(Unit& unit) {
+  size_t taken = 0;
+  for (const GpuIndex index : unit.gpus) {
+    Slot& slot = slots_[index];
+    assert(slot.unit == nullptr);
+    slot.unit = &unit;
+    slot.extra = taken++ >= unit.size();
+    groups_[slot.group].free--;
+    free_gpus_--;
+  }
+}
+
+void Cluster::give(Unit& unit) {
+  for (const GpuIndex index : unit.gpus) {
+    Slot& slot = slots_[index];
+    if (slot.unit != &unit) continue;
+    slot.unit = nullptr;
+    slot.extra = false;
+    groups_[slot.group].free++;
+    free_gpus_++;
+  }
+}
+
+void Cluster::forget_pace(Unit& unit) {
+  for (Job* job : unit.jobs) job->pace = {};
+}
+
+// ---- decisions ------------------------------------------------------------------------------
+
+void Cluster::start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  unit.running = true;
+  unit.since = unit.settled = now;
+  take(unit);
+  forget_pace(unit);
+  const GpuSet where = devices(unit.gpus);
+  bool first = true;
+  for (Job* job : unit.jobs) {
+    if (!first) {
+      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
+    } else if (job->started) {
+      out.push_back({Resume{job->request.job, where}, reason});
+    } else {
+      out.push_back({Place{job->request.job, where}, reason});
+    }
+    job->started = true;
+    first = false;
+  }
+}
+
+void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
+  settle(now, unit);
+  give(unit);
+  unit.running = false;
+  unit.since = now;
+  forget_pace(unit);
+  for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
+}
+
+void Cluster::exchange(Instant now, Unit& a, Unit& b, Why why, int64_t value, Out& out) {
+  const Places to_b = a.gpus, to_a = b.gpus;
+  const Instant turn_a = a.since, turn_b = b.since;
+  const Reason of_a{why, b.first().request.job, value}, of_b{why, a.first().request.job, value};
+  stop(now, a, of_a, out);
+  stop(now, b, of_b, out);
+  start(now, a, to_a, of_a, out);
+  start(now, b, to_b, of_b, out);
+  a.since = turn_a;
+  b.since = turn_b;
+}
+
+void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  settle(now, unit);
+  give(unit);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  take(unit);
+  forget_pace(unit);
+  const GpuSet where = devices(unit.gpus);
+  bool first = true;
+  for (const Job* job : unit.jobs) {
+    if (first) {
+      out.push_back({Migrate{job->request.job, where}, reason});
+    } else {
+      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
+    }
+    first = false;
+  }
+}
+
+void Cluster::resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  settle(now, unit);
+  const bool more = gpus.size() > unit.gpus.size();
+  give(unit);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  take(unit);
+  forget_pace(unit);
+  const JobId job = unit.first().request.job;
+  if (more) {
+    out.push_back({Grow{job, devices(unit.gpus)}, reason});
+  } else {
+    out.push_back({Shrink{job, devices(unit.gpus)}, reason});
+  }
+}
+
+void Cluster::pack(Instant now, Unit& single, Unit& host, Reason reason, Out& out) {
+  Job* job = single.jobs.front();
+  if (single.running) {
+    settle(now, single);
+    give(single);
+  }
+  settle(now, host);
+  remove_unit(single);
+  host.jobs.push_back(job);
+  job->unit = &host;
+  job->started = true;
+  forget_pace(host);
+  out.push_back({Pack{job->request.job, devices(host.gpus)}, reason});
+}
+
+Unit& Cluster::unpack(Instant now, Job& job, Reason reason, Out& out) {
+  Unit& unit = split(now, job);
+  out.push_back({Unpack{job.request.job}, reason});
+  return unit;
+}
+
+Unit& Cluster::part(Instant now, Job& job, Places gpus, Reason reason, Out& out) {
+  Unit& unit = split(now, job);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  unit.running = true;
+  unit.settled = now;
+  take(unit);
+  out.push_back({Migrate{job.request.job, devices(unit.gpus)}, reason});
+  return unit;
+}
+
+void Cluster::repack(Instant now, Job& job, Unit& host, Reason reason, Out& out) {
+  Unit& single = split(now, job);
+  pack(now, single, host, reason, out);
+}
+
+void Cluster::dissolve(Instant now, Unit& unit) {
+  const Instant since = unit.since;
+  while (unit.jobs.size() > 1) split(now, *unit.jobs.back()).since = since;
+}
+
+bool Cluster::obey(Instant now, const Command& command, Out& out) {
+  Job* job = find(command.job);
+  if (job == nullptr) return false;
+  const Reason reason{Why::kOperator};
+  Unit* unit = job->unit;
+  switch (command.order) {
+    case Command::Order::kSuspend:
+      if (unit->jobs.size() > 1) {
+        Unit& own = split(now, *job);
+        if (unit->running) out.push_back({Unpack{command.job}, reason});
+        own.held = true;
+        return true;
+      }
+      unit->held = true;
+      unit->pinned = false;
+      if (unit->running) stop(now, *unit, reason, out);
+      return true;
+    case Command::Order::kResume:
+      unit->held = false;
+      return true;
+    case Command::Order::kPin:
+      unit->pinned = true;
+      unit->wanted = unit->running ? unit->gpus : Places{};
+      return true;
+    case Command::Order::kUnpin:
+      unit->pinned = false;
+      unit->wanted.clear();
+      return true;
+    case Command::Order::kMigrate: {
+      Places to = places(command.to);
+      if (to.size() != job->request.gpus || !job->request.migratable) return false;
+      if (unit->jobs.size() > 1) {
+        const bool ran = unit->running;
+        unit = &split(now, *job);
+        if (ran) out.push_back({Unpack{command.job}, reason});
+      }
+      unit->held = false;
+      unit->pinned = true;
+      unit->wanted = std::move(to);
+      return true;
+    }
+    case Command::Order::kResize:
+      job->request.most_gpus = command.gpus;
+      return true;
+  }
+  return false;
+}
+
+}  // namespace lull::jobs

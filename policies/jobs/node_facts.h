@@ -1,0 +1,81 @@
+// What `turns` sees of the node and its jobs, and what it decides. coordinator/moves makes the facts,
+// checks each decision as it checks a person's request, and carries it out. Pure.
+//
+//   coordinator/moves --- NodeFacts ---> turns
+//                     <-- JobDecision --
+//
+// The policies of job_policy.h speak of GPUs, requests and reasons instead: vocabulary.h.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies::jobs {
+
+// Of a job, all of its ranks together (coordinator/moves/moves.h draws the transitions).
+enum class JobState : uint8_t {
+  kRunning,
+  kStopping,  // its ranks come to a stop
+  kLeaving,   // its device memory is on its way out
+  kSuspended,
+  kWaiting,  // for device memory, to return
+  kReturning,
+  kLost,  // a rank's context could not be restored
+};
+
+// How much of the GPU a suspended job gives back.
+enum class Level : uint8_t {
+  kInPlace,  // nothing: it launches no more
+  kOut,      // the memory that can be swapped
+  kGivenUp,  // everything, its contexts too
+};
+
+enum class At : uint8_t {
+  kIteration,  // where the iteration holds least memory, within a bound of time
+  kNow,
+};
+
+struct DeviceFacts {
+  DeviceId device;
+  uint64_t total_bytes = 0;  // that jobs may hold; 0: not known
+  uint64_t free_bytes = 0;   // neither held nor reserved for a return
+};
+
+struct JobOnDevice {
+  DeviceId device;
+  uint64_t frees_bytes = 0;  // that going out would free
+  uint64_t needs_bytes = 0;  // to return, or beyond what it has for an allocation that waits
+};
+
+struct JobFacts {
+  JobId job;
+  Priority priority;
+  JobState state = JobState::kRunning;
+  bool takes_turns = false;  // lull run --oversubscribe
+  bool movable = false;      // its memory can be swapped out, and nobody has pinned it
+  bool by_policy = false;    // suspended, or being so, by a policy's decision: one may resume it
+  Instant since;             // in this state
+  std::vector<JobOnDevice> devices;  // by device
+};
+
+struct NodeFacts {
+  std::vector<DeviceFacts> devices;  // by device
+  std::vector<JobFacts> jobs;        // by job
+};
+
+struct Suspend {
+  JobId job;
+  Level level = Level::kOut;
+  At at = At::kIteration;
+  auto operator<=>(const Suspend&) const = default;
+};
+struct Resume {
+  JobId job;
+  auto operator<=>(const Resume&) const = default;
+};
+using JobDecision = std::variant<Suspend, Resume>;
+
+}  // namespace lull::policies::jobs

@@ -1,0 +1,146 @@
+#include "policies/jobs/relocation.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "policies/jobs/rounds.h"
+
+namespace lull::jobs {
+namespace {
+
+// A job that was moved for its own good stays for so long: a move has to pay.
+constexpr Duration kRest{600'000'000'000};
+// Slower than this share of its best is worth a move.
+constexpr double kSlow = 0.9;
+constexpr uint64_t kSteady = 20;  // iterations after which a pace is believed
+
+// How far apart GPUs are: sockets first, then switches.
+std::pair<size_t, size_t> spread_of(const Cluster& cluster, const Places& gpus) {
+  std::set<std::pair<uint32_t, uint32_t>> sockets;
+  std::set<std::tuple<uint32_t, uint32_t, uint32_t>> switches;
+  for (const GpuIndex index : gpus) {
+    const Gpu& gpu = cluster.slots()[index].gpu;
+    sockets.emplace(gpu.node.value, gpu.socket);
+    switches.emplace(gpu.node.value, gpu.socket, gpu.pcie_switch);
+  }
+  return {sockets.size(), switches.size()};
+}
+
+}  // namespace
+
+bool Relocation::rests(Instant now, const Job& job) const {
+  const auto found = moved_.find(job.request.job);
+  return found != moved_.end() && now - found->second < kRest;
+}
+
+void Relocation::spread(Instant now, Cluster& cluster, Cluster::Out& out) {
+  std::erase_if(moved_, [&](const auto& one) { return now - one.second >= kRest; });
+  std::vector<Unit*> packs;
+  for (Unit* unit : cluster.units()) {
+    if (unit->running && unit->jobs.size() > 1 && unit->may_move()) packs.push_back(unit);
+  }
+  std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
+    return a->jobs.size() > b->jobs.size();  // the fullest first
+  });
+  for (Unit* unit : packs) {
+    while (unit->jobs.size() > 1) {
+      Places gpus = free_places(cluster, *unit, unit->size());
+      if (gpus.empty()) break;
+      cluster.part(now, *unit->jobs.back(), std::move(gpus), {Why::kVacated}, out);
+    }
+  }
+  const std::vector<Unit*> units = cluster.units();
+  for (Unit* unit : units) {
+    if (cluster.free_gpus() == 0) return;
+    if (!unit->running || unit->jobs.size() != 1 || !unit->may_move() || unit->extra() > 0)
+      continue;
+    Job& job = unit->first();
+    if (rests(now, job) || cluster.slots()[unit->gpus.front()].gpu.node !=
+                               cluster.slots()[unit->gpus.back()].gpu.node) {
+      continue;
+    }
+    const GpuKind kind = cluster.kind_of(*unit);
+    Places gpus = free_places(cluster, *unit, unit->size());
+    if (gpus.empty()) continue;
+    const GpuKind other = cluster.slots()[gpus.front()].gpu.kind;
+    const double here = job.best_per_second(kind, unit->gpus.size());
+    const double there = job.best_per_second(other, unit->gpus.size());
+    Reason reason;
+    if (other < kind && (there == 0 || there > here / kSlow)) {
+      reason.why = Why::kVacated;
+    } else if (other == kind && spread_of(cluster, gpus) < spread_of(cluster, unit->gpus)) {
+      reason.why = Why::kNearer;
+    } else if (job.pace.iterations >= kSteady && job.pace.per_second() < kSlow * here) {
+      const auto group = static_cast<int>(cluster.slots()[unit->gpus.front()].group);
+      gpus = free_places(cluster, *unit, unit->size(), group);
+      if (gpus.empty() || cluster.slots()[gpus.front()].gpu.kind != kind) continue;
+      reason = {Why::kInterference, {}, static_cast<int64_t>(job.pace.per_second() / here * 1000)};
+    } else {
+      continue;
+    }
+    moved_[job.request.job] = now;
+    cluster.migrate(now, *unit, std::move(gpus), reason, out);
+  }
+}
+
+void Relocation::defragment(Instant now, Cluster& cluster, std::span<Unit* const> waiting,
+                            Cluster::Out& out) {
+  for (Unit* unit : waiting) {
+    if (unit->pinned || unit->size() < 2 || unit->size() > cluster.free_gpus()) continue;
+    if (!unit->gpus.empty() && unit->started() && !unit->may_move()) continue;
+    const auto& groups = cluster.groups();
+    // The node with the most free GPUs that the others have room for the rest of.
+    std::vector<size_t> by_free;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (groups[g].present >= unit->size() && groups[g].free > 0 &&
+          cluster.kind_will_do(*unit, groups[g])) {
+        by_free.push_back(g);
+      }
+    }
+    std::stable_sort(by_free.begin(), by_free.end(),
+                     [&](size_t a, size_t b) { return groups[a].free > groups[b].free; });
+    for (const size_t g : by_free) {
+      std::vector<Unit*> moving;
+      for (const GpuIndex index : groups[g].gpus) {
+        Unit* there = cluster.slots()[index].unit;
+        if (there != nullptr && there->may_move() && there->extra() == 0 &&
+            there->joined == nullptr && there->size() < unit->size() &&
+            (moving.empty() || moving.back() != there)) {
+          moving.push_back(there);
+        }
+      }
+      std::sort(moving.begin(), moving.end(), [](const Unit* a, const Unit* b) {
+        return std::tuple{a->size(), a->id} < std::tuple{b->size(), b->id};
+      });
+      moving.erase(std::unique(moving.begin(), moving.end()), moving.end());
+      // Who goes where, on a copy of the numbers of free GPUs.
+      std::vector<uint32_t> free(groups.size());
+      for (size_t i = 0; i < groups.size(); ++i) free[i] = groups[i].free;
+      uint32_t gained = free[g];
+      std::vector<Unit*> chosen;
+      for (Unit* one : moving) {
+        if (gained >= unit->size()) break;
+        for (size_t i = 0; i < groups.size(); ++i) {
+          if (i == g || free[i] < one->size() || groups[i].kind != groups[g].kind) continue;
+          free[i] -= one->size();
+          gained += one->size();
+          chosen.push_back(one);
+          break;
+        }
+      }
+      if (gained < unit->size()) continue;
+      for (Unit* one : chosen) {
+        Places gpus = free_places(cluster, *one, one->size(), static_cast<int>(g));
+        if (gpus.empty()) return;
+        cluster.migrate(now, *one, std::move(gpus), {Why::kDefragment, unit->first().request.job},
+                        out);
+      }
+      Places gpus = free_places(cluster, *unit, unit->size());
+      if (!gpus.empty()) cluster.start(now, *unit, std::move(gpus), {Why::kFreeGpus}, out);
+      return;
+    }
+  }
+}
+
+}  // namespace lull::jobs

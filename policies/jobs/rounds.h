@@ -1,0 +1,37 @@
+// Who runs where next, from an order of units: the first gets GPUs first. Pure.
+//
+// Called by the policies, which differ in the order. In their order units claim GPUs: one that runs
+// keeps its own where no earlier one claimed them; another claims free GPUs, else (`preempt`) those
+// of the units that come last in the order. What lost its GPUs and found no others is suspended.
+//
+// Where: one node for a job that fits into one, whole nodes for a larger one. Among nodes that will
+// do: one with free GPUs before one where somebody must leave; where the unit's memory is; the
+// faster kind; a node whose jobs have as many GPUs each (affinity: large holes stay whole); the one
+// with the fewest GPUs to spare. Within it: one PCIe switch before one socket before any GPUs.
+#pragma once
+
+#include <span>
+
+#include "policies/jobs/cluster.h"
+
+namespace lull::jobs {
+
+struct RoundRules {
+  bool preempt = false;            // later units may lose their GPUs to earlier ones
+  bool strict = false;             // nobody passes a unit that finds no GPUs
+  Why displaced = Why::kTurnOver;  // why a unit loses its GPUs to one that is as important
+};
+
+// Decides and appends. `order`: every unit that may run, best first; the operator's held ones are
+// not in it. Pinned units keep (or get) their place before all others.
+void run_round(Instant now, Cluster& cluster, std::span<Unit* const> order, const RoundRules& rules,
+               Cluster::Out& out);
+
+// Free GPUs for the unit, by the same rules; empty: there are none. `apart_from`: not in this
+// group.
+Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int apart_from = -1);
+
+// The units that wait and may run, in the order of `order`.
+std::vector<Unit*> waiting_of(std::span<Unit* const> order);
+
+}  // namespace lull::jobs

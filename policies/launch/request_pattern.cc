@@ -1,0 +1,207 @@
+#include "policies/launch/request_pattern.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace lull::policies {
+namespace {
+
+constexpr uint64_t kHashSeed = 0xcbf29ce484222325, kHashPrime = 0x100000001b3;  // FNV-1a
+// Pauses that differ by no more are alike: a host wakes late by tens of microseconds (measured,
+// docs/hardware).
+constexpr Duration kPauseDiffers{30'000};
+constexpr int64_t kPauseShare = 4;
+// One in so many that differ is chance; so many times fewer at one distance than at another are
+// not.
+constexpr size_t kMayDiffer = 16;
+constexpr size_t kFarLess = 4;
+// Stretches, and a period, that are not as they should be: there is no period any more.
+constexpr size_t kLost = 16;
+
+bool alike(Duration a, Duration b) {
+  return std::abs(a.ns - b.ns) <= kPauseDiffers.ns + std::max(a.ns, b.ns) / kPauseShare;
+}
+
+}  // namespace
+
+IterationPlace RequestPattern::launch(KernelId kernel, Instant at, const IterationPlace& detected) {
+  if (current_.empty()) {
+    hash_ = kHashSeed;
+    pause_ = waited_at_ == kNever ? Duration{} : at - waited_at_;
+    began_ = at;
+  }
+  last_ = at;
+  if (current_.size() < kMostLaunches) current_.push_back(kernel);
+  hash_ = (hash_ ^ kernel.value) * kHashPrime;
+  if (!known()) {
+    if (detected.length != 0 &&
+        std::exchange(detected_, detected.generation) != detected.generation)
+      generation_ += 1;
+    IterationPlace place = detected;
+    place.generation = generation_;
+    return place;
+  }
+  IterationPlace place{.length = length_, .generation = generation_};
+  const std::vector<KernelId>& expected = kinds_[period_[next_]].kernels;
+  in_step_ = in_step_ && cursor_ < expected.size() && expected[cursor_] == kernel;
+  if (!in_step_) return place;
+  place.in_step = true;
+  place.position = start_[next_] + cursor_;
+  place.started = place.position == 0;
+  cursor_ += 1;
+  return place;
+}
+
+void RequestPattern::forget() {
+  kinds_.clear();
+  launches_of_kinds_ = 0;
+  history_.clear();
+  period_.clear();
+  in_step_ = false;
+  generation_ += 1;
+}
+
+std::optional<size_t> RequestPattern::kind_of_current() {
+  const auto at = std::ranges::find_if(
+      kinds_, [&](const Kind& kind) { return kind.hash == hash_ && kind.kernels == current_; });
+  if (at != kinds_.end()) return static_cast<size_t>(at - kinds_.begin());
+  if (current_.size() >= kMostLaunches) return {};
+  if (kinds_.size() >= kRemembered || launches_of_kinds_ + current_.size() > kMostLaunches)
+    forget();
+  launches_of_kinds_ += current_.size();
+  kinds_.push_back({hash_, current_});
+  return kinds_.size() - 1;
+}
+
+void RequestPattern::waited(Instant at) {
+  waited_at_ = at;
+  if (current_.empty()) return;
+  const std::optional<size_t> kind = kind_of_current();
+  current_.clear();
+  if (!kind) return forget();
+  if (history_.size() == kRemembered) history_.pop_front();
+  history_.push_back({*kind, pause_, last_ - began_});
+  if (known()) follow();
+  if (!in_step_) {
+    if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
+  } else if (++followed_ >= look_at_ && next_ == 0 && look_at_ <= kRemembered) {
+    look_at_ *= 2;
+    if (const size_t distance = find_multiple(period_.size()); distance > period_.size())
+      use_last(distance);
+  }
+}
+
+// A stretch has ended.
+void RequestPattern::follow() {
+  const bool whole = in_step_ && cursor_ == kinds_[period_[next_]].kernels.size();
+  cursor_ = 0;
+  next_ = (next_ + 1) % period_.size();
+  in_step_ = whole || align();
+  out_of_step_ = whole ? 0 : out_of_step_ + 1;
+  if (out_of_step_ > kLost + period_.size()) forget();
+}
+
+// Finds the place in the period that the last stretches say.
+bool RequestPattern::align() {
+  const size_t size = period_.size(), compared = std::min({size, history_.size(), size_t{4}});
+  for (size_t last = 0; last < size; ++last) {
+    const auto is = [&](size_t back) {
+      return period_[(last + size - back) % size] == history_[history_.size() - 1 - back].kind;
+    };
+    size_t same = 0;
+    while (same < compared && is(same)) ++same;
+    if (same < compared) continue;
+    next_ = (last + 1) % size;
+    return true;
+  }
+  return false;
+}
+
+// The last stretches were as those at this distance, for twice as long.
+bool RequestPattern::repeats(size_t distance) const {
+  const size_t compared = std::max<size_t>(distance, 2);
+  if (history_.size() < distance + compared) return false;
+  for (size_t n = history_.size() - compared; n < history_.size(); ++n) {
+    if (history_[n].kind != history_[n - distance].kind) return false;
+  }
+  return true;
+}
+
+// The pauses before the last stretches were as those at this distance, all but those before one
+// stretch of a period: a request comes at random. How many were not, of how many.
+std::optional<RequestPattern::Compared> RequestPattern::compare_pauses(size_t distance) const {
+  const size_t compared = std::max(2 * distance, kCompared);
+  if (history_.size() < distance + compared) return {};
+  Compared result{.all = compared};
+  for (size_t n = history_.size() - compared; n < history_.size(); ++n) {
+    const Stretch &one = history_[n], &other = history_[n - distance];
+    if (alike(one.pause, other.pause) && alike(one.span, other.span)) continue;
+    if (result.off > 0 && n % distance != result.where) result.elsewhere = true;
+    result.where = n % distance;
+    result.off += 1;
+  }
+  return result;
+}
+
+size_t RequestPattern::find_repetition() const {
+  for (size_t distance = 1; distance <= kLongest; ++distance) {
+    if (repeats(distance)) return distance;
+  }
+  return 0;
+}
+
+// Pauses that differ at random match at some distance by chance: it is looked for a few times only.
+size_t RequestPattern::find_multiple(size_t distance) const {
+  const auto at_once = compare_pauses(distance);
+  if (!at_once || at_once->off * kMayDiffer <= at_once->all) return distance;
+  for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
+    const auto found = compare_pauses(multiple);
+    if (!found) break;
+    const bool far_less = found->off * kFarLess * at_once->all <= at_once->off * found->all;
+    if (far_less && !found->elsewhere && repeats(multiple)) return multiple;
+  }
+  return distance;
+}
+
+// How many of the last `stretches` come before the one with the longest pause before it, in the
+// mean of all that are remembered.
+size_t RequestPattern::longest_pause(size_t stretches) const {
+  size_t found = 0;
+  int64_t longest = -1;
+  for (size_t n = 0; n < stretches; ++n) {
+    int64_t sum = 0, count = 0;
+    for (size_t back = stretches - n; back <= history_.size(); back += stretches) {
+      sum += history_[history_.size() - back].pause.ns;
+      count += 1;
+    }
+    if (sum / count > longest) longest = sum / count, found = n;
+  }
+  return found;
+}
+
+// The last stretches are a period. It begins with the longest pause.
+void RequestPattern::use_last(size_t stretches) {
+  const size_t before = longest_pause(stretches);
+  std::vector<size_t> kinds;
+  std::vector<uint32_t> start;
+  uint32_t length = 0;
+  for (size_t n = 0; n < stretches; ++n) {
+    const size_t kind = history_[history_.size() - stretches + (n + before) % stretches].kind;
+    kinds.push_back(kind);
+    start.push_back(length);
+    length += static_cast<uint32_t>(kinds_[kind].kernels.size());
+  }
+  if (length > kMostLaunches) return;
+  period_ = std::move(kinds);
+  start_ = std::move(start);
+  length_ = length;
+  next_ = (stretches - before) % stretches;
+  cursor_ = 0;
+  in_step_ = true;
+  out_of_step_ = followed_ = 0;
+  look_at_ = kCompared;
+  generation_ += 1;
+}
+
+}  // namespace lull::policies

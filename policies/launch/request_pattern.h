@@ -1,0 +1,99 @@
+// The period of a program, from its launches and the waits of its host: which launch comes next,
+// and after which one the host waits. What others cost a program shows at its waits, so a period
+// that has them is found here; the iteration that the engine detects
+// (prediction/iteration_detector.h) may be one layer, or one of seven training steps of which only
+// the last reads its loss.
+//
+//   launches  a b c c c | d d | a b c c c | d d | a ...     | the host waits
+//   stretches     0        1       0         1              a period: two stretches
+//
+// Stretches are alike where they have the same launches in the same order. A period is the shortest
+// distance at which stretches were alike lately; or the shortest multiple of that at which the
+// host's pauses before them and within them were alike too: sixteen tokens of a text have the same
+// launches, and the host pauses behind the last one.
+//
+// Kept by a TaskGuard and told of each launch and wait in order. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "policies/launch/launch_policy.h"
+
+namespace lull::policies {
+
+class RequestPattern {
+ public:
+  // Where a launch stands in the period; `detected`, where no period is known. A generation changes
+  // when positions get another meaning.
+  IterationPlace launch(KernelId kernel, Instant at, const IterationPlace& detected);
+  // The host has waited, until `at`.
+  void waited(Instant at);
+  // There is a period. It begins behind the host's longest pause.
+  bool known() const { return !period_.empty(); }
+
+  bool operator==(const RequestPattern&) const = default;
+
+ private:
+  static constexpr size_t kLongest = 128;          // stretches of a period
+  static constexpr size_t kMostLaunches = 65'536;  // of a period, and of all kinds together
+  static constexpr size_t kRemembered = 3 * kLongest;
+  static constexpr size_t kCompared = 32;  // stretches at least before their pauses say anything
+
+  struct Kind {  // stretches that are alike
+    uint64_t hash = 0;
+    std::vector<KernelId> kernels;
+    bool operator==(const Kind&) const = default;
+  };
+  struct Stretch {
+    size_t kind = 0;
+    Duration pause;  // of the host before it
+    Duration span;   // from its first launch to its last
+    bool operator==(const Stretch&) const = default;
+  };
+
+  std::optional<size_t> kind_of_current();
+  void forget();
+  bool repeats(size_t distance) const;
+  struct Compared {
+    size_t off = 0, all = 0;
+    size_t where = 0;
+    bool elsewhere = false;
+  };
+  std::optional<Compared> compare_pauses(size_t distance) const;
+  size_t find_repetition() const;
+  size_t find_multiple(size_t distance) const;
+  void follow();
+  bool align();
+  size_t longest_pause(size_t stretches) const;
+  void use_last(size_t stretches);
+
+  std::vector<Kind> kinds_;
+  size_t launches_of_kinds_ = 0;
+  std::deque<Stretch> history_;
+
+  // ---- the stretch in progress ----
+  std::vector<KernelId> current_;
+  uint64_t hash_ = 0;
+  Duration pause_;
+  Instant began_{0}, last_{0};  // its first and last launch
+  Instant waited_at_ = kNever;
+
+  // ---- the period ----
+  std::vector<size_t> period_;   // kinds
+  std::vector<uint32_t> start_;  // position of each one's first launch
+  uint32_t length_ = 0;          // launches
+  size_t next_ = 0;              // stretch in progress
+  uint32_t cursor_ = 0;          // launches of it so far
+  bool in_step_ = false;
+  size_t followed_ = 0;     // stretches since the period was found
+  size_t look_at_ = 0;      // ... at which a longer one is looked for next
+  size_t out_of_step_ = 0;  // stretches in a row that were not as they should be
+  uint64_t detected_ = 0;   // generation of the iteration that is used where no period is known
+  uint64_t generation_ = 1;
+};
+
+}  // namespace lull::policies

@@ -1,0 +1,115 @@
+// The period of a program in which its host waits, from launches and waits alone.
+#include "policies/launch/request_pattern.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+// A host that launches every 10 us, and waits. In us.
+class Host {
+ public:
+  // So many launches of kernels 1, 2, ..., of which the first comes after a pause; then a wait.
+  void stretch(uint32_t launches, int64_t pause_us = 50, uint64_t first = 1) {
+    now_us_ += pause_us;
+    places.clear();
+    for (uint32_t n = 0; n < launches; ++n) {
+      now_us_ += 10;
+      places.push_back(pattern.launch(KernelId{first + n}, at(), detected));
+    }
+    now_us_ += 100;
+    pattern.waited(at());
+  }
+  const IterationPlace& last() const { return places.back(); }
+
+  RequestPattern pattern;
+  IterationPlace detected;
+  std::vector<IterationPlace> places;  // of the last stretch
+
+ private:
+  Instant at() const { return Instant{now_us_ * 1000}; }
+  int64_t now_us_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("Stretches that are alike are the period") {
+  Host host;
+  for (int n = 0; n < 4; ++n) host.stretch(3);
+  CHECK(host.last().in_step);
+  CHECK(host.last().length == 3);
+  CHECK(host.last().position == 2);
+  CHECK(host.places.front().started);
+}
+
+TEST_CASE("Different stretches by turns are one period, which begins with the longest pause") {
+  Host host;
+  for (int n = 0; n < 6; ++n) {
+    host.stretch(3, 50);
+    host.stretch(5, 500, 10);
+  }
+  host.stretch(3, 50);
+  CHECK(host.last().length == 8);
+  CHECK(host.last().position == 7);
+  host.stretch(5, 500, 10);
+  CHECK(host.places.front().position == 0);
+  CHECK(host.places.front().started);
+}
+
+TEST_CASE("Seven steps of which the last reads something back are one period") {
+  Host host;
+  for (int request = 0; request < 4; ++request) host.stretch(7 * 20);
+  CHECK(host.last().in_step);
+  CHECK(host.last().length == 140);
+}
+
+TEST_CASE("Tokens that differ in nothing but the host's pauses make a period") {
+  Host host;
+  for (int request = 0; request < 40; ++request) {
+    for (const int64_t pause_us : {900, 60, 200, 400}) host.stretch(5, pause_us);
+  }
+  CHECK(host.last().length == 20);
+  host.stretch(5, 900);
+  CHECK(host.places.front().started);
+}
+
+TEST_CASE("Pauses at random make no period, whatever they look like for a while") {
+  std::mt19937 random(7);  // the same on every machine
+  Host host;
+  for (int request = 0; request < 2'000; ++request) {
+    host.stretch(5, 50 + static_cast<int64_t>(random() % 2'000));
+    if (request > 4) REQUIRE(host.last().length == 5);
+  }
+}
+
+TEST_CASE("A stretch that is not as foretold is out of step, and the next ones are in it again") {
+  Host host;
+  for (int n = 0; n < 8; ++n) host.stretch(4);
+  const uint64_t generation = host.last().generation;
+  host.stretch(6, 50, 100);
+  CHECK_FALSE(host.last().in_step);
+  host.stretch(4);
+  host.stretch(4);
+  CHECK(host.last().in_step);
+  CHECK(host.last().generation == generation);
+}
+
+TEST_CASE("Where nothing repeats, what is detected elsewhere is used") {
+  Host host;
+  host.detected = {.in_step = true, .position = 3, .length = 9, .generation = 5};
+  for (uint32_t n = 0; n < 400; ++n) host.stretch(3 + n, 50, n);
+  CHECK(host.last().length == 9);
+  CHECK(host.last().position == 3);
+}
+
+TEST_CASE("A period that is over is given up") {
+  Host host;
+  for (int n = 0; n < 8; ++n) host.stretch(4);
+  host.detected = {.in_step = true, .position = 3, .length = 9, .generation = 5};
+  for (uint32_t n = 0; n < 40; ++n) host.stretch(5 + n, 50, n + 20);
+  CHECK(host.last().length == 9);
+}

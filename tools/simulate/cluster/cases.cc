@@ -1,0 +1,120 @@
+#include "tools/simulate/cluster/cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/simulate/cluster/generator.h"
+#include "tools/simulate/cluster/speed_model.h"
+
+namespace lull::simulate::cluster {
+namespace {
+
+// What jobs make together where each stays on one GPU: `on[g]` are those of GPU g. Those of a GPU
+// run at once where that is better than taking turns and memory holds them; turns cost nothing, and
+// those of two GPUs fall together by chance.
+double sum_of(const Plan& plan, const SpeedModel& model,
+              const std::vector<std::vector<size_t>>& on) {
+  std::vector<bool> packed(on.size());
+  for (size_t gpu = 0; gpu < on.size(); ++gpu) {
+    uint64_t bytes = 0;
+    double sum = 0;
+    for (size_t i = 0; i < on[gpu].size(); ++i) {
+      sum += 1 / model.slowed(on[gpu], i);
+      bytes += plan.jobs[on[gpu][i]].memory_bytes;
+    }
+    packed[gpu] = bytes <= plan.cluster.gpus[gpu].memory_bytes && sum >= 1;
+  }
+  double sum = 0;
+  for (size_t gpu = 0; gpu < on.size(); ++gpu) {
+    if (on[gpu].empty()) continue;
+    const jobs::Gpu& at = plan.cluster.gpus[gpu];
+    const jobs::Gpu* where[] = {&at};
+    // The one other GPU on the switch of a node of four.
+    const std::vector<size_t>* beside = nullptr;
+    bool beside_packed = false;
+    for (size_t other = 0; other < on.size(); ++other) {
+      const jobs::Gpu& there = plan.cluster.gpus[other];
+      if (other == gpu || there.pcie_switch != at.pcie_switch) continue;
+      beside = &on[other];
+      beside_packed = packed[other];
+    }
+    const auto speed = [&](size_t job) {
+      const double alone = model.alone(job, where, 0);
+      if (beside == nullptr || beside->empty()) return 1.0;
+      size_t loads = 0;
+      for (const size_t other : *beside) loads += plan.jobs[other].bus;
+      if (beside_packed) return model.alone(job, where, loads) / alone;
+      const double share = static_cast<double>(loads) / static_cast<double>(beside->size());
+      return 1 - share + share * model.alone(job, where, 1) / alone;
+    };
+    const auto jobs = static_cast<double>(on[gpu].size());
+    for (size_t i = 0; i < on[gpu].size(); ++i) {
+      const double slowed = packed[gpu] ? model.slowed(on[gpu], i) : jobs;
+      sum += speed(on[gpu][i]) / slowed;
+    }
+  }
+  return sum;
+}
+
+// Every way to spread jobs over GPUs.
+void spread(const Plan& plan, const SpeedModel& model, std::vector<std::vector<size_t>>& on,
+            size_t next, double& best) {
+  if (next == plan.jobs.size()) {
+    best = std::max(best, sum_of(plan, model, on));
+    return;
+  }
+  for (auto& pack : on) {
+    pack.push_back(next);
+    spread(plan, model, on, next + 1, best);
+    pack.pop_back();
+  }
+}
+
+}  // namespace
+
+std::expected<Plan, std::string> plan_of_case(std::string_view name, uint64_t seed) {
+  Plan plan;
+  plan.seed = seed;
+  if (name == "six") {
+    plan.cluster = *parse_cluster("1x4:h100");
+    plan.jobs = make_six_jobs(seed);
+    plan.stop_s = 12 * 3600;
+    plan.measure_from_s = 6 * 3600;
+  } else if (name == "hundred") {
+    plan.cluster = *parse_cluster("13x4:h100,12x4:a100");
+    plan.jobs = make_cluster_jobs(seed, 500, plan.cluster);
+    plan.node_mtbf_s = 60 * 86'400;  // [estimate]
+  } else if (name == "large") {
+    plan.cluster = *parse_cluster("125x8:h100,125x8:a100");
+    plan.jobs = make_cluster_jobs(seed, 10'000, plan.cluster);
+    plan.node_mtbf_s = 60 * 86'400;
+    plan.report_s = 60;
+  } else if (name == "search" || name == "search16" || name == "search-any") {
+    plan.cluster = *parse_cluster(name == "search16" ? "4x4:h100" : "1x4:h100");
+    plan.jobs = make_search_jobs(seed, 100, 2, name != "search-any");
+    plan.stop_bad = true;
+  } else {
+    return std::unexpected(fmt::format("there is no case '{}': one of {}", name, kCases));
+  }
+  return plan;
+}
+
+double best_static_sum(const Plan& plan) {
+  const SpeedModel model(plan.seed, plan.jobs);
+  std::vector<std::vector<size_t>> on(plan.cluster.gpus.size());
+  double best = 0;
+  spread(plan, model, on, 0, best);
+  return best;
+}
+
+double measured_sum(const Plan& plan, const Result& result) {
+  double sum = 0;
+  for (size_t i = 0; i < plan.jobs.size(); ++i) {
+    const double alone = (plan.stop_s - plan.measure_from_s) / plan.jobs[i].iteration_s;
+    sum += result.jobs[i].measured_iterations / alone;
+  }
+  return sum;
+}
+
+}  // namespace lull::simulate::cluster
