@@ -206,9 +206,9 @@ class Chaos:
         deadline = time.monotonic() + PROGRESS_S * 5
         while self.jobs:
             for job in self.jobs:
-                if job.running() and self.here.job(job.name):
-                    state = self.here.job(job.name)["state"]
-                    if state in ("suspended", "waiting", "stopping", "leaving"):
+                known = self.here.job(job.name)
+                if job.running() and known:
+                    if known["state"] in ("suspended", "waiting", "stopping", "leaving"):
                         self.order("resume", job)
                     self.order("pin", job, pinned=False)
                 job.suspended = False
