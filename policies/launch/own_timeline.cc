@@ -18,8 +18,9 @@ constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 constexpr size_t kMostPlaces = 65'536;    // of all turns of a round
-// Launches in flight at which the host waits for a place: a driver's queue has 1,024 (measured on an
-// H100, docs/hardware), of which a launch takes two where its completion is reported.
+// Launches in flight at which the host waits for a place: 1,024 on a stream of the simulated driver, of
+// which a launch takes two where its completion is reported. What a real driver holds is question 6 of
+// docs/hardware.
 constexpr uint32_t kQueued = 500;
 
 }  // namespace
