@@ -57,7 +57,10 @@ def control():
     if os.environ.get("FAKE_MPS") == "broken":
         sys.exit("An instance of this daemon is already running")
     named("nvidia-cuda-mps-control")
-    server = subprocess.Popen([sys.executable, __file__, "serve"], start_new_session=True, stdin=subprocess.DEVNULL)
+    # Under its name from its first moment, as a program of that name is: between fork and exec it has the daemon's.
+    program = PIPES / "nvidia-cuda-mps-server"
+    program.symlink_to(os.path.realpath(sys.executable))
+    server = subprocess.Popen([program, __file__, "serve"], start_new_session=True, stdin=subprocess.DEVNULL)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(PIPES / "control"))
         listener.listen()

@@ -416,7 +416,7 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
     }
   }
   CHECK(kept > 20);
-  CHECK(undelayed > 2);
+  CHECK(undelayed > 1);  // runs that the second comparison was made for
   CHECK(best > 0.9);
 }
 
