@@ -1,9 +1,8 @@
 // Where the node's jobs are, and who returns when: the state machine of suspension, resumption and
 // migration, and the ledger of device memory that keeps two returns from racing for one byte.
 //
-//   requests, reports, JobStands --- now, inputs ---> Moves::step --- outputs ---> engine: stop, go
-//   on
-//                                                                                 clients: orders
+//   requests, reports, JobStands -- now, inputs --> Moves::step -- outputs --> engine: stop, go on
+//                                                                              clients: orders
 //
 // Called by one thread at a time. No clock, system call, log or randomness: the same inputs at the
 // same instants give the same outputs. It does not publish, wait or write, and it believes a client
@@ -12,22 +11,25 @@
 //
 // A job, all of its ranks or none:
 //
-//                suspend, migrate             all gates closed                every rank out
-//   kRunning ------------------> kStopping ------------------> kLeaving ------------------>
-//   kSuspended
-//     ^  ^                           |    \  level in place       |   ^                        |  |
-//     |  +---------- resume ---------+     `----------------------|---|--> kSuspended          |  |
-//     resume, |                                                           |   | too little memory:
-//     |  | migrate |            a rank refuses, or resume                      |   | all out again
-//     |  v |  every rank resident                                      v   |    memory reserved |
-//     +------------------------------------------------------ kReturning <-----------------
-//     kWaiting | ^
-//     +--- a rank is found not resident: its coordinator had gone (stopped at once) -----------+
+//   from         to           when
+//   kRunning     kStopping    suspend or migrate is asked
+//   kStopping    kSuspended   all gates are closed, level in place
+//                kLeaving     all gates are closed, another level: orders out
+//                kRunning     resume is asked
+//   kLeaving     kSuspended   every rank is out
+//                kReturning   a rank refuses, or resume is asked (kWaiting: not enough memory free)
+//   kSuspended   kWaiting     resume or migrate is asked
+//   kWaiting     kReturning   its memory is reserved: orders back
+//   kReturning   kRunning     every rank is resident
+//   kRunning     kWaiting     a rank is found not resident, its coordinator had gone: stopped at once
 //
-//   kLost       every rank that still can is resident; one never comes back. Shown in place of
-//   kRunning migrate     is leaving with everything given up and returning with pairs; the memory
-//   on the new GPUs is
-//               reserved before the job stops
+//   A return that finds too little memory takes all ranks out again, and waits.
+//
+//   kLost                     every rank that still can is resident, one never comes back; shown in
+//                             place of kRunning
+//
+//   migrate         leaves with everything given up and returns with pairs; the memory on the new
+//                   GPUs is reserved before the job stops
 //   a rank dies     the others are looked at as if it had never been
 //   a rank returns by itself while the job is suspended: it is sent out again
 //   a rank comes    to a job that is not running: its gates are closed, its memory stays
@@ -35,8 +37,8 @@
 //
 // Memory of a GPU:
 //
-//   free = total - reserve - sum over jobs of max(what its clients hold there, what it has a claim
-//   to)
+//   free = total - reserve
+//          - sum over jobs of max(what its clients hold there, what it has a claim to)
 //
 // A job has a claim to what it held from the moment that it begins to leave until it is out, so
 // that the way back is open; and to what it will hold from the moment that its return is let begin

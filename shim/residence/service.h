@@ -4,8 +4,7 @@
 //
 //   wait (futex at lull_order.number, 50 ms while not resident, 1 s else)
 //     |-- a new order -> drain, move (mover.h), checkpoint -> report -> wait
-//     |-- not resident, and lulld gone or silent for a second -> lock of the GPU -> way back ->
-//     open the gate
+//     |-- not resident, lulld gone or silent for a second -> GPU lock -> way back -> open the gate
 //     +-- host arena smaller than what is swappable -> one piece (host_arena.h) -> wait
 //
 // An order that cannot be carried out leaves the state that it found. A newer one turns a move

@@ -2,26 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "tools/lull/reply_fields.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
-namespace {
 
 using nlohmann::json;
-
-// Fields that a daemon leaves out, or gives as another type, read as the fallback.
-template <typename T>
-T field(const json& object, const char* name, T fallback) {
-  const auto found = object.find(name);
-  if (found == object.end() || found->is_null()) return fallback;
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    return fallback;
-  }
-}
-
-}  // namespace
 
 bool is_on_its_way(const json& job) {
   const auto state = field<std::string>(job, "state", "running");

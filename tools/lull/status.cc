@@ -6,6 +6,7 @@
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/job_display.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/reply_fields.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
 
@@ -15,23 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kNameChars = 60;  // of a kernel
-
-// Fields that a daemon leaves out, or gives as another type, read as the fallback.
-template <typename T>
-T field(const json& object, const char* name, T fallback) {
-  const auto found = object.find(name);
-  if (found == object.end() || found->is_null()) return fallback;
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    return fallback;
-  }
-}
-const json& list(const json& object, const char* name) {
-  static const json kNone = json::array();
-  const auto found = object.find(name);
-  return found != object.end() && found->is_array() ? *found : kNone;
-}
 
 std::string task_of(const json& status, uint64_t id) {
   for (const json& client : list(status, "clients")) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/lull/reply_fields.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
@@ -13,24 +14,6 @@ using nlohmann::json;
 
 constexpr size_t kTaskLeast = 8;
 constexpr size_t kTaskMost = 28;
-
-template <typename T>
-T field(const json& object, const char* name, T fallback) {
-  if (!object.is_object()) return fallback;
-  const auto found = object.find(name);
-  if (found == object.end() || found->is_null()) return fallback;
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    return fallback;
-  }
-}
-const json& list(const json& object, const char* name) {
-  static const json kNone = json::array();
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(name);
-  return found != object.end() && found->is_array() ? *found : kNone;
-}
 
 // Printable ASCII only, at most `width` of it: names come from programs.
 std::string cut(const std::string& text, size_t width) {
