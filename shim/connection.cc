@@ -196,7 +196,7 @@ bool connect_by(int fd, const char* path, uint64_t deadline_ns) {
 }
 
 // Hello out, welcome and region in. Null: the reason has been said.
-Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
+Attachment* handshake(int fd, const char* path, uint64_t deadline_ns, bool first) {
   channel::lull_hello hello{};
   hello.magic = channel::kMagic;
   hello.version = channel::kVersion;
@@ -208,6 +208,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns) {
   // Memory that was allocated outside the arena stays outside: a process that began as one that cannot
   // be moved is one.
   hello.moves = !moves_decided || can_move.load(std::memory_order_relaxed) ? asked_moves() : 0;
+  hello.uncounted = first ? 0 : 1;
   copy_text(hello.name, sizeof hello.name, environment("LULL_NAME"));
   copy_text(hello.job, sizeof hello.job, environment("LULL_JOB"));
   program_name(hello.program, sizeof hello.program);
@@ -381,7 +382,7 @@ Attachment* attach(uint64_t bound_ns) {
   KeepErrno keep;
   Cancellation off;
   const uint64_t deadline = channel::monotonic_ns() + bound_ns;
-  attach_attempted.store(true, std::memory_order_relaxed);
+  const bool first = !attach_attempted.exchange(true, std::memory_order_relaxed);
   next_attempt_ns.store(deadline + kRetryNs, std::memory_order_relaxed);
   if (!place_settled) place = channel::socket_place();
   if (!place.fits) {
@@ -412,7 +413,7 @@ Attachment* attach(uint64_t bound_ns) {
     close(fd);
     return refuse();
   }
-  Attachment* link = handshake(fd, place.path, deadline);
+  Attachment* link = handshake(fd, place.path, deadline, first);
   if (link == nullptr) {
     close(fd);
     return nullptr;

@@ -56,7 +56,7 @@ struct lull_hello {
   int32_t slowdown_mean;
   int32_t slowdown_p99;
   uint32_t moves;         // lull_moves
-  uint32_t reserved;
+  uint32_t uncounted;     // 1: may have launched before, without a coordinator or under an earlier one
   char name[64];          // task name; empty: the program's file name
   char job[64];           // empty: a job of its own
   char program[128];      // file name of the executable

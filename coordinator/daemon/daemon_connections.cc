@@ -200,7 +200,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                      .bound = in_range({hello.slowdown_mean, hello.slowdown_p99}),
                      .memory_limit_bytes = hello.memory_limit,
                      .timing_wish = hello.timing,
-                     .moves = moves_for(settings_.config, peer, hello.moves)};
+                     .moves = moves_for(settings_.config, peer, hello.moves),
+                     .counted = hello.uncounted == 0};
   if (birth.task.empty()) birth.task = birth.program;
   if (birth.task.empty()) birth.task = fmt::format("pid {}", peer.pid);
   birth.job = job_of(peer, birth.job_name, id);
@@ -252,7 +253,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                              .job = client.who().job,
                              .priority = verdict.granted,
                              .task = task_key(client.who()),
-                             .bound = client.who().bound});
+                             .bound = client.who().bound,
+                             .counted = client.who().counted});
   rates_.begin(id, clock_.now());
   moves_inputs_.emplace_back(moves::ClientJoined{.client = id,
                                                  .job = client.who().job,

@@ -61,6 +61,7 @@ struct SessionBirth {
   uint64_t memory_limit_bytes = 0;  // 0: none
   uint32_t timing_wish = channel::kTimingUnset;
   uint32_t moves = 0;  // channel::lull_moves granted
+  bool counted = true;  // it has launched nothing before
 };
 
 // What is learnt is remembered under this: one user's task does not spoil another's.

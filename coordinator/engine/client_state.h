@@ -157,7 +157,8 @@ struct KernelUse {
 //     +----JobContinued-----+-------------------------------------+------------------------------------------+
 //
 //   kAsked   the job runs as ever
-//   kClosed  its gates are closed; ranks behind the furthest catch up; policies know of no waiting thread of it
+//   kClosed  its gates are closed; ranks behind the furthest catch up, and any rank where the work of another
+//            hangs; policies know of no waiting thread of it
 //   kStands  policies do not know it at all
 enum class Stop : uint8_t { kNone, kAsked, kClosed, kStands };
 
@@ -171,6 +172,7 @@ struct Job {
   Instant stand_by = kNever;
   Instant closed_at{0};
   Instant continued_at{0};        // an iteration begun before then has stood still
+  Instant caught_up_at{0};        // closed: a rank last went on because another's work hung
   bool is_stopped() const { return stop >= Stop::kClosed; }
   bool stands() const { return stop == Stop::kStands; }
 };
@@ -194,6 +196,7 @@ struct Client {
   std::string model;  // of the first device
   Instant attached;
   uint64_t launches = 0;
+  bool counted = true;  // `launches` are all it has ever made
   uint64_t floor_grants = 0;
   Instant last_floor;
   Instant wake = kNever;

@@ -51,8 +51,10 @@ inline constexpr int64_t kPredictionStep = 20;
 // A launch that had passed its gate when that closed is heard of within this: clients that nobody waits
 // for are looked at every 2 ms.
 inline constexpr Duration kClosedNoticed{5'000'000};
-// A rank of a stopped job that is behind the furthest and has not launched for so long, nor waits, is not
-// waited for: processes of one job need not launch alike.
+// Ranks that launch alike are no more launches apart than a driver queues for one whose peer is late. One
+// that is, of a stopped job, is behind for good once it has neither launched for kStillComing nor waits:
+// processes of one job need not launch alike.
+inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};
@@ -111,7 +113,10 @@ class Engine::Core {
   enum class Standing { kNot, kYes, kLate };
   Standing standing(const Job& job) const;
   void stand(JobId id, Job& job, bool drained);
-  uint64_t furthest(const Job& job) const;
+  std::optional<uint64_t> furthest(const Job& job) const;
+  bool is_behind(const Client& client, uint64_t to) const;
+  Instant hangs_at(const Job& job) const;
+  void catch_up(Job& job);
   Instant order_due(const Client& client) const;
   // For the device's policy, unless that does not know the client now.
   void tell(Device& on, const Client& client, policies::Event event) {

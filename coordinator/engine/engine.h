@@ -11,7 +11,8 @@
 //
 // How a gate comes about, the later rule winning:
 //   1. the policy's decision (open, credit with a bound on what is in flight, closed)
-//   2. job rule: one rank closed closes the others; ranks behind the furthest one are released
+//   2. job rule: one rank closed closes the others; ranks behind the furthest one are released,
+//      or where that is not known, those without which another's work hangs
 //   3. inversion rule: the highest work is stuck for many times its prediction: lower gates open
 //   4. order: the gates of a stopped job are closed (JobStopped)
 // Beside the gates, single held launches are released by the policy, by the job rule, and by the

@@ -20,6 +20,7 @@ struct ClientAttached {
   Priority priority;
   std::string task;     // task key: profiles are remembered under it
   SlowdownBound bound = {};  // what it may lose to lower ones; without one: as the policy is set
+  bool counted = true;       // every launch it has ever made is told
 };
 struct ClientDetached { ClientId client; };
 // The client may launch on it from now on. `model` names the kind of GPU: what is learnt on one

@@ -58,12 +58,13 @@ void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
 // ---- job rule -------------------------------------------------------------------------------
 
 // Ranks of a job stop at the same launch index, the furthest that any has passed: a collective on
-// the device spins for ever against a peer that is held.
+// the device spins for ever against a peer that is held. Where launches are not all known (a coordinator
+// came late, or again) a rank goes on while the work of another hangs.
 void Engine::Core::apply_job_rules() {
   std::vector<std::pair<JobId, Job*>> touched;
   for (const Client* client : dirty_) {
     Job* job = client->ranks;
-    if (job->members.size() > 1 || job->closed) touched.emplace_back(client->job, job);
+    if (job->members.size() > 1 || job->closed || job->is_stopped()) touched.emplace_back(client->job, job);
   }
   std::sort(touched.begin(), touched.end());
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -86,18 +87,7 @@ void Engine::Core::apply_job_rule(Job& job) {
     for (ClientId member : job.members) mark(*find(member));
   }
   if (job.stands() || (!closed && !job.is_stopped())) return;
-  const uint64_t to = furthest(job);
-  for (ClientId member : job.members) {
-    Client& client = *find(member);
-    uint64_t index = client.launches;
-    for (const Head& head : client.heads) index += head.released ? 1 : 0;
-    for (Head& head : client.heads) {
-      if (index >= to) break;
-      if (head.released) continue;
-      release(client, head, /*tell_policy=*/!job.is_stopped());
-      index += 1;
-    }
-  }
+  catch_up(job);
 }
 
 // ---- inversion rule -------------------------------------------------------------------------

@@ -54,6 +54,7 @@ void Engine::Core::take(const ClientAttached& input) {
   client->profile = &tasks_.acquire(
       client->task.empty() ? "\n" + std::to_string(input.client.value) : client->task,
       input.client);
+  client->counted = input.counted;
   client->attached = client->last_floor = now_;
   Job& job = jobs_[input.job];
   client->ranks = &job;

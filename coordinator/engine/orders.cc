@@ -138,30 +138,92 @@ void Engine::Core::close(Job& job) {
   }
 }
 
-uint64_t Engine::Core::furthest(const Job& job) const {
+// How many launches the furthest rank has made; nothing where that cannot be said of all of them.
+std::optional<uint64_t> Engine::Core::furthest(const Job& job) const {
   uint64_t index = 0;
-  for (ClientId member : job.members) index = std::max(index, find(member)->launches);
+  for (ClientId member : job.members) {
+    const Client& client = *find(member);
+    if (!client.counted) return std::nullopt;
+    index = std::max(index, client.launches);
+  }
   return index;
+}
+
+// And will come: it waits, launched lately, or launches as the others do.
+bool Engine::Core::is_behind(const Client& client, uint64_t to) const {
+  if (client.launches >= to) return false;
+  if (!client.heads.empty()) return true;
+  if (client.launches > 0 && client.launches + kRanksApart >= to) return true;
+  return std::ranges::any_of(
+      client.seats, [this](const auto& seat) { return now_ < seat->last_launch + kStillComing; });
 }
 
 Engine::Core::Standing Engine::Core::standing(const Job& job) const {
   bool still = now_ >= job.closed_at + options_.control_latency + kClosedNoticed;
-  const uint64_t to = furthest(job);
+  const std::optional<uint64_t> to = furthest(job);
   for (ClientId member : job.members) {
     const Client& client = *find(member);
-    still = still && client.busy_streams == 0;
-    for (const auto& seat : client.seats) {
-      still = still && seat->units == 0;
-      const bool comes = !client.heads.empty() || now_ < seat->last_launch + kStillComing;
-      still = still && (client.launches >= to || !comes);
-    }
+    still = still && client.busy_streams == 0 && !(to && is_behind(client, *to));
+    for (const auto& seat : client.seats) still = still && seat->units == 0;
     for (const Head& head : client.heads) still = still && !head.released;
   }
   if (still) return Standing::kYes;
   return now_ >= job.stand_by ? Standing::kLate : Standing::kNot;
 }
 
+// When work in flight of a stopped job counts as waiting for what a rank is held with; kNever:
+// nothing is.
+Instant Engine::Core::hangs_at(const Job& job) const {
+  Instant at = kNever;
+  bool held = false;
+  for (ClientId member : job.members) {
+    const Client& client = *find(member);
+    held |= std::ranges::any_of(client.heads, [](const Head& head) { return !head.released; });
+    for (const auto& seat : client.seats) {
+      if (seat->units == 0) continue;
+      const Duration patience{std::max(kStuckAtLeast.ns, seat->in_flight.ns * kStuckFactor)};
+      const Instant since = std::max({job.closed_at, job.caught_up_at, seat->last_progress});
+      at = std::min(at, since + patience);
+    }
+  }
+  return held ? at : kNever;
+}
+
+// Lets go what ranks of a stopped job wait with, as far as the job has to go on to stand: those
+// behind the furthest; and where the work of one hangs, a launch of each of those that have nothing
+// in flight themselves, else of all.
+void Engine::Core::catch_up(Job& job) {
+  const std::optional<uint64_t> to = furthest(job);
+  const bool hangs = (job.is_stopped() || !to) && hangs_at(job) <= now_;
+  const auto is_idle = [](const Client& client) { return client.busy_streams == 0; };
+  const bool idle_first = std::ranges::any_of(job.members, [&](ClientId member) {
+    return is_idle(*find(member)) && !find(member)->heads.empty();
+  });
+  if (hangs) job.caught_up_at = now_;
+  for (ClientId member : job.members) {
+    Client& client = *find(member);
+    uint64_t index = client.launches;
+    for (const Head& head : client.heads) index += head.released ? 1 : 0;
+    uint64_t end = to.value_or(0);
+    if (hangs && (is_idle(client) || !idle_first)) end = std::max(end, index + 1);
+    for (Head& head : client.heads) {
+      if (index >= end) break;
+      if (head.released) continue;
+      release(client, head, /*tell_policy=*/!job.is_stopped());
+      index += 1;
+    }
+  }
+}
+
 void Engine::Core::stand(JobId id, Job& job, bool drained) {
+  const uint64_t to = furthest(job).value_or(0);
+  for (ClientId member : job.members) {
+    const Client& client = *find(member);
+    if (drained || client.launches == 0 || client.launches >= to) continue;
+    notice("client " + std::to_string(client.id.value) + " (" + client.task +
+           ") is stopped before the furthest rank of its job, which has made more launches: " +
+           std::to_string(to - client.launches));
+  }
   for (ClientId member : job.members) {
     Client& client = *find(member);
     for (const auto& seat : client.seats) {
@@ -184,9 +246,11 @@ void Engine::Core::stand(JobId id, Job& job, bool drained) {
 // When the order wants a look at this client, without anything that happens before.
 Instant Engine::Core::order_due(const Client& client) const {
   const Job& job = *client.ranks;
+  const auto hangs = [&] { return std::max(hangs_at(job), now_ + Duration{1}); };
   if (job.stop == Stop::kAsked) return job.close_by;
+  if (job.stop == Stop::kNone && job.closed && !furthest(job)) return hangs();
   if (job.stop != Stop::kClosed) return kNever;
-  Instant due = job.stand_by;
+  Instant due = std::min(job.stand_by, hangs());
   const Instant noticed = job.closed_at + options_.control_latency + kClosedNoticed;
   if (now_ < noticed) due = std::min(due, noticed);
   for (const auto& seat : client.seats) {

@@ -17,7 +17,8 @@ enum RecordKind : uint8_t { kBegun = 1, kStep = 2 };
 // Every field of what goes in and out, once, for both directions.
 template <typename Codec>
 void fields(Codec& c, ClientAttached& e) {
-  c.id(e.client), c.id(e.job), c.priority(e.priority), c.text(e.task), c.bound(e.bound);
+  c.id(e.client), c.id(e.job), c.priority(e.priority), c.text(e.task), c.bound(e.bound),
+      c.number(e.counted);
 }
 template <typename Codec>
 void fields(Codec& c, ClientDetached& e) {

@@ -167,7 +167,9 @@ class Player {
       names_[id] = name;
       if (!job.empty() && !jobs_.contains(job)) jobs_[job] = 1000 + jobs_.size();
       if (job.empty()) jobs_[name] = id.value;
-      add(ClientAttached{id, JobId{job.empty() ? id.value : jobs_[job]}, {priority}, task});
+      ClientAttached input{id, JobId{job.empty() ? id.value : jobs_[job]}, {priority}, task};
+      input.counted = !words.flag("uncounted");
+      add(input);
       if (!words.flag("bare")) add(DeviceUsed{id, device});
       return;
     }
