@@ -259,7 +259,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   moves_inputs_.emplace_back(moves::ClientJoined{.client = id,
                                                  .job = client.who().job,
                                                  .priority = verdict.granted,
-                                                 .takes_turns = client.takes_turns()});
+                                                 .takes_turns = client.takes_turns(),
+                                                 .movable = client.can_move()});
   if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = client.last_event_ns;
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
                           peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));

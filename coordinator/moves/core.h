@@ -21,6 +21,8 @@ struct Member {
   JobId job;
   Priority priority;
   bool takes_turns = false;
+  bool movable = false;
+  Instant joined{0};
   Report report;
   uint32_t order = 0;                 // the last one given; 0: none yet
   Target target = Target::kResident;  // of it
@@ -57,13 +59,18 @@ struct Job {
   JobId id;
   std::vector<ClientId> members;  // ascending
   JobState state = JobState::kRunning;
-  bool suspends = false;            // what is asked
-  Level level = Level::kInPlace;    // asked
-  Level reached = Level::kInPlace;  // while it is suspended
-  bool retreats = false;            // it leaves because it found too little memory when it returned
+  bool suspends = false;          // what is asked
+  Level level = Level::kInPlace;  // asked
+  // While it is suspended, and on its way further out.
+  Level reached = Level::kInPlace;
+  bool any_level = false;  // asked: as far out as it can go
+  bool retreats = false;   // it leaves because it found too little memory when it returned
   At at = At::kIteration;
   std::map<DeviceId, DeviceId> migrates;  // from, to; empty: it returns to where it was
   bool by_policy = false;
+  // A migration is asked of a job that is suspended: what it goes back to if it cannot be had.
+  bool was_suspended = false;
+  bool was_by_policy = false;
   bool pinned = false;
   bool stopped = false;  // the engine holds its gates closed, or is about to
   bool stands = false;   // and has said that they are
@@ -114,6 +121,9 @@ class Moves::Core {
   std::optional<std::string> objects(const Other&) const {
     return std::nullopt;
   }
+  // It has just come, and may yet say that it can be moved.
+  bool is_untold(const Member& member) const;
+  bool has_untold(const Job& job) const;
   // Of its members: who keeps the job from being moved so, and why.
   std::optional<std::string> immovable(const Job& job, Level level) const;
   std::optional<std::string> not_migratable(const Job& job) const;
@@ -140,6 +150,7 @@ class Moves::Core {
   bool from_waiting(Job& job);
   bool from_returning(Job& job);
   bool come_back(Job& job, std::string reason);
+  bool give_way(Job& job, std::string reason);
   std::vector<std::pair<DeviceId, DeviceId>> pairs_for(const Job& job, const Member& member) const;
   template <typename T>
   void put(T output) {

@@ -73,6 +73,7 @@ struct ClientJoined {
   JobId job;
   Priority priority;
   bool takes_turns = false;
+  bool movable = false;  // it was started as one that can be moved, and will say what it can do
 };
 struct ClientLeft {
   ClientId client;

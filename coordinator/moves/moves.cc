@@ -242,12 +242,43 @@ bool Moves::Core::from_stopping(Job& job) {
     return true;
   }
   if (!job.stands && now_ < job.stands_anyway) return false;
+  if (job.level != Level::kInPlace && has_untold(job)) return false;
+  const std::optional<std::string> cannot =
+      job.migrates.empty() ? immovable(job, job.level) : not_migratable(job);
+  if (cannot && !job.any_level) return give_way(job, *cannot);
+  if (cannot) {
+    job.level = Level::kInPlace;
+    job.reason = "in place: " + *cannot;
+  }
+  job.reached = Level::kInPlace;
   if (job.level == Level::kInPlace) {
-    job.reached = job.level;
     return go(job, JobState::kSuspended);
   }
   order_out(job);
   return go(job, JobState::kLeaving);
+}
+
+// It cannot be moved as was asked. A job that was out before and still is stays there; another one
+// runs.
+bool Moves::Core::give_way(Job& job, std::string reason) {
+  const bool is_out = std::ranges::all_of(
+      job.members, [&](ClientId id) { return !must_move(job, member(id)) || member(id).is_out(); });
+  const bool stays = job.suspends || job.was_suspended;
+  if (job.state == JobState::kStopping) {
+    job.suspends = false;
+    job.migrates.clear();
+    job.reason = std::move(reason);
+    go_on(job);
+    return true;
+  }
+  if (job.reached == Level::kInPlace || !is_out || !stays) return come_back(job, std::move(reason));
+  job.by_policy = job.suspends ? job.by_policy : job.was_by_policy;
+  job.suspends = true;
+  job.migrates.clear();
+  job.claim.clear();
+  job.level = job.reached;
+  job.reason = std::move(reason);
+  return go(job, JobState::kSuspended);
 }
 
 // Mostly at once: a job has a claim to what it held. Not where a rank was out before, or on its way
@@ -269,6 +300,8 @@ bool Moves::Core::come_back(Job& job, std::string reason) {
 
 bool Moves::Core::from_leaving(Job& job) {
   bool all_done = true;
+  bool all_ended = true;
+  std::string why;
   for (ClientId id : job.members) {
     Member& one = member(id);
     if (!must_move(job, one) && one.target == Target::kResident) {
@@ -279,8 +312,13 @@ bool Moves::Core::from_leaving(Job& job) {
       all_done = all_done && (one.has_ended() || is_silent(one));
       continue;
     }
-    if (std::string why = trouble(job, one); !why.empty()) return come_back(job, std::move(why));
+    if (why.empty()) why = trouble(job, one);
+    all_ended = all_ended && (one.has_ended() || is_silent(one));
     all_done = all_done && one.has_done(target_of(job));
+  }
+  // Ranks that were out before and go further are waited for: where they end, they stay.
+  if (!why.empty()) {
+    return job.reached != Level::kInPlace && !all_ended ? false : give_way(job, std::move(why));
   }
   if (!job.retreats) {
     if (!job.suspends && job.migrates.empty()) return come_back(job, "");
@@ -331,6 +369,7 @@ bool Moves::Core::from_waiting(Job& job) {
 
 bool Moves::Core::from_returning(Job& job) {
   if (job.suspends) {
+    job.reached = Level::kInPlace;
     order_out(job);
     return go(job, JobState::kLeaving);
   }
@@ -371,7 +410,12 @@ void Moves::Core::set_timer() {
     if (when > now_) next = std::min(next, when);
   };
   for (const auto& [id, job] : jobs_) {
-    if (job.state == JobState::kStopping) at(job.stands_anyway);
+    if (job.state == JobState::kStopping) {
+      at(job.stands_anyway);
+      for (ClientId member_id : job.members) {
+        if (is_untold(member(member_id))) at(member(member_id).joined + kTellsWithin);
+      }
+    }
     if (job.state == JobState::kWaiting) at(job.not_before);
     if (job.state != JobState::kLeaving && job.state != JobState::kReturning) continue;
     for (ClientId member_id : job.members) {

@@ -15,13 +15,14 @@
 //   kRunning     kStopping    suspend or migrate is asked
 //   kStopping    kSuspended   all gates are closed, level in place
 //                kLeaving     all gates are closed, another level: orders out
-//                kRunning     resume is asked
-//   kLeaving     kSuspended   every rank is out
+//                kRunning     resume is asked, or a rank has said meanwhile that it cannot do that
+//   kLeaving     kSuspended   every rank is out; a rank that was out refuses to go further
 //                kReturning   a rank refuses, or resume is asked (kWaiting: not enough memory free)
 //   kSuspended   kWaiting     resume or migrate is asked
 //   kWaiting     kReturning   its memory is reserved: orders back
 //   kReturning   kRunning     every rank is resident
-//   kRunning     kWaiting     a rank is found not resident, its coordinator had gone: stopped at once
+//   kRunning     kWaiting     a rank is found not resident, its coordinator had gone: stopped at
+//   once
 //
 //   A return that finds too little memory takes all ranks out again, and waits.
 //
@@ -33,6 +34,7 @@
 //   a rank dies     the others are looked at as if it had never been
 //   a rank returns by itself while the job is suspended: it is sent out again
 //   a rank comes    to a job that is not running: its gates are closed, its memory stays
+//   a rank has just come, and has not said what it can do: an order waits for that as it stops
 //   what is asked   replaces what was asked before, in any state
 //
 // Memory of a GPU:
@@ -68,9 +70,12 @@ inline constexpr Duration kStandsAnyway{1'000'000'000};
 // Submitted work completes within this, or the rank does not leave (lull_order.drain_ms).
 inline constexpr Duration kDrainsWithin{10'000'000'000};
 // A client of which nothing is heard for so long after an order, nor any progress of it, carries it
-// out no more: its process is stopped, say. A checkpoint's longest silence, 32 GiB at 2 GB/s, is 17
-// s.
+// out no more: its process is stopped, say. A checkpoint's longest silence, 32 GiB at 2 GB/s, is
+// 17 s.
 inline constexpr Duration kSilentAtMost{60'000'000'000};
+// A client that can be moved has said what it can do this long after it came: its service thread
+// looks for a coordinator once a second.
+inline constexpr Duration kTellsWithin{5'000'000'000};
 // After a return that found too little memory: others take it whom nobody knows. Doubled each time.
 inline constexpr Duration kRetryAfter{500'000'000};
 inline constexpr Duration kRetryAtMost{30'000'000'000};

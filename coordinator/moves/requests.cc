@@ -43,6 +43,8 @@ void Moves::Core::take(const ClientJoined& input) {
                             .job = input.job,
                             .priority = input.priority,
                             .takes_turns = input.takes_turns,
+                            .movable = input.movable,
+                            .joined = now_,
                             .report = {},
                             .heard = now_};
   const auto [at, fresh] = jobs_.try_emplace(input.job);
@@ -114,14 +116,24 @@ constexpr const char* kNoSuchJob = "no such job: see `lull status`";
 
 }  // namespace
 
+bool Moves::Core::is_untold(const Member& member) const {
+  return member.movable && !member.report.can_swap && now_ < member.joined + kTellsWithin;
+}
+
+bool Moves::Core::has_untold(const Job& job) const {
+  return std::ranges::any_of(job.members, [this](ClientId id) { return is_untold(member(id)); });
+}
+
 std::optional<std::string> Moves::Core::immovable(const Job& job, Level level) const {
   if (level == Level::kInPlace) return std::nullopt;
   bool any = false;
   for (ClientId id : job.members) {
     const Member& one = member(id);
     const bool able = level == Level::kOut ? one.report.can_swap : one.report.can_give_up;
-    any = any || able;
-    if (able || !one.uses_memory()) continue;
+    any = any || able || is_untold(one);
+    if (able || is_untold(one) || one.late || !one.uses_memory()) continue;
+    if (one.movable && !one.report.can_swap)
+      return name(id) + " has not said that it can be moved: is its process stopped?";
     return name(id) +
            (level == Level::kOut ? " has no memory that can be swapped out"
                                  : " cannot give up its GPU") +
@@ -138,7 +150,7 @@ std::optional<std::string> Moves::Core::immovable(const Job& job, Level level) c
 std::optional<std::string> Moves::Core::not_migratable(const Job& job) const {
   for (ClientId id : job.members) {
     const Member& one = member(id);
-    if (one.report.can_migrate) continue;
+    if (one.report.can_migrate || is_untold(one)) continue;
     return name(id) + " cannot change its GPU" +
            (one.report.reason.empty() ? "" : " (" + one.report.reason + ")") +
            ": start it with `lull run --migratable`, outside MPS";
@@ -170,6 +182,7 @@ void Moves::Core::take(const SuspendAsked& input) {
   job.suspends = true;
   job.by_policy = input.by_policy;
   job.level = level;
+  job.any_level = !input.level;
   job.at = input.at;
   job.migrates.clear();
   if (job.state == JobState::kStopping) stop(job, input.at);
@@ -262,9 +275,12 @@ std::optional<std::string> Moves::Core::objects(const MigrateAsked& input) const
 void Moves::Core::take(const MigrateAsked& input) {
   Job& job = *find(input.job);
   job.migrates = destinations(job, input.to);
+  job.was_suspended = job.suspends;
+  job.was_by_policy = job.by_policy;
   job.suspends = false;
   job.by_policy = false;
   job.level = Level::kGivenUp;
+  job.any_level = false;
   job.at = input.at;
   job.reason.clear();
   raise(job.claim, held_by(job, Where::kThere));

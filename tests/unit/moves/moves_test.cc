@@ -131,6 +131,99 @@ TEST_CASE("a job is stopped, goes out rank by rank, and comes back when it is re
   CHECK(node.orders[1].pairs.empty());
 }
 
+TEST_CASE("an order to one that has just come waits for what it can do") {
+  Node node;
+  node.give(ClientJoined{.client = ClientId{1}, .job = JobId{7}, .priority = {5}, .movable = true});
+  Report& report = node.reports[1];
+  report.devices = {{.device = DeviceId{0}, .used_bytes = kGiB}};
+  node.say(1);
+  SECTION("it can be swapped") {
+    node.suspend(7, Level::kOut);
+    node.give(JobStands{JobId{7}});
+    CHECK(node.state(7) == JobState::kStopping);
+    CHECK(node.orders.empty());
+    report.can_swap = true;
+    report.devices[0].swappable_bytes = kGiB;
+    node.say(1);
+    CHECK(node.state(7) == JobState::kLeaving);
+    node.done(1);
+    CHECK(node.state(7) == JobState::kSuspended);
+  }
+  SECTION("it cannot give up its GPU: it runs, and the reason is said") {
+    node.suspend(7, Level::kGivenUp);
+    node.give(JobStands{JobId{7}});
+    report.can_swap = true;
+    report.reason = "a client of MPS";
+    node.say(1);
+    CHECK(node.state(7) == JobState::kRunning);
+    CHECK(node.continued == std::vector<uint64_t>{7});
+    CHECK(node.status(7).reason ==
+          "client 1 cannot give up its GPU (a client of MPS): suspend it with --level out");
+  }
+  SECTION("it never says so") {
+    node.suspend(7);
+    node.give(JobStands{JobId{7}});
+    REQUIRE(node.timer_at == node.now + kTellsWithin);
+    node.now = node.timer_at;
+    node.step();
+    CHECK(node.state(7) == JobState::kSuspended);
+    CHECK(node.status(7).level == Level::kInPlace);
+    CHECK(node.status(7).reason ==
+          "in place: client 1 has not said that it can be moved: is its process stopped?");
+    node.ask(ResumeAsked{JobId{7}});
+    CHECK(node.state(7) == JobState::kRunning);
+    CHECK(node.objection(SuspendAsked{.job = JobId{7}, .level = Level::kOut}) ==
+          "client 1 has not said that it can be moved: is its process stopped?");
+  }
+  SECTION("it migrates") {
+    node.ask(MigrateAsked{.job = JobId{7}, .to = {DeviceId{1}}});
+    node.give(JobStands{JobId{7}});
+    CHECK(node.state(7) == JobState::kStopping);
+    report.can_swap = report.can_give_up = true;
+    node.say(1);
+    CHECK(node.state(7) == JobState::kRunning);
+    CHECK(node.status(7).reason ==
+          "client 1 cannot change its GPU: start it with `lull run --migratable`, outside MPS");
+    CHECK(node.moves_.free_bytes(DeviceId{1}) == 80 * kGiB);
+  }
+}
+
+TEST_CASE("one that is out and is refused to go further stays out") {
+  Node node;
+  node.join(1, 7, 10 * kGiB, 0);
+  node.join(2, 7, 20 * kGiB, 1);
+  node.suspended(7, {1, 2}, Level::kOut);
+  SECTION("given up") {
+    node.suspend(7, Level::kGivenUp);
+    REQUIRE(node.state(7) == JobState::kLeaving);
+    node.reports[1].residence = Residence::kOut;
+    node.finish(1, Result::kRefused, "managed memory");
+    // The other one is on its way: where it ends, it stays.
+    CHECK(node.state(7) == JobState::kLeaving);
+    node.done(2);
+    CHECK(node.state(7) == JobState::kSuspended);
+    CHECK(node.status(7).level == Level::kOut);
+    CHECK(node.status(7).reason == "client 1: managed memory");
+    CHECK(node.continued.empty());
+    CHECK(node.moves_.free_bytes(DeviceId{0}) == 80 * kGiB - kContext);
+    node.ask(ResumeAsked{JobId{7}});
+    node.done(1);
+    node.done(2);
+    CHECK(node.state(7) == JobState::kRunning);
+  }
+  SECTION("migrated") {
+    node.ask(MigrateAsked{.job = JobId{7}, .to = {DeviceId{1}, DeviceId{0}}});
+    REQUIRE(node.state(7) == JobState::kLeaving);
+    node.finish(1, Result::kRefused, "managed memory");
+    node.finish(2, Result::kRefused, "managed memory");
+    CHECK(node.state(7) == JobState::kSuspended);
+    CHECK(node.status(7).suspends);
+    CHECK_FALSE(node.status(7).migrates);
+    CHECK(node.status(7).reason == "client 1: managed memory");
+    CHECK(node.moves_.free_bytes(DeviceId{1}) == 80 * kGiB - kContext);
+  }
+}
+
 TEST_CASE("in place a job only stops") {
   Node node;
   node.join(1, 7, 10 * kGiB);
