@@ -202,6 +202,15 @@ class Refusals(unittest.TestCase):
             here.suspend("job", "out")
             self.assertGreaterEqual(here.residence(program.pid).read()["fixed_bytes"], 8 * MIB)
             self.assertGreaterEqual(sum(here.held_by(program.pid)), 8 * MIB)
+            # Refused to go further, it stays out.
+            with self.assertRaises(moving.Refused) as refused:
+                here.suspend("job", "given_up")
+            self.assertIn("managed", str(refused.exception))
+            self.assertEqual(here.job("job")["state"], "suspended")
+            code, out, _ = here.run(lab.BIN / "lull", "suspend", "job", "--level", "given_up", "--wait", "--socket", here.socket, shim=False)
+            self.assertEqual(code, 1, out)
+            self.assertIn("managed", out)
+            self.assertEqual(here.residence(program.pid).state(), "out")
             here.resume("job")
             self.goes_on_to_its_end(here, program)
 
@@ -219,7 +228,6 @@ class Refusals(unittest.TestCase):
         with moving.Moves(profile=QUICK, devices=2) as here:
             here.lulld()
             program = here.work(30, 1, 16, job="job", way="--migratable").ready()
-            here.able(program)
             here.order("pin", "job", pinned=True)
             with self.assertRaises(moving.Refused) as refused:
                 here.migrate("job", [1])

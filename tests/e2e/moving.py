@@ -170,7 +170,7 @@ class Moves(lab.Lab):
         """Until it is suspended, or goes on (then Refused, with the reason)."""
         self.order("suspend", name, level=level, at=at)
         state = self.reach(name, ("suspended", "running"))
-        if state["state"] == "running":
+        if state["state"] == "running" or level not in ("auto", state["level"]):
             raise Refused(state["reason"])
         return state
 

@@ -52,6 +52,11 @@ std::expected<json, AskError> wait_for(const std::string& socket, const json& as
   return job;
 }
 
+bool is_as_far(const json& question, const json& job) {
+  const std::string level = question.value("level", "auto");
+  return level == "auto" || level == job.value("level", "");
+}
+
 int ask(const char* name, Request& request, json question) {
   question["op"] = name;
   question["job"] = request.job;
@@ -73,7 +78,8 @@ int ask(const char* name, Request& request, json question) {
   if (!request.wait) return kDone;
   const std::string state = job.value("state", "?");
   const bool suspends = question["op"] == "suspend";
-  const bool there = suspends ? state == "suspended" : state == "running";
+  const bool there =
+      suspends ? state == "suspended" && is_as_far(question, job) : state == "running";
   // A job that could not be moved goes on, with the reason.
   const bool refused = std::string(name) == "migrate" && !job.value("reason", "").empty();
   return there && !refused ? kDone : kFailed;

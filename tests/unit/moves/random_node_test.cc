@@ -61,8 +61,10 @@ class Node {
       client.order = client.report.order = 0;
       client.pending = false;
       client.report.result = Result::kDone;
-      inputs_.emplace_back(
-          ClientJoined{ClientId{id}, JobId{client.job}, Priority{priority(client.job)}});
+      inputs_.emplace_back(ClientJoined{.client = ClientId{id},
+                                        .job = JobId{client.job},
+                                        .priority = {priority(client.job)},
+                                        .movable = chance(2)});
       say(id);
     }
   }
@@ -120,7 +122,12 @@ class Node {
       client.report.can_give_up = client.report.can_swap && !chance(5);
       client.report.can_migrate = client.report.can_give_up;
       client.report.devices = {{.device = device, .used_bytes = bytes, .swappable_bytes = bytes}};
-      inputs_.emplace_back(ClientJoined{ClientId{id}, JobId{job}, Priority{priority(job)}});
+      const bool movable = chance(2);
+      inputs_.emplace_back(ClientJoined{.client = ClientId{id},
+                                        .job = JobId{job},
+                                        .priority = {priority(job)},
+                                        .movable = movable});
+      if (movable && chance(2)) step();  // it says what it can do later
       say(id);
       step();
     }
