@@ -34,16 +34,16 @@ CUresult memory_operation(Call call) {
   return forward_use(thread_state, call);
 }
 
-// It counts from before the capture exists until after it is over: the count may read high.
+// The count goes up before the capture exists and down after it is over: it may read high.
 template <typename Call>
-CUresult begin_capture(uintptr_t stream, Call call) {
+CUresult begin_capture(Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   // Streams of a program that captures cannot be looked at: while memory moves none begins.
   const MemoryUse use(thread);
-  capture_begins(thread, stream);
+  open_captures.fetch_add(1, std::memory_order_seq_cst);
   const CUresult result = forward(thread, call);
-  if (result != CUDA_SUCCESS) capture_ends(thread, stream);
+  if (result != CUDA_SUCCESS) open_captures.fetch_sub(1, std::memory_order_relaxed);
   return result;
 }
 
@@ -54,7 +54,9 @@ CUresult end_capture(uintptr_t stream, Call call) {
   const bool before = is_capturing(stream);
   const CUresult result = forward(thread, call);
   // Ending also ends a capture that was invalidated; a wrong thread or stream ends nothing.
-  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) capture_ends(thread, stream);
+  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) {
+    open_captures.fetch_sub(1, std::memory_order_relaxed);
+  }
   return result;
 }
 
@@ -98,12 +100,10 @@ LULL_ENTRY(cuStreamDestroy_v2)(CUstream stream) {
   return destroy_stream(stream, [&] { return driver().cuStreamDestroy_v2(stream); });
 }
 LULL_ENTRY(cuStreamBeginCapture)(CUstream stream) {
-  return begin_capture(normalise(stream, DefaultStream::kLegacy),
-                       [&] { return driver().cuStreamBeginCapture(stream); });
+  return begin_capture([&] { return driver().cuStreamBeginCapture(stream); });
 }
 LULL_ENTRY(cuStreamBeginCapture_ptsz)(CUstream stream) {
-  return begin_capture(normalise(stream, DefaultStream::kPerThread),
-                       [&] { return driver().cuStreamBeginCapture_ptsz(stream); });
+  return begin_capture([&] { return driver().cuStreamBeginCapture_ptsz(stream); });
 }
 
 #define LULL_STREAM(suffix, variant)                                                              \
@@ -118,13 +118,12 @@ LULL_ENTRY(cuStreamBeginCapture_ptsz)(CUstream stream) {
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCapture_v2##suffix)(CUstream stream, CUstreamCaptureMode mode) {        \
     return begin_capture(                                                                         \
-        normalise(stream, variant),                                                               \
         [&] { return driver().cuStreamBeginCapture_v2##suffix(stream, mode); });                  \
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCaptureToGraph##suffix)                                                 \
   (CUstream stream, CUgraph graph, const CUgraphNode* dependencies,                               \
    const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {                        \
-    return begin_capture(normalise(stream, variant), [&] {                                        \
+    return begin_capture([&] {                                                                    \
       return driver().cuStreamBeginCaptureToGraph##suffix(stream, graph, dependencies, edges,     \
                                                           count, mode);                           \
     });                                                                                           \

@@ -29,9 +29,9 @@ enum class Work { kDone, kUnderWay };
 // stream. Another thread's per-thread stream cannot be asked about, and is not. No capture may be
 // open. Leaves another context current.
 Work work_of_program();
-// Waits until the driver knows nothing under way any more: for what cannot be asked about. False:
-// `timeout_ms` have passed first, or those of an earlier call and that work is under way still.
-// Service thread.
+// Waits until the driver knows nothing under way any more: for what cannot be asked about. Not for
+// ever where the driver can help it: `timeout_ms` bounds it where the driver has checkpoints.
+// False: it passed. Submitted work waits meanwhile for nothing of ours.
 bool wait_for_work(uint32_t timeout_ms);
 
 void forget_live_contexts();  // fork child

@@ -222,19 +222,6 @@ TEST_CASE("a stream capture that is open refuses the move, and is left alone") {
   CHECK(stage.program->ask("endcapture") == "0");
 }
 
-TEST_CASE("a stream capture that ends with its stream keeps nobody from moving") {
-  Stage stage;
-  stage.allocate();
-  REQUIRE(stage.program->ask("capture") == "0");
-  REQUIRE(stage.program->ask("dropcapture") == "0");
-  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
-  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
-  REQUIRE(stage.program->ask("capture") == "0");
-  CHECK(stage.program->ask("endcapture") == "0");
-  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
-  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
-}
-
 TEST_CASE("work on a thread's own default stream is waited for") {
   Stage stage;
   stage.allocate();

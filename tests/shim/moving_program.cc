@@ -177,10 +177,6 @@ int main() {
     } else if (command == "endcapture") {
       CUgraph graph = nullptr;
       printf("%d\n", cuStreamEndCapture(streams[2], &graph));
-    } else if (command == "dropcapture") {  // the stream ends, and its capture with it
-      int result = cuStreamDestroy(streams[2]);
-      if (result == 0) result = cuStreamCreate(&streams[2], CU_STREAM_NON_BLOCKING);
-      printf("%d\n", result);
     } else if (command == "perthread") {  // work on the thread's own default stream
       int result = cuMemsetD8Async(allocations[0].address, 0, 8, CU_STREAM_PER_THREAD);
       if (result == 0) result = cuStreamSynchronize(CU_STREAM_PER_THREAD);
