@@ -1,12 +1,12 @@
 #include "shim/residence/allocations.h"
 
+#include "shim/captures.h"
 #include "shim/devices.h"
 #include "shim/residence/ipc_memory.h"
 #include "shim/residence/mapped_memory.h"
 #include "shim/residence/peer_access.h"
 #include "shim/residence/pools.h"
 #include "shim/residence/service.h"
-#include "shim/stream_slots.h"
 
 namespace lull::shim {
 
