@@ -635,9 +635,6 @@ void service_context_gone(CUcontext context, bool alive) {
   host_arena_context_gone(context, alive);
 }
 
-void lock_service() { step_lock.lock(); }
-void unlock_service() { step_lock.unlock(); }
-
 void forget_service() {
   started.store(0, std::memory_order_relaxed);
   exiting.store(0, std::memory_order_relaxed);

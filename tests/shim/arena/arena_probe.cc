@@ -4,7 +4,6 @@
 
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
-#include "shim/residence/service.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -64,9 +63,9 @@ bool count_absent(Backing& backing, void* data) {
 PROBE int64_t arena_probe_out() {
   OwnCall own(thread_state);
   Walk walk;
-  lock_service();
+  lock_arena();
   visit_backings(move_out, &walk);
-  unlock_service();
+  unlock_arena();
   return walk.result == CUDA_SUCCESS ? static_cast<int64_t>(walk.bytes)
                                      : -static_cast<int64_t>(walk.result);
 }
@@ -74,9 +73,9 @@ PROBE int64_t arena_probe_out() {
 PROBE int arena_probe_back() {
   OwnCall own(thread_state);
   Walk walk;
-  lock_service();
+  lock_arena();
   visit_backings(move_back, &walk);
-  unlock_service();
+  unlock_arena();
   return walk.result;
 }
 
