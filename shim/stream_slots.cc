@@ -11,8 +11,6 @@ constinit std::atomic<uint64_t> stream_table[kStreamTable];
 std::atomic<uint32_t> only_legacy_ref;
 std::atomic<uint32_t> stream_generation;
 std::atomic<int32_t> live_blocking_streams;
-std::atomic<int32_t> open_captures;
-std::atomic<bool> per_thread_streams_used;
 
 namespace {
 
@@ -166,7 +164,6 @@ StreamRef bind_stream(ThreadState& thread, uintptr_t handle) {
           take_free_slot(&thread, device, handle, nullptr, /*blocking=*/true) + 1;
     }
     thread.per_thread_device = device;
-    per_thread_streams_used.store(true, std::memory_order_relaxed);
     live_blocking_streams.fetch_add(1, std::memory_order_relaxed);
     return own_part(thread, thread.per_thread_ref - 1, device);
   }
@@ -283,8 +280,6 @@ void stream_created(CUstream stream, bool blocking) {
 void stream_destroyed(CUstream stream) {
   const auto handle = reinterpret_cast<uintptr_t>(stream);
   if (handle <= kPerThreadHandle) return;
-  // A capture that ends because its stream is destroyed stays counted: whether this stream began
-  // one or only joined it is not known here, and a count too high merely asks more often.
   Locked locked(streams_lock);
   drop_from_table(handle);
   if (CreatedStream* known = find_created(handle)) {
@@ -337,16 +332,6 @@ void forget_streams() {
   for (auto& stream : created) stream.handle = 0;
   only_legacy_ref.store(0, std::memory_order_relaxed);
   live_blocking_streams.store(0, std::memory_order_relaxed);
-  open_captures.store(0, std::memory_order_relaxed);
-}
-
-bool asks_driver_whether_capturing(uintptr_t handle) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  OwnCall own(thread_state);
-  const CUresult result = driver().cuStreamIsCapturing(stream_of(handle), &status);
-  // The legacy stream while a blocking stream captures: the launch is the driver's to refuse.
-  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
-  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen) {

@@ -1,4 +1,5 @@
 // Streams: made, destroyed, waited for, captured; memory operations in a stream.
+#include "shim/captures.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/submit.h"
 
@@ -20,11 +21,14 @@ CUresult create_stream(CUstream* stream, unsigned int flags, Call call) {
 
 template <typename Call>
 CUresult destroy_stream(CUstream stream, Call call) {
-  if (thread_state.depth == 0 && shim_enabled()) {
-    stream_destroyed(stream);
-    stream_ends(stream);
-  }
-  return forward(thread_state, call);
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0 || !shim_enabled()) return forward(thread, call);
+  stream_destroyed(stream);
+  stream_ends(stream);
+  const bool captures = begins_in_stream(stream);
+  const CUresult result = forward(thread, call);
+  if (captures) stream_with_capture_gone(stream, result == CUDA_SUCCESS);
+  return result;
 }
 
 // Work of no length of its own, so neither held nor counted; what follows does not follow on.
@@ -36,14 +40,14 @@ CUresult memory_operation(Call call) {
 
 // The count goes up before the capture exists and down after it is over: it may read high.
 template <typename Call>
-CUresult begin_capture(Call call) {
+CUresult begin_capture(uintptr_t stream, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   // Streams of a program that captures cannot be looked at: while memory moves none begins.
   const MemoryUse use(thread);
-  open_captures.fetch_add(1, std::memory_order_seq_cst);
+  capture_begins();
   const CUresult result = forward(thread, call);
-  if (result != CUDA_SUCCESS) open_captures.fetch_sub(1, std::memory_order_relaxed);
+  capture_began(thread, stream, result == CUDA_SUCCESS);
   return result;
 }
 
@@ -54,9 +58,7 @@ CUresult end_capture(uintptr_t stream, Call call) {
   const bool before = is_capturing(stream);
   const CUresult result = forward(thread, call);
   // Ending also ends a capture that was invalidated; a wrong thread or stream ends nothing.
-  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) {
-    open_captures.fetch_sub(1, std::memory_order_relaxed);
-  }
+  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) capture_ended(thread, stream);
   return result;
 }
 
@@ -100,10 +102,12 @@ LULL_ENTRY(cuStreamDestroy_v2)(CUstream stream) {
   return destroy_stream(stream, [&] { return driver().cuStreamDestroy_v2(stream); });
 }
 LULL_ENTRY(cuStreamBeginCapture)(CUstream stream) {
-  return begin_capture([&] { return driver().cuStreamBeginCapture(stream); });
+  return begin_capture(normalise(stream, DefaultStream::kLegacy),
+                       [&] { return driver().cuStreamBeginCapture(stream); });
 }
 LULL_ENTRY(cuStreamBeginCapture_ptsz)(CUstream stream) {
-  return begin_capture([&] { return driver().cuStreamBeginCapture_ptsz(stream); });
+  return begin_capture(normalise(stream, DefaultStream::kPerThread),
+                       [&] { return driver().cuStreamBeginCapture_ptsz(stream); });
 }
 
 #define LULL_STREAM(suffix, variant)                                                              \
@@ -117,13 +121,14 @@ LULL_ENTRY(cuStreamBeginCapture_ptsz)(CUstream stream) {
                               [&] { return driver().cuStreamQuery##suffix(stream); });            \
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCapture_v2##suffix)(CUstream stream, CUstreamCaptureMode mode) {        \
-    return begin_capture(                                                                         \
-        [&] { return driver().cuStreamBeginCapture_v2##suffix(stream, mode); });                  \
+    return begin_capture(normalise(stream, variant), [&] {                                        \
+      return driver().cuStreamBeginCapture_v2##suffix(stream, mode);                              \
+    });                                                                                           \
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCaptureToGraph##suffix)                                                 \
   (CUstream stream, CUgraph graph, const CUgraphNode* dependencies,                               \
    const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {                        \
-    return begin_capture([&] {                                                                    \
+    return begin_capture(normalise(stream, variant), [&] {                                        \
       return driver().cuStreamBeginCaptureToGraph##suffix(stream, graph, dependencies, edges,     \
                                                           count, mode);                           \
     });                                                                                           \

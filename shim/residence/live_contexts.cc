@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "shim/residence/memory_gate.h"
 #include "shim/stream_slots.h"
@@ -140,18 +139,7 @@ Work work_of_program() {
   return Work::kDone;
 }
 
-bool wait_for_work(uint32_t timeout_ms) {
-  OwnCall own(thread_state);
-  if (per_thread_streams_used.load(std::memory_order_relaxed)) {
-    // The driver's lock for a checkpoint waits for all that was submitted, and with a deadline.
-    CUcheckpointLockArgs how;
-    memset(&how, 0, sizeof how);
-    how.timeoutMs = timeout_ms != 0 ? timeout_ms : 1;
-    const CUresult result = driver().cuCheckpointProcessLock(getpid(), &how);
-    if (result == CUDA_SUCCESS)
-      return driver().cuCheckpointProcessUnlock(getpid(), nullptr) == CUDA_SUCCESS;
-    if (result == CUDA_ERROR_NOT_READY) return false;
-  }
+ContextWork wait_for_work(uint64_t deadline_ns) {
   LiveContext known[kMostContexts];
   uint32_t count;
   {
@@ -161,9 +149,10 @@ bool wait_for_work(uint32_t timeout_ms) {
   }
   // The gate is shut: none of them ends meanwhile.
   for (uint32_t n = 0; n < count; ++n) {
-    if (driver().cuCtxSetCurrent(known[n].context) == CUDA_SUCCESS) driver().cuCtxSynchronize();
+    const ContextWork work = wait_for_context(known[n].context, deadline_ns);
+    if (work != ContextWork::kDone) return work;
   }
-  return true;
+  return ContextWork::kDone;
 }
 
 void forget_live_contexts() {
