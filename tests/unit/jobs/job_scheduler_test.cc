@@ -189,6 +189,25 @@ TEST_CASE("job scheduler: a job that cannot be moved stays, and the others are p
   CHECK(node.gpu(2) == 1);
 }
 
+TEST_CASE("job scheduler: jobs that cannot change their GPU take turns on it") {
+  Node node("time_slice quantum_s=2");
+  for (uint64_t id : {1, 2}) {
+    node.job(id, 0);
+    node.facts(id).migratable = false;
+  }
+  int ran[3] = {};
+  for (int n = 0; n < 400; ++n) {
+    node.look();
+    for (uint64_t id : {1, 2}) {
+      ran[id] += node.runs(id) ? 1 : 0;
+      CHECK(node.gpu(id) == 0);
+    }
+  }
+  CHECK(ran[1] > 150);
+  CHECK(ran[2] > 150);
+  CHECK(ran[1] + ran[2] <= 404);
+}
+
 TEST_CASE("job scheduler: an order that comes to nothing is not given again and again") {
   Node node("fifo", 1);
   node.job(1, 0);
