@@ -8,8 +8,10 @@
 namespace lull::daemon {
 namespace {
 
-// How often the node is looked at while a job policy decides.
+// How often the node is looked at while a job policy decides; with more than kFewClients clients that
+// much less often, since a look costs some microseconds a client.
 constexpr uint64_t kJobsLookNs = 100'000'000;
+constexpr size_t kFewClients = 32;
 constexpr size_t kDecisionsShown = 20;
 
 }  // namespace
@@ -52,7 +54,8 @@ scheduling::NodeView Daemon::node_view() const {
 }
 
 void Daemon::step_jobs(uint64_t monotonic_ns) {
-  next_jobs_look_ns_ = sessions_.empty() ? UINT64_MAX : monotonic_ns + kJobsLookNs;
+  const size_t times = 1 + sessions_.size() / kFewClients;
+  next_jobs_look_ns_ = sessions_.empty() ? UINT64_MAX : monotonic_ns + times * kJobsLookNs;
   if (!clock_.ready()) return;
   step_moves(monotonic_ns, /*whole=*/true);
   const size_t known = scheduler_->decisions().size();
