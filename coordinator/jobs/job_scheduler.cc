@@ -39,6 +39,20 @@ JobId job_of(const jobs::Decision& decision) {
       decision.what);
 }
 
+std::string name_of(const jobs::Event& event) {
+  static constexpr const char* kNames[] = {
+      "arrived", "finished", "failed", "lost", "stands", "iterations", "memory", "load",
+      "appeared", "vanished", "moved", "command", "timer"};
+  static_assert(std::size(kNames) == std::variant_size_v<jobs::Event>);
+  std::string text = kNames[event.index()];
+  std::visit(
+      [&](const auto& what) {
+        if constexpr (requires { what.job; }) text += " " + std::to_string(what.job.value);
+      },
+      event);
+  return text;
+}
+
 }  // namespace
 
 JobScheduler::JobScheduler(jobs::JobPolicyChoice choice)
@@ -257,7 +271,9 @@ void JobScheduler::ask_policy(Instant now) {
   std::vector<jobs::Decision> decisions;
   policy_->step(now, events_, decisions);
   if (auto broken = check_.step(events_, decisions)) {
-    broken_ = *broken;
+    broken_ = *broken + " (told of:";
+    for (const jobs::Event& event : events_) broken_ += " " + name_of(event);
+    broken_ += ")";
     events_.clear();
     return;
   }

@@ -21,23 +21,42 @@ DecisionCheck::Job* DecisionCheck::find(JobId id) {
 
 // ---- the table ------------------------------------------------------------------------------
 
-void DecisionCheck::count(const Job& job, bool runs) {
-  const uint32_t one = runs ? 1 : UINT32_MAX;  // adds or takes away
-  const bool stays = !job.request.suspendable || job.pinned || !job.movable;
-  const auto level = std::min<size_t>(job.request.priority.level, kLevels - 1);
-  uint32_t loan = static_cast<uint32_t>(job.gpus.size()) -
-                  std::min<uint32_t>(job.request.gpus, static_cast<uint32_t>(job.gpus.size()));
-  for (const DeviceId id : job.gpus) {
-    const Device& device = devices_[id.value];
-    if (device.jobs.size() > 1) continue;  // the first on a GPU counts for all: they are alike
-    Group& group = groups_[device.group];
-    group.free -= one;
-    if (loan > 0) {
-      --loan;
-      group.on_loan += one;
-    } else {
-      (stays ? group.staying : group.by_level)[level] += one;
+uint32_t& DecisionCheck::counter(const Device& device) {
+  Group& group = groups_[device.group];
+  switch (device.use) {
+    case Use::kFree:
+      return group.free;
+    case Use::kOnLoan:
+      return group.on_loan;
+    case Use::kGivesWay:
+      return group.by_level[device.level];
+    case Use::kStays:
+      break;
+  }
+  return group.staying[device.level];
+}
+
+void DecisionCheck::recount(const GpuSet& gpus) {
+  for (const DeviceId id : gpus) {
+    Device& device = devices_[id.value];
+    if (!device.present) continue;
+    counter(device) -= 1;
+    device.use = device.jobs.empty() ? Use::kFree : Use::kGivesWay;
+    device.level = kLevels - 1;
+    for (const JobId job_id : device.jobs) {
+      const Job& job = *find(job_id);
+      const size_t own = std::min<size_t>(job.request.gpus, job.gpus.size());
+      const auto at = std::find(job.gpus.begin(), job.gpus.end(), id) - job.gpus.begin();
+      const bool on_loan = static_cast<size_t>(at) < job.gpus.size() - own;
+      const bool stays = !job.request.suspendable || job.pinned || !job.movable;
+      device.level = std::min<size_t>(device.level, job.request.priority.level);
+      if (on_loan) {
+        device.use = Use::kOnLoan;
+      } else if (stays) {
+        device.use = Use::kStays;
+      }
     }
+    counter(device) += 1;
   }
 }
 
@@ -45,15 +64,15 @@ void DecisionCheck::run(Job& job, const GpuSet& gpus) {
   job.state = State::kRunning;
   job.gpus = gpus;
   for (const DeviceId id : gpus) devices_[id.value].jobs.push_back(job.request.job);
-  count(job, true);
+  recount(gpus);
   ++running_;
   waiting_.erase(job.request.job);
 }
 
 void DecisionCheck::stop(Job& job, State state) {
   if (job.state == State::kRunning) {
-    count(job, false);
     for (const DeviceId id : job.gpus) std::erase(devices_[id.value].jobs, job.request.job);
+    recount(job.gpus);
     --running_;
   }
   job.state = state;
@@ -72,7 +91,6 @@ void DecisionCheck::command(const Command& command) {
   Job* job = find(command.job);
   if (job == nullptr) return;
   const bool ran = job->state == State::kRunning;
-  if (ran) count(*job, false);
   switch (command.order) {
     case Command::Order::kSuspend:
       job->held = true;
@@ -97,7 +115,7 @@ void DecisionCheck::command(const Command& command) {
       job->request.most_gpus = command.gpus;
       break;
   }
-  if (ran) count(*job, true);
+  if (ran) recount(job->gpus);
 }
 
 void DecisionCheck::event(const Event& event) {
@@ -383,10 +401,8 @@ std::optional<std::string> DecisionCheck::step(std::span<const Event> events,
   }
   for (const JobId id : pinned_later) {
     if (Job* job = find(id)) {
-      const bool ran = job->state == State::kRunning;
-      if (ran) count(*job, false);
       job->pinned = true;
-      if (ran) count(*job, true);
+      if (job->state == State::kRunning) recount(job->gpus);
     }
   }
   for (const JobId id : grown_) {

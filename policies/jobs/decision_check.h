@@ -52,11 +52,16 @@ class DecisionCheck {
     uint64_t memory_bytes = 0;
     bool held = false, pinned = false, movable = true;
   };
+  // What a GPU counts as in its group: as the most important job there, and as staying where any job
+  // there is one that cannot be stopped.
+  enum class Use : uint8_t { kFree, kOnLoan, kGivesWay, kStays };
   struct Device {
     Gpu gpu;
     bool present = false;
     uint32_t group = 0;
     std::vector<JobId> jobs;  // that run there
+    Use use = Use::kFree;
+    size_t level = 0;
   };
   static constexpr size_t kLevels = 10;
   struct Group {
@@ -79,7 +84,8 @@ class DecisionCheck {
   Broken importance(const std::vector<JobId>& started);
   void run(Job& job, const GpuSet& gpus);
   void stop(Job& job, State state);
-  void count(const Job& job, bool runs);
+  uint32_t& counter(const Device& device);
+  void recount(const GpuSet& gpus);
   Job* find(JobId id);
 
   bool preemptive_;

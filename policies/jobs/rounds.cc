@@ -185,7 +185,7 @@ class Round {
 
   bool find(Unit& unit) {
     const size_t gpus = unit.size();
-    if (gpus > unclaimed_ || unit.pinned) return false;
+    if (gpus > unclaimed_ || (unit.pinned && !unit.wanted.empty())) return false;
     const bool at_home = !unit.gpus.empty() && unit.started();
     if (at_home && !unit.may_move()) {  // these GPUs or none
       if (!is_unclaimed(unit.gpus)) return false;
