@@ -132,6 +132,7 @@ class Session {
   void set_pace(uint64_t bytes_per_s, uint32_t chunk_bytes);
   // Host memory: what it has, what it wants in all, what it may take.
   uint64_t host_bytes() const;
+  uint64_t copy_bytes_per_s() const;  // that its last copies had, as it says; 0: not known
   uint64_t host_wanted_bytes() const;
   uint64_t host_allowance_bytes() const { return host_allowance_bytes_; }
   void set_host_allowance(uint64_t bytes);

@@ -128,6 +128,9 @@ void Session::set_pace(uint64_t bytes_per_s, uint32_t chunk_bytes) {
   channel::publish_pace(region_, bytes_per_s, chunk_bytes);
 }
 
+uint64_t Session::copy_bytes_per_s() const {
+  return channel::read_residence(region_).copy_bytes_per_s;
+}
 uint64_t Session::host_bytes() const { return channel::read_residence(region_).host_bytes; }
 uint64_t Session::host_wanted_bytes() const {
   return channel::read_residence(region_).host_wanted_bytes;

@@ -428,6 +428,13 @@ TEST_CASE("copies go by a pace only while a more important task with a bound is 
   REQUIRE(turn_until(*node.daemon, [&] { return words.pace_bytes_per_s != 0; }));
   CHECK(words.pace_bytes_per_s == 825'000'000);
   CHECK(words.chunk_bytes == 1U << 20);
+  // Its copies have been slower than that: it is paced as they are.
+  train->region().client()->residence.copy_bytes_per_s = 12'000'000'000;
+  serve->launch(0, 2, /*tracked=*/false);
+  REQUIRE(turn_until(*node.daemon, [&] {
+    if (words.pace_bytes_per_s == 0) serve->launch(0, 1, /*tracked=*/false);
+    return words.pace_bytes_per_s == 180'000'000;
+  }));
   // It rests: as fast as they go.
   REQUIRE(turn_until(*node.daemon, [&] { return words.pace_bytes_per_s == 0; }));
   CHECK(words.chunk_bytes == 0);
