@@ -138,9 +138,10 @@ bool Moves::Core::must_move(const Job& job, const Member& member) const {
 }
 
 void Moves::Core::order(Job& job, Member& member, Target target) {
+  if (!is_silent(member)) member.heard = now_;  // who is silent stays so until it is heard
   member.order += 2;
   member.target = target;
-  member.heard = job.ordered = now_;
+  job.ordered = now_;
   OrderClient output{.client = member.id, .number = member.order, .target = target, .pairs = {}};
   if (target == Target::kResident) output.pairs = pairs_for(job, member);
   put(std::move(output));
@@ -191,8 +192,19 @@ std::vector<std::pair<DeviceId, DeviceId>> Moves::Core::pairs_for(const Job& job
   return {way.begin(), way.end()};
 }
 
+Instant Moves::Core::silent_at(const Member& member) const {
+  const bool at_once = member.is_resident() && member.holds_nothing();
+  return member.heard + (at_once ? kAnswersWithin : kDrainsWithin + kSilentAtMost);
+}
+
 bool Moves::Core::is_silent(const Member& member) const {
-  return !member.has_ended() && now_ >= member.heard + kDrainsWithin + kSilentAtMost;
+  return !member.has_ended() && now_ >= silent_at(member);
+}
+
+// It answers no order, and there is nothing to swap out.
+bool Moves::Core::may_stay(const Member& member) const {
+  return member.target == Target::kOut && member.is_resident() && member.holds_nothing() &&
+         is_silent(member);
 }
 
 std::string Moves::Core::trouble(const Job&, const Member& member) const {
@@ -218,6 +230,9 @@ bool Moves::Core::run(Job& job) {
     job.suspends = false;
     job.migrates.clear();
     job.reason = "found moved out, without a coordinator: it returns";
+    put(Notice{"the job of " + name(job.members.front()) +
+               " was out by the order of a coordinator that has gone: it returns; whoever had "
+               "suspended it has to do so again"});
     job.reached = job.level;
     stop(job, At::kNow);
     return go(job, JobState::kWaiting);
@@ -261,8 +276,10 @@ bool Moves::Core::from_stopping(Job& job) {
 // It cannot be moved as was asked. A job that was out before and still is stays there; another one
 // runs.
 bool Moves::Core::give_way(Job& job, std::string reason) {
-  const bool is_out = std::ranges::all_of(
-      job.members, [&](ClientId id) { return !must_move(job, member(id)) || member(id).is_out(); });
+  const bool is_out = std::ranges::all_of(job.members, [&](ClientId id) {
+    const Member& one = member(id);
+    return !must_move(job, one) || one.is_out() || (one.is_resident() && one.holds_nothing());
+  });
   const bool stays = job.suspends || job.was_suspended;
   if (job.state == JobState::kStopping) {
     job.suspends = false;
@@ -310,6 +327,10 @@ bool Moves::Core::from_leaving(Job& job) {
     }
     if (job.retreats) {
       all_done = all_done && (one.has_ended() || is_silent(one));
+      continue;
+    }
+    if (may_stay(one)) {
+      job.reason = name(one.id) + " answers no order, and is left as it is: it holds no memory";
       continue;
     }
     if (why.empty()) why = trouble(job, one);
@@ -382,10 +403,14 @@ bool Moves::Core::from_returning(Job& job) {
       one.moved = true;
       continue;
     }
-    all_done = false;
     if (is_silent(one)) {
       job.reason = trouble(job, one);
-    } else if (one.has_ended()) {
+      // It has never left. Should it wake up, it finds the order to be where it is.
+      all_done = all_done && one.is_resident();
+      continue;
+    }
+    all_done = false;
+    if (one.has_ended()) {
       why = trouble(job, one);
     }
   }
@@ -420,7 +445,7 @@ void Moves::Core::set_timer() {
     if (job.state != JobState::kLeaving && job.state != JobState::kReturning) continue;
     for (ClientId member_id : job.members) {
       const Member& one = member(member_id);
-      if (!one.has_ended()) at(one.heard + kDrainsWithin + kSilentAtMost);
+      if (!one.has_ended()) at(silent_at(one));
     }
   }
   if (next == timer_ && timer_ > now_) return;
