@@ -156,6 +156,7 @@ enum lull_ability : uint32_t {
   kCanSwap = 1,        // has an arena: kTargetOut
   kCanGiveUp = 2,      // the driver has a checkpoint and nothing known forbids it: kTargetGivenUp
   kCanMigrate = 4,     // and sees every GPU: pairs
+  kHasReturned = 8,    // it was out by the order of a coordinator that has gone, and came back by itself
 };
 
 struct lull_residence {

@@ -38,6 +38,7 @@ moves::Report Session::report(const DeviceTable& devices) {
   report.can_give_up = report.can_swap && (said.abilities & channel::kCanGiveUp) != 0;
   report.can_migrate = report.can_give_up && (who_.moves & channel::kMovesMigrate) != 0 &&
                        (said.abilities & channel::kCanMigrate) != 0;
+  report.has_returned = (said.abilities & channel::kHasReturned) != 0;
   report.reason = printable(said.reason);
   uint64_t most_of_all = 0;
   for (uint32_t index = 0; index < device_count_; ++index) {

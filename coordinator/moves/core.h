@@ -127,6 +127,8 @@ class Moves::Core {
   std::optional<std::string> objects(const Other&) const {
     return std::nullopt;
   }
+  // Nobody knows any more who had suspended it.
+  void forgotten(Job& job, ClientId client, const std::string& then);
   // It has just come, and may yet say that it can be moved.
   bool is_untold(const Member& member) const;
   bool has_untold(const Job& job) const;

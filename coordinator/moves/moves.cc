@@ -218,10 +218,10 @@ std::string Moves::Core::trouble(const Job&, const Member& member) const {
 // ---- the states ---------------------------------------------------------------------------------
 
 bool Moves::Core::run(Job& job) {
-  const bool away = std::ranges::any_of(job.members, [this](ClientId id) {
+  const auto is_away = [this](ClientId id) {
     return !member(id).is_resident() && !member(id).is_lost();
-  });
-  if (away) {
+  };
+  if (std::ranges::any_of(job.members, is_away)) {
     // Its coordinator was gone: whoever asked for it to be out is not known any more.
     job.level = Level::kOut;
     for (ClientId id : job.members) {
@@ -229,10 +229,7 @@ bool Moves::Core::run(Job& job) {
     }
     job.suspends = false;
     job.migrates.clear();
-    job.reason = "found moved out, without a coordinator: it returns";
-    put(Notice{"the job of " + name(job.members.front()) +
-               " was out by the order of a coordinator that has gone: it returns; whoever had "
-               "suspended it has to do so again"});
+    forgotten(job, *std::ranges::find_if(job.members, is_away), "returns");
     job.reached = job.level;
     stop(job, At::kNow);
     return go(job, JobState::kWaiting);

@@ -80,8 +80,17 @@ void Moves::Core::take(const ClientReported& input) {
   const bool same_devices = std::ranges::equal(member.report.devices, input.report.devices, {},
                                                &Share::device, &Share::device);
   if (!same_devices && !find(member.job)->migrates.empty()) member.moved = true;
+  if (input.report.has_returned && !member.report.has_returned && member.order == 0) {
+    forgotten(*find(member.job), member.id, "has returned by itself");
+  }
   member.report = input.report;
   member.heard = now_;
+}
+
+void Moves::Core::forgotten(Job& job, ClientId client, const std::string& then) {
+  job.reason = name(client) + " was suspended by an earlier lulld, and " + then +
+               ": suspend it again if it is not to run";
+  put(Notice{job.reason});
 }
 
 void Moves::Core::take(const PriorityChanged& input) {

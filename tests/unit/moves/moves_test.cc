@@ -28,6 +28,7 @@ class Node {
       if (const auto* stop = std::get_if<StopJob>(&output)) stopped.push_back(stop->job.value);
       if (const auto* go = std::get_if<ContinueJob>(&output)) continued.push_back(go->job.value);
       if (const auto* timer = std::get_if<SetTimer>(&output)) timer_at = timer->at;
+      if (const auto* notice = std::get_if<Notice>(&output)) notices.push_back(notice->text);
     }
   }
   void step() { give(JobStands{JobId{999}}); }
@@ -92,6 +93,7 @@ class Node {
   std::map<uint32_t, Report> reports;
   std::map<uint32_t, OrderClient> orders;  // the last to each
   std::vector<uint64_t> stopped, continued;
+  std::vector<std::string> notices;
   Instant timer_at = kNever;
 };
 
@@ -424,6 +426,9 @@ TEST_CASE("a client that is found moved out, by a fresh coordinator, is brought 
   CHECK(node.stopped == std::vector<uint64_t>{7});
   CHECK(node.state(7) == JobState::kReturning);
   CHECK(node.orders[1].target == Target::kResident);
+  CHECK(node.notices == std::vector<std::string>{"client 1 was suspended by an earlier lulld, and "
+                                                 "returns: suspend it again if it is not to run"});
+  CHECK(node.status(7).reason == node.notices[0]);
   const bool alone = GENERATE(false, true);
   if (alone) {  // it had begun by itself, and is there before it sees the order
     node.say(1, Residence::kResident);
@@ -432,6 +437,22 @@ TEST_CASE("a client that is found moved out, by a fresh coordinator, is brought 
   node.done(1);
   CHECK(node.state(7) == JobState::kRunning);
   CHECK(node.continued == std::vector<uint64_t>{7});
+}
+
+TEST_CASE("a client that had returned before the fresh coordinator came is told of, once") {
+  Node node;
+  node.join(1, 7, kGiB);
+  node.join(2, 8, kGiB);
+  node.reports[1].has_returned = true;
+  node.say(1);
+  node.reports[1].devices[0].used_bytes = 2 * kGiB;
+  node.say(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  CHECK(node.notices ==
+        std::vector<std::string>{"client 1 was suspended by an earlier lulld, and has returned by "
+                                 "itself: suspend it again if it is not to run"});
+  CHECK(node.status(7).reason == node.notices[0]);
+  CHECK(node.status(8).reason.empty());
 }
 
 TEST_CASE("a client that returned by itself while it was to be out is sent out again") {
