@@ -260,7 +260,7 @@ bool Moves::Core::from_stopping(Job& job) {
   if (cannot && !job.any_level) return give_way(job, *cannot);
   if (cannot) {
     job.level = Level::kInPlace;
-    job.reason = "in place: " + *cannot;
+    job.reason = *cannot;
   }
   job.reached = Level::kInPlace;
   if (job.level == Level::kInPlace) {

@@ -186,8 +186,7 @@ void Moves::Core::take(const SuspendAsked& input) {
   const bool is_out = job.state != JobState::kRunning && job.state != JobState::kStopping;
   if (is_out) level = std::max(level, job.level);
   job.reason.clear();
-  if (!input.level && level == Level::kInPlace)
-    job.reason = "in place: " + *immovable(job, Level::kOut);
+  if (!input.level && level == Level::kInPlace) job.reason = *immovable(job, Level::kOut);
   job.suspends = true;
   job.by_policy = input.by_policy;
   job.level = level;
@@ -202,7 +201,9 @@ std::optional<std::string> Moves::Core::objects(const ResumeAsked& input) const 
   if (job == nullptr) return kNoSuchJob;
   if (job->state == JobState::kLost) return "a process of it is lost: end it";
   if (!job->suspends) {
-    return job->state == JobState::kRunning ? "it is running" : "it is returning already";
+    if (job->state == JobState::kRunning) return "it is running";
+    if (!job->migrates.empty()) return "it is on its way to another GPU, and runs there";
+    if (input.by_policy) return "it is returning already";
   }
   if (input.by_policy && !job->by_policy) return "a person has suspended it";
   return std::nullopt;

@@ -171,7 +171,7 @@ TEST_CASE("an order to one that has just come waits for what it can do") {
     CHECK(node.state(7) == JobState::kSuspended);
     CHECK(node.status(7).level == Level::kInPlace);
     CHECK(node.status(7).reason ==
-          "in place: client 1 has not said that it can be moved: is its process stopped?");
+          "client 1 has not said that it can be moved: is its process stopped?");
     node.ask(ResumeAsked{JobId{7}});
     CHECK(node.state(7) == JobState::kRunning);
     CHECK(node.objection(SuspendAsked{.job = JobId{7}, .level = Level::kOut}) ==
@@ -716,6 +716,22 @@ TEST_CASE("an engine that says nothing does not keep a job from leaving") {
   node.now = node.timer_at;
   node.step();
   CHECK(node.state(7) == JobState::kLeaving);
+}
+
+TEST_CASE("to resume what returns is no mistake, and what migrates runs anyway") {
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  CHECK(node.objection(ResumeAsked{JobId{7}}) == "it is running");
+  node.suspended(7, {1});
+  node.ask(ResumeAsked{JobId{7}});
+  REQUIRE(node.state(7) == JobState::kReturning);
+  node.ask(ResumeAsked{JobId{7}});
+  CHECK(node.orders[1].number == 4);
+  CHECK(node.objection(ResumeAsked{JobId{7}, /*by_policy=*/true}) == "it is returning already");
+  node.done(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  node.ask(MigrateAsked{.job = JobId{7}, .to = {DeviceId{1}}});
+  CHECK(node.objection(ResumeAsked{JobId{7}}) == "it is on its way to another GPU, and runs there");
 }
 
 TEST_CASE("what names nobody is dropped") {
