@@ -105,8 +105,9 @@ void Moves::Core::stop(Job& job, At at) {
   const Instant close_by = at == At::kIteration ? now_ + kIterationPatience : now_;
   if (!job.stopped) job.stands = false;
   job.stopped = true;
-  job.stands_anyway = close_by + kStandsWithin + kStandsAnyway;
-  put(StopJob{job.id, close_by, close_by + kStandsWithin});
+  const Instant stand_by = close_by + (job.members.size() > 1 ? kRanksStandWithin : kStandsWithin);
+  job.stands_anyway = stand_by + kStandsAnyway;
+  put(StopJob{job.id, close_by, stand_by});
 }
 
 void Moves::Core::go_on(Job& job) {

@@ -63,9 +63,11 @@ namespace lull::moves {
 
 // At the next iteration's lowest memory, or after so long.
 inline constexpr Duration kIterationPatience{10'000'000'000};
-// A stopped job's launched work completes, and ranks behind the furthest catch up, within this;
-// else the clients themselves wait for what is in flight.
+// A stopped job's launched work completes within this; else the clients themselves wait for what is
+// in flight.
 inline constexpr Duration kStandsWithin{2'000'000'000};
+// And where there are several ranks, those behind the furthest catch up, one launch at a time.
+inline constexpr Duration kRanksStandWithin = kIterationPatience;
 // The engine says that a job stands, or it does not know the job.
 inline constexpr Duration kStandsAnyway{1'000'000'000};
 // Submitted work completes within this, or the rank does not leave (lull_order.drain_ms).

@@ -25,7 +25,10 @@ class Node {
     for (Output& output : out) {
       if (const auto* order = std::get_if<OrderClient>(&output))
         orders[order->client.value] = *order;
-      if (const auto* stop = std::get_if<StopJob>(&output)) stopped.push_back(stop->job.value);
+      if (const auto* stop = std::get_if<StopJob>(&output)) {
+        stopped.push_back(stop->job.value);
+        stand_by = stop->stand_by;
+      }
       if (const auto* go = std::get_if<ContinueJob>(&output)) continued.push_back(go->job.value);
       if (const auto* timer = std::get_if<SetTimer>(&output)) timer_at = timer->at;
       if (const auto* notice = std::get_if<Notice>(&output)) notices.push_back(notice->text);
@@ -94,6 +97,7 @@ class Node {
   std::map<uint32_t, OrderClient> orders;  // the last to each
   std::vector<uint64_t> stopped, continued;
   std::vector<std::string> notices;
+  Instant stand_by{0};  // of the last stop
   Instant timer_at = kNever;
 };
 
@@ -224,6 +228,17 @@ TEST_CASE("one that is out and is refused to go further stays out") {
     CHECK(node.status(7).reason == "client 1: managed memory");
     CHECK(node.moves_.free_bytes(DeviceId{1}) == 80 * kGiB - kContext);
   }
+}
+
+TEST_CASE("ranks have as long to come to one launch as an iteration is waited for") {
+  Node node;
+  node.join(1, 7, kGiB);
+  node.ask(SuspendAsked{.job = JobId{7}, .level = Level::kInPlace, .at = At::kNow});
+  CHECK(node.stand_by == node.now + kStandsWithin);
+  node.join(2, 8, kGiB);
+  node.join(3, 8, kGiB);
+  node.ask(SuspendAsked{.job = JobId{8}, .level = Level::kInPlace, .at = At::kNow});
+  CHECK(node.stand_by == node.now + kIterationPatience);
 }
 
 TEST_CASE("in place a job only stops") {
