@@ -559,9 +559,9 @@ void ring_doorbell_slowly(Attachment& link) {
   }
 }
 
-void push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
+bool push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
   Locked locked(link.shared_lock);
-  channel::push_record(*thread.slot, thread.ring, record);
+  return channel::push_record(*thread.slot, thread.ring, record);
 }
 
 uint32_t ring_room(ThreadState& thread, Attachment& link) {

@@ -97,14 +97,20 @@ inline void ring_doorbell(Attachment& link) {
   if (channel::daemon_sleeps(*link.control)) [[unlikely]] ring_doorbell_slowly(link);
 }
 
-void push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record);
+// False: the ring is full.
+bool push_shared(ThreadState& thread, Attachment& link, const channel::lull_record& record);
 inline void push(ThreadState& thread, Attachment& link, const channel::lull_record& record) {
-  if (thread.shares_slot) [[unlikely]] return push_shared(thread, link, record);
+  if (thread.shares_slot) [[unlikely]] {
+    push_shared(thread, link, record);
+    return;
+  }
   channel::push_record_cached(*thread.slot, thread.ring, thread.cached_tail, record);
 }
 // Records that the calling thread can push now without losing one.
 uint32_t ring_room(ThreadState& thread, Attachment& link);
-enum class Counter { kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs, kUntimed, kUnheld };
+enum class Counter {
+  kLaunches, kGraphKernels, kCopies, kMemsets, kHeldNs, kUntimed, kUnheld, kUnrecorded
+};
 void count_shared(ThreadState& thread, Attachment& link, Counter counter, uint64_t amount);
 inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
   switch (counter) {
@@ -114,6 +120,7 @@ inline uint64_t& counter_word(channel::lull_thread& slot, Counter counter) {
     case Counter::kMemsets: return slot.memsets;
     case Counter::kUntimed: return slot.untimed;
     case Counter::kUnheld: return slot.unheld;
+    case Counter::kUnrecorded: return slot.unrecorded;
     default: return slot.held_ns;
   }
 }

@@ -30,7 +30,7 @@ void push_shared_launch(ThreadState& thread, Attachment& link, uint32_t kernel, 
                         uint32_t charged_ns, uint64_t called_ticks) {
   channel::lull_record record;
   fill_launch(record, kernel, stream, sequence, bytes, flags, ticket, charged_ns, called_ticks);
-  push_shared(thread, link, record);
+  if (!push_shared(thread, link, record)) count(thread, link, Counter::kUnrecorded, 1);
 }
 
 void record_aside(ThreadState& thread, Attachment& link, const Unit& unit, uint64_t called_ticks) {

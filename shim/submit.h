@@ -127,6 +127,7 @@ template <typename Call>
       fill_launch(*record, kernel, stream, sequence, unit.bytes, flags, ticket, charged_ns, called);
       channel::commit_record(*thread.slot);
     } else {
+      count(thread, *link, Counter::kUnrecorded, 1);
       look_now_and_then(*link);
     }
     ring_doorbell(*link);

@@ -186,6 +186,9 @@ inline ThreadTotals read_totals(lull_thread& thread) {
           read(thread.memsets),  read(thread.dropped),       read(thread.held_ns),
           read(thread.untimed),  read(thread.unheld)};
 }
+inline uint64_t units_unrecorded(lull_thread& thread) {
+  return atomic64(thread.unrecorded).load(std::memory_order_relaxed);
+}
 inline uint64_t records_dropped(lull_thread& thread) {
   return atomic64(thread.dropped).load(std::memory_order_relaxed);
 }
@@ -264,6 +267,7 @@ struct ResidenceReport {
   uint64_t move_ns = 0;
   uint64_t host_bytes = 0;
   uint64_t host_wanted_bytes = 0;
+  uint64_t copy_bytes_per_s = 0;
   uint64_t swappable_bytes[kMaxDevices] = {};
   uint64_t fixed_bytes[kMaxDevices] = {};
   std::string reason;
@@ -282,6 +286,7 @@ inline ResidenceReport read_residence(const Region& region) {
   report.move_ns = word(from.move_ns);
   report.host_bytes = word(from.host_bytes);
   report.host_wanted_bytes = word(from.host_wanted_bytes);
+  report.copy_bytes_per_s = word(from.copy_bytes_per_s);
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
     report.swappable_bytes[device] = word(from.swappable_bytes[device]);
     report.fixed_bytes[device] = word(from.fixed_bytes[device]);

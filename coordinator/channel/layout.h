@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -156,6 +156,7 @@ enum lull_ability : uint32_t {
   kCanSwap = 1,        // has an arena: kTargetOut
   kCanGiveUp = 2,      // the driver has a checkpoint and nothing known forbids it: kTargetGivenUp
   kCanMigrate = 4,     // and sees every GPU: pairs
+  kHasReturned = 8,    // it was out by the order of a coordinator that has gone, and came back by itself
 };
 
 struct lull_residence {
@@ -171,8 +172,9 @@ struct lull_residence {
   uint64_t swappable_bytes[kMaxDevices];  // device memory that a way out frees
   uint64_t fixed_bytes[kMaxDevices];      // known device memory that only a checkpoint frees
   char reason[128];    // of a result that is not kMoveDone, or of a missing ability; one line
+  uint64_t copy_bytes_per_s;  // of its fastest timed chunk in the move that is under way, or was last; 0: none
 };
-static_assert(sizeof(lull_residence) == 56 + 16 * 16 + 128);
+static_assert(sizeof(lull_residence) == 56 + 16 * 16 + 128 + 8);
 
 // Written by the shim only.
 struct lull_client {
@@ -212,7 +214,8 @@ struct lull_thread {
   uint32_t reserved0;
   uint64_t untimed;     // launches that were to be timed, each and every one, and could not be
   uint64_t unheld;      // launches that no gate was asked for: lulld showed no sign of life
-  uint8_t pad0[24];
+  uint64_t unrecorded;  // units whose record found the ring full
+  uint8_t pad0[16];
   // daemon
   uint64_t tail;             // release by the daemon
   uint32_t released_ticket;  // release: the held launch with this ticket may go, whatever the gate

@@ -64,6 +64,9 @@ inline void publish_moving(lull_client& client, uint64_t moving_bytes, uint64_t 
   atomic64(client.residence.moving_bytes).store(moving_bytes, std::memory_order_relaxed);
   atomic64(client.residence.moved_bytes).store(moved_bytes, std::memory_order_relaxed);
 }
+inline void publish_copy_rate(lull_client& client, uint64_t bytes_per_s) {
+  atomic64(client.residence.copy_bytes_per_s).store(bytes_per_s, std::memory_order_relaxed);
+}
 inline void publish_host(lull_client& client, uint64_t ready_bytes, uint64_t wanted_bytes) {
   atomic64(client.residence.host_bytes).store(ready_bytes, std::memory_order_relaxed);
   atomic64(client.residence.host_wanted_bytes).store(wanted_bytes, std::memory_order_relaxed);

@@ -353,6 +353,9 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
   const uint64_t lies_before = session.lies();
   bool eventful = session.drain(clock_, now, devices_, thorough, inputs_);
   eventful = session.poll_progress(now, inputs_) || eventful;
+  if (const uint64_t missed = session.newly_unrecorded(); missed != 0) [[unlikely]] {
+    inputs_.emplace_back(now, engine::LaunchesMissed{session.id(), missed});
+  }
   figures_.records_lied += session.lies() - lies_before;
   if (session.has_untold_devices()) [[unlikely]]
     look_at_unknown_devices(session);

@@ -301,7 +301,7 @@ void Daemon::set_paces() {
     for (const Task& task : active) {
       if (job && task.priority < job->priority) above.push_back(task.important);
     }
-    const moves::Pace pace = moves::pace_beside(above);
+    const moves::Pace pace = moves::pace_beside(above, session->copy_bytes_per_s());
     session->set_pace(pace.bytes_per_s, pace.chunk_bytes);
   }
 }

@@ -475,6 +475,15 @@ channel::ThreadTotals Session::totals() const {
   return totals;
 }
 
+uint64_t Session::newly_unrecorded() {
+  uint64_t sum = 0;
+  for (uint32_t slot = 0; slot < threads_seen_; ++slot) {
+    sum += channel::units_unrecorded(*region_.thread(slot));
+  }
+  const uint64_t before = std::exchange(unrecorded_, sum);
+  return sum < before ? 0 : sum - before;
+}
+
 uint64_t Session::dropped() const {
   uint64_t dropped = 0;
   for (uint32_t slot = 0; slot < threads_seen_; ++slot) {

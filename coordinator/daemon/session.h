@@ -132,6 +132,7 @@ class Session {
   void set_pace(uint64_t bytes_per_s, uint32_t chunk_bytes);
   // Host memory: what it has, what it wants in all, what it may take.
   uint64_t host_bytes() const;
+  uint64_t copy_bytes_per_s() const;  // that its last copies had, as it says; 0: not known
   uint64_t host_wanted_bytes() const;
   uint64_t host_allowance_bytes() const { return host_allowance_bytes_; }
   void set_host_allowance(uint64_t bytes);
@@ -162,6 +163,8 @@ class Session {
   uint32_t thread_tid(ThreadSlot thread) const;
   // By kernel slot: its name as shown by the client, and the launch records seen.
   std::string slot_name(uint32_t slot) const;
+  // Units since the last call whose records found their rings full.
+  uint64_t newly_unrecorded();
   uint64_t slot_launches(uint32_t slot) const { return slot_launches_[slot]; }
   // Takes over kernel slots that no record has named yet.
   void map_kernels();
@@ -242,6 +245,7 @@ class Session {
   std::bitset<channel::kMaxStreams> streams_in_flight_;
   std::vector<KernelId> kernel_ids_;  // by slot
   std::vector<uint64_t> slot_launches_;
+  uint64_t unrecorded_ = 0;
   std::unordered_map<uint64_t, Kernel> kernels_;
   uint64_t lies_ = 0;
   bool residence_news_ = true;

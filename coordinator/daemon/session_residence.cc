@@ -38,6 +38,7 @@ moves::Report Session::report(const DeviceTable& devices) {
   report.can_give_up = report.can_swap && (said.abilities & channel::kCanGiveUp) != 0;
   report.can_migrate = report.can_give_up && (who_.moves & channel::kMovesMigrate) != 0 &&
                        (said.abilities & channel::kCanMigrate) != 0;
+  report.has_returned = (said.abilities & channel::kHasReturned) != 0;
   report.reason = printable(said.reason);
   uint64_t most_of_all = 0;
   for (uint32_t index = 0; index < device_count_; ++index) {
@@ -128,6 +129,9 @@ void Session::set_pace(uint64_t bytes_per_s, uint32_t chunk_bytes) {
   channel::publish_pace(region_, bytes_per_s, chunk_bytes);
 }
 
+uint64_t Session::copy_bytes_per_s() const {
+  return channel::read_residence(region_).copy_bytes_per_s;
+}
 uint64_t Session::host_bytes() const { return channel::read_residence(region_).host_bytes; }
 uint64_t Session::host_wanted_bytes() const {
   return channel::read_residence(region_).host_wanted_bytes;

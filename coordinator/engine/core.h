@@ -94,6 +94,7 @@ class Engine::Core {
   void take(const PriorityChanged& input);
   void take(const PolicyChanged& input);
   void take(const Launched& input);
+  void take(const LaunchesMissed& input);
   void take(const Held& input);
   void take(const Cancelled& input);
   void take(const Progressed& input);

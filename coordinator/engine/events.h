@@ -53,6 +53,8 @@ struct Held {
   ClientId client; DeviceId device; ThreadSlot thread; StreamSlot stream;
   Ticket ticket; KernelId kernel; Instant at;
 };
+// So many launches of the client were never told.
+struct LaunchesMissed { ClientId client; uint64_t count = 0; };
 struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
 // Everything up to `sequence` on this stream has completed.
 // `synced`: when the host saw it, on return from a synchronising call; kNever: the device said it.
@@ -80,7 +82,8 @@ struct DeviceLeft { ClientId client; DeviceId device; };
 
 using Input = std::variant<ClientAttached, ClientDetached, DeviceUsed, PriorityChanged,
                            PolicyChanged, Launched, Held, Cancelled, Progressed, Timed, TimerFired,
-                           TaskRecalled, JobStopped, JobContinued, DeviceLeft>;
+                           TaskRecalled, JobStopped, JobContinued, DeviceLeft,
+                           LaunchesMissed>;
 
 // ---- outputs --------------------------------------------------------------------------------
 enum class Gate : uint8_t { kOpen, kCredit, kClosed };

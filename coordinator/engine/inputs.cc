@@ -384,6 +384,16 @@ void Engine::Core::take(const Launched& input) {
   client->busy_streams |= uint64_t{1} << slot;
 }
 
+void Engine::Core::take(const LaunchesMissed& input) {
+  Client* client = find(input.client);
+  if (client == nullptr) {
+    dropped_ += 1;
+    return;
+  }
+  client->launches += std::min(input.count, UINT64_MAX - client->launches);
+  mark(*client);
+}
+
 void Engine::Core::take(const Held& input) {
   Client* client = find(input.client);
   Seat* seat = client == nullptr ? nullptr : client->seat(input.device);

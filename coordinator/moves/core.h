@@ -50,6 +50,12 @@ struct Member {
     }
     return false;
   }
+  // Its context apart.
+  bool holds_nothing() const {
+    return std::ranges::none_of(report.devices, [](const Share& s) {
+      return s.used_bytes != 0 || s.swappable_bytes != 0 || s.fixed_bytes != 0;
+    });
+  }
   bool uses_memory() const {
     return std::ranges::any_of(report.devices, [](const Share& s) { return s.used_bytes != 0; });
   }
@@ -121,6 +127,8 @@ class Moves::Core {
   std::optional<std::string> objects(const Other&) const {
     return std::nullopt;
   }
+  // Nobody knows any more who had suspended it.
+  void forgotten(Job& job, ClientId client, const std::string& then);
   // It has just come, and may yet say that it can be moved.
   bool is_untold(const Member& member) const;
   bool has_untold(const Job& job) const;
@@ -140,7 +148,9 @@ class Moves::Core {
   void order_back(Job& job);
   Target target_of(const Job& job) const;
   bool must_move(const Job& job, const Member& member) const;
+  Instant silent_at(const Member& member) const;
   bool is_silent(const Member& member) const;
+  bool may_stay(const Member& member) const;
   // Why a rank did not do as it was ordered; empty: none is known not to.
   std::string trouble(const Job& job, const Member& member) const;
   bool run(Job& job);

@@ -60,6 +60,7 @@ struct Report {
   bool can_swap = false;
   bool can_give_up = false;
   bool can_migrate = false;
+  bool has_returned = false;  // by itself: the coordinator by whose order it was out has gone
   uint64_t moving_bytes = 0;  // of the move under way, or the last
   uint64_t moved_bytes = 0;
   std::vector<Share> devices;  // by device, each once

@@ -105,8 +105,9 @@ void Moves::Core::stop(Job& job, At at) {
   const Instant close_by = at == At::kIteration ? now_ + kIterationPatience : now_;
   if (!job.stopped) job.stands = false;
   job.stopped = true;
-  job.stands_anyway = close_by + kStandsWithin + kStandsAnyway;
-  put(StopJob{job.id, close_by, close_by + kStandsWithin});
+  const Instant stand_by = close_by + (job.members.size() > 1 ? kRanksStandWithin : kStandsWithin);
+  job.stands_anyway = stand_by + kStandsAnyway;
+  put(StopJob{job.id, close_by, stand_by});
 }
 
 void Moves::Core::go_on(Job& job) {
@@ -138,9 +139,10 @@ bool Moves::Core::must_move(const Job& job, const Member& member) const {
 }
 
 void Moves::Core::order(Job& job, Member& member, Target target) {
+  if (!is_silent(member)) member.heard = now_;  // who is silent stays so until it is heard
   member.order += 2;
   member.target = target;
-  member.heard = job.ordered = now_;
+  job.ordered = now_;
   OrderClient output{.client = member.id, .number = member.order, .target = target, .pairs = {}};
   if (target == Target::kResident) output.pairs = pairs_for(job, member);
   put(std::move(output));
@@ -191,8 +193,19 @@ std::vector<std::pair<DeviceId, DeviceId>> Moves::Core::pairs_for(const Job& job
   return {way.begin(), way.end()};
 }
 
+Instant Moves::Core::silent_at(const Member& member) const {
+  const bool at_once = member.is_resident() && member.holds_nothing();
+  return member.heard + (at_once ? kAnswersWithin : kDrainsWithin + kSilentAtMost);
+}
+
 bool Moves::Core::is_silent(const Member& member) const {
-  return !member.has_ended() && now_ >= member.heard + kDrainsWithin + kSilentAtMost;
+  return !member.has_ended() && now_ >= silent_at(member);
+}
+
+// It answers no order, and there is nothing to swap out.
+bool Moves::Core::may_stay(const Member& member) const {
+  return member.target == Target::kOut && member.is_resident() && member.holds_nothing() &&
+         is_silent(member);
 }
 
 std::string Moves::Core::trouble(const Job&, const Member& member) const {
@@ -206,10 +219,10 @@ std::string Moves::Core::trouble(const Job&, const Member& member) const {
 // ---- the states ---------------------------------------------------------------------------------
 
 bool Moves::Core::run(Job& job) {
-  const bool away = std::ranges::any_of(job.members, [this](ClientId id) {
+  const auto is_away = [this](ClientId id) {
     return !member(id).is_resident() && !member(id).is_lost();
-  });
-  if (away) {
+  };
+  if (std::ranges::any_of(job.members, is_away)) {
     // Its coordinator was gone: whoever asked for it to be out is not known any more.
     job.level = Level::kOut;
     for (ClientId id : job.members) {
@@ -217,7 +230,7 @@ bool Moves::Core::run(Job& job) {
     }
     job.suspends = false;
     job.migrates.clear();
-    job.reason = "found moved out, without a coordinator: it returns";
+    forgotten(job, *std::ranges::find_if(job.members, is_away), "returns");
     job.reached = job.level;
     stop(job, At::kNow);
     return go(job, JobState::kWaiting);
@@ -248,7 +261,7 @@ bool Moves::Core::from_stopping(Job& job) {
   if (cannot && !job.any_level) return give_way(job, *cannot);
   if (cannot) {
     job.level = Level::kInPlace;
-    job.reason = "in place: " + *cannot;
+    job.reason = *cannot;
   }
   job.reached = Level::kInPlace;
   if (job.level == Level::kInPlace) {
@@ -261,8 +274,10 @@ bool Moves::Core::from_stopping(Job& job) {
 // It cannot be moved as was asked. A job that was out before and still is stays there; another one
 // runs.
 bool Moves::Core::give_way(Job& job, std::string reason) {
-  const bool is_out = std::ranges::all_of(
-      job.members, [&](ClientId id) { return !must_move(job, member(id)) || member(id).is_out(); });
+  const bool is_out = std::ranges::all_of(job.members, [&](ClientId id) {
+    const Member& one = member(id);
+    return !must_move(job, one) || one.is_out() || (one.is_resident() && one.holds_nothing());
+  });
   const bool stays = job.suspends || job.was_suspended;
   if (job.state == JobState::kStopping) {
     job.suspends = false;
@@ -310,6 +325,10 @@ bool Moves::Core::from_leaving(Job& job) {
     }
     if (job.retreats) {
       all_done = all_done && (one.has_ended() || is_silent(one));
+      continue;
+    }
+    if (may_stay(one)) {
+      job.reason = name(one.id) + " answers no order, and is left as it is: it holds no memory";
       continue;
     }
     if (why.empty()) why = trouble(job, one);
@@ -382,10 +401,14 @@ bool Moves::Core::from_returning(Job& job) {
       one.moved = true;
       continue;
     }
-    all_done = false;
     if (is_silent(one)) {
       job.reason = trouble(job, one);
-    } else if (one.has_ended()) {
+      // It has never left. Should it wake up, it finds the order to be where it is.
+      all_done = all_done && one.is_resident();
+      continue;
+    }
+    all_done = false;
+    if (one.has_ended()) {
       why = trouble(job, one);
     }
   }
@@ -420,7 +443,7 @@ void Moves::Core::set_timer() {
     if (job.state != JobState::kLeaving && job.state != JobState::kReturning) continue;
     for (ClientId member_id : job.members) {
       const Member& one = member(member_id);
-      if (!one.has_ended()) at(one.heard + kDrainsWithin + kSilentAtMost);
+      if (!one.has_ended()) at(silent_at(one));
     }
   }
   if (next == timer_ && timer_ > now_) return;

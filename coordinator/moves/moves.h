@@ -21,8 +21,7 @@
 //   kSuspended   kWaiting     resume or migrate is asked
 //   kWaiting     kReturning   its memory is reserved: orders back
 //   kReturning   kRunning     every rank is resident
-//   kRunning     kWaiting     a rank is found not resident, its coordinator had gone: stopped at
-//   once
+//   kRunning     kWaiting     a rank is found not resident, its coordinator had gone: stopped now
 //
 //   A return that finds too little memory takes all ranks out again, and waits.
 //
@@ -34,6 +33,8 @@
 //   a rank dies     the others are looked at as if it had never been
 //   a rank returns by itself while the job is suspended: it is sent out again
 //   a rank comes    to a job that is not running: its gates are closed, its memory stays
+//   a rank answers no order: one that holds no memory is not waited for beyond kAnswersWithin; one
+//                   that has not left counts as back
 //   a rank has just come, and has not said what it can do: an order waits for that as it stops
 //   what is asked   replaces what was asked before, in any state
 //
@@ -62,9 +63,11 @@ namespace lull::moves {
 
 // At the next iteration's lowest memory, or after so long.
 inline constexpr Duration kIterationPatience{10'000'000'000};
-// A stopped job's launched work completes, and ranks behind the furthest catch up, within this;
-// else the clients themselves wait for what is in flight.
+// A stopped job's launched work completes within this; else the clients themselves wait for what is
+// in flight.
 inline constexpr Duration kStandsWithin{2'000'000'000};
+// And where there are several ranks, those behind the furthest catch up, one launch at a time.
+inline constexpr Duration kRanksStandWithin = kIterationPatience;
 // The engine says that a job stands, or it does not know the job.
 inline constexpr Duration kStandsAnyway{1'000'000'000};
 // Submitted work completes within this, or the rank does not leave (lull_order.drain_ms).
@@ -73,6 +76,10 @@ inline constexpr Duration kDrainsWithin{10'000'000'000};
 // out no more: its process is stopped, say. A checkpoint's longest silence, 32 GiB at 2 GB/s, is
 // 17 s.
 inline constexpr Duration kSilentAtMost{60'000'000'000};
+// One that holds no memory has nothing to copy: it answers at once, or is not waited for.
+inline constexpr Duration kAnswersWithin{10'000'000'000};
+// Until then nobody is told that it is waited for.
+inline constexpr Duration kWaitedForAfter{2'000'000'000};
 // A client that can be moved has said what it can do this long after it came: its service thread
 // looks for a coordinator once a second.
 inline constexpr Duration kTellsWithin{5'000'000'000};

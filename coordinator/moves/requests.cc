@@ -80,8 +80,17 @@ void Moves::Core::take(const ClientReported& input) {
   const bool same_devices = std::ranges::equal(member.report.devices, input.report.devices, {},
                                                &Share::device, &Share::device);
   if (!same_devices && !find(member.job)->migrates.empty()) member.moved = true;
+  if (input.report.has_returned && !member.report.has_returned && member.order == 0) {
+    forgotten(*find(member.job), member.id, "has returned by itself");
+  }
   member.report = input.report;
   member.heard = now_;
+}
+
+void Moves::Core::forgotten(Job& job, ClientId client, const std::string& then) {
+  job.reason = name(client) + " was suspended by an earlier lulld, and " + then +
+               ": suspend it again if it is not to run";
+  put(Notice{job.reason});
 }
 
 void Moves::Core::take(const PriorityChanged& input) {
@@ -177,8 +186,7 @@ void Moves::Core::take(const SuspendAsked& input) {
   const bool is_out = job.state != JobState::kRunning && job.state != JobState::kStopping;
   if (is_out) level = std::max(level, job.level);
   job.reason.clear();
-  if (!input.level && level == Level::kInPlace)
-    job.reason = "in place: " + *immovable(job, Level::kOut);
+  if (!input.level && level == Level::kInPlace) job.reason = *immovable(job, Level::kOut);
   job.suspends = true;
   job.by_policy = input.by_policy;
   job.level = level;
@@ -193,7 +201,9 @@ std::optional<std::string> Moves::Core::objects(const ResumeAsked& input) const 
   if (job == nullptr) return kNoSuchJob;
   if (job->state == JobState::kLost) return "a process of it is lost: end it";
   if (!job->suspends) {
-    return job->state == JobState::kRunning ? "it is running" : "it is returning already";
+    if (job->state == JobState::kRunning) return "it is running";
+    if (!job->migrates.empty()) return "it is on its way to another GPU, and runs there";
+    if (input.by_policy) return "it is returning already";
   }
   if (input.by_policy && !job->by_policy) return "a person has suspended it";
   return std::nullopt;

@@ -44,6 +44,16 @@ std::optional<JobStatus> Moves::Core::status(JobId id) const {
     status.moved_bytes += std::min(std::min(one.report.moved_bytes, one.report.moving_bytes),
                                    UINT64_MAX - status.moved_bytes);
   }
+  const auto waits_for = [&](const Member& one) {
+    const bool moves = job->state == JobState::kLeaving || job->state == JobState::kReturning;
+    return moves && !one.has_ended() && !is_silent(one) && now_ >= one.heard + kWaitedForAfter;
+  };
+  for (ClientId member_id : job->members) {
+    const Member& one = member(member_id);
+    if (!waits_for(one) || !status.waits_for.empty()) continue;
+    status.waits_for = name(member_id) + ": nothing heard of it for " +
+                       std::to_string((now_ - one.heard).ns / 1'000'000'000) + " s";
+  }
   const bool copies = job->state == JobState::kLeaving || job->state == JobState::kReturning;
   if (copies && now_ > job->ordered) {
     status.bytes_per_s = static_cast<uint64_t>(static_cast<double>(status.moved_bytes) * 1e9 /

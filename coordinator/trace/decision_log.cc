@@ -43,6 +43,10 @@ void fields(Codec& c, Launched& e) {
       c.length(e.charged), c.number(e.memory_bytes), c.number(e.copy);
 }
 template <typename Codec>
+void fields(Codec& c, LaunchesMissed& e) {
+  c.id(e.client), c.number(e.count);
+}
+template <typename Codec>
 void fields(Codec& c, Held& e) {
   c.id(e.client), c.id(e.device), c.id(e.thread), c.id(e.stream), c.id(e.ticket), c.id(e.kernel),
       c.time(e.at);

@@ -26,6 +26,9 @@ constexpr uint32_t kBackingsAhead = 8;
 // A paced move sleeps no longer than that before it looks for another order.
 constexpr uint64_t kPaceSliceNs = 5'000'000;
 
+// Of a shorter copy, how long it took says how long one takes to start.
+constexpr uint64_t kTimedBytes = 1 << 20;
+
 enum class Way { kOut, kBack };
 
 struct Copy {
@@ -39,9 +42,12 @@ struct Lane {
   CUcontext context;
   CUstream stream;
   CUevent done[kMostUnderWay];
+  CUevent begun;                  // before the copy that is timed
   Copy under_way[kMostUnderWay];  // [oldest, newest), free-running
   uint32_t oldest;
   uint32_t newest;
+  bool times;           // a copy is being timed: number `timed`
+  uint32_t timed;
   uint64_t bytes_under_way;
   uint32_t first;       // of its backings
   uint32_t next;        // the one to copy from next
@@ -145,9 +151,10 @@ class Move {
       result = driver().cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING);
     for (CUevent& event : lane.done) {
       if (result == CUDA_SUCCESS) {
-        result = driver().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        result = driver().cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC);
       }
     }
+    if (result == CUDA_SUCCESS) result = driver().cuEventCreate(&lane.begun, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS) return true;
     fail("the driver gave no stream to copy in", result);
     return false;
@@ -162,6 +169,7 @@ class Move {
     for (CUevent event : lane.done) {
       if (event != nullptr) driver().cuEventDestroy_v2(event);
     }
+    if (lane.begun != nullptr) driver().cuEventDestroy_v2(lane.begun);
   }
 
   void fail(const char* what, CUresult result) {
@@ -197,6 +205,10 @@ class Move {
     // Of a context that has failed: what it copied is not to be relied on.
     const CUresult result = driver().cuEventQuery(lane.done[lane.oldest % kMostUnderWay]);
     if (result != CUDA_SUCCESS) copy_failed(result);
+    if (lane.times && lane.timed == lane.oldest) {
+      lane.times = false;
+      if (result == CUDA_SUCCESS) took(lane, copy.bytes);
+    }
     ++lane.oldest;
     lane.bytes_under_way -= copy.bytes;
     moved_bytes_ += copy.bytes;
@@ -205,6 +217,20 @@ class Move {
       if (way_ == Way::kOut && (result == CUDA_SUCCESS)) lane.safe = copy.backing + 1;
     }
     publish();
+  }
+
+  // The timed copy is done: what the link copies a second, where nothing else was on it.
+  void took(Lane& lane, uint64_t bytes) {
+    if (bytes < kTimedBytes) return;
+    float ms = 0;
+    const CUevent end = lane.done[lane.timed % kMostUnderWay];
+    if (driver().cuEventElapsedTime(&ms, lane.begun, end) != CUDA_SUCCESS || !(ms > 0)) return;
+    const auto rate = static_cast<uint64_t>(static_cast<double>(bytes) * 1000.0 / ms);
+    if (rate <= best_rate_) return;
+    best_rate_ = rate;
+    if (Attachment* link = attachment.load(std::memory_order_acquire)) {
+      channel::publish_copy_rate(*link->client, rate);
+    }
   }
 
   void copy_failed(CUresult result) {
@@ -246,6 +272,8 @@ class Move {
       if (lane.address == 0) lane.address = begin_copying(backing);
       const CUdeviceptr from = lane.address + lane.offset;
       CUresult result = CUDA_ERROR_INVALID_VALUE;
+      const bool times = !lane.times && bytes >= kTimedBytes &&
+                         driver().cuEventRecord(lane.begun, lane.stream) == CUDA_SUCCESS;
       if (lane.address != 0) {
         result = way_ == Way::kOut ? driver().cuMemcpyDtoHAsync_v2(host, from, bytes, lane.stream)
                                    : driver().cuMemcpyHtoDAsync_v2(from, host, bytes, lane.stream);
@@ -263,6 +291,10 @@ class Move {
         continue;
       }
       lane.under_way[slot] = {lane.next, bytes, bytes == left};
+      if (times) {
+        lane.times = true;
+        lane.timed = lane.newest;
+      }
       ++lane.newest;
       lane.bytes_under_way += bytes;
       lane.offset += bytes;
@@ -377,6 +409,7 @@ class Move {
   uint64_t room_ = 0;
   uint64_t all_bytes_ = 0;
   uint64_t moved_bytes_ = 0;
+  uint64_t best_rate_ = 0;  // bytes a second of device time
   uint64_t host_end_ = 0;
   uint64_t not_before_ns_ = 0;
   Lane lanes_[channel::kMaxDevices] = {};

@@ -113,7 +113,8 @@ class Service {
     silent_ = false;
     silence_ = Silence(channel::looks(*link->control), channel::monotonic_ns());
     rung_ns_ = 0;
-    channel::publish_abilities(*link->client, abilities());
+    channel::publish_abilities(*link->client,
+                               abilities() | (has_returned_ ? uint32_t{channel::kHasReturned} : 0));
     said_swappable_ = UINT64_MAX;
     publish_figures();
     enter_state(state_);
@@ -234,6 +235,7 @@ class Service {
     silent_ = false;
     silence_ = Silence(channel::looks(*link_->control), channel::monotonic_ns());
     handled_ = order.number;
+    has_returned_ = false;
     returns_ = false;
     moving_since_ns_ = 0;
     const uint32_t drain_ms = order.drain_ms != 0 ? order.drain_ms : kDefaultDrainMs;
@@ -484,6 +486,7 @@ class Service {
       if (restore(nowhere).result != channel::kMoveDone) return false;
     }
     if (!has_room_for_memory() || come_back().result != channel::kMoveDone) return false;
+    has_returned_ = !returns_;
     returns_ = false;
     return true;
   }
@@ -561,6 +564,7 @@ class Service {
   uint32_t handled_ = 0;
   lull_order current_{};
   bool returns_ = false;  // a failed order has left memory out
+  bool has_returned_ = false;  // alone, and no coordinator has ordered anything since
   bool silent_ = false;
   Silence silence_{0, 0};
   uint64_t rung_ns_ = 0;

@@ -1,11 +1,15 @@
 // Jobs that move, over a real socket: requests of tools, orders to clients that a test plays, and
 // what their reports bring about, truths and lies.
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/daemon/return_locks.h"
@@ -222,7 +226,7 @@ TEST_CASE("a fresh daemon brings back whatever its clients are in the midst of")
   client.say_state(state);
   REQUIRE(node.is_ordered(client, channel::kTargetResident));
   CHECK(node.job("train")["state"] == "returning");
-  CHECK(node.job("train")["reason"].get<std::string>().find("without a coordinator") !=
+  CHECK(node.job("train")["reason"].get<std::string>().find("suspended by an earlier lulld") !=
         std::string::npos);
   REQUIRE(turn_until(*node.daemon, [&] { return client.state() == GateState::kClosed; }));
   const bool itself = GENERATE(false, true);
@@ -367,6 +371,89 @@ TEST_CASE("what cannot be is refused with why, and what would help") {
         std::string::npos);
 }
 
+namespace {
+
+// As another user: a thread has credentials of its own, and a socket those of who connects it.
+template <typename Act>
+void as_user(uid_t uid, Act act) {
+  std::thread([&] {
+    REQUIRE(::syscall(SYS_setresuid, uid, uid, uid) == 0);
+    act();
+  }).join();
+}
+
+std::string error_for(Node& node, uid_t uid, const json& request) {
+  int fd = -1;
+  as_user(uid, [&] {
+    fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    node.settings.socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  });
+  const std::string text = request.dump();
+  REQUIRE(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) > 0);
+  std::string reply;
+  REQUIRE(turn_until(*node.daemon, [&] {
+    char packet[channel::kReplyChunkBytes];
+    for (;;) {
+      const ssize_t got = ::recv(fd, packet, sizeof packet, MSG_DONTWAIT);
+      if (got <= 0) return got == 0;
+      reply.append(packet, static_cast<size_t>(got));
+    }
+  }));
+  ::close(fd);
+  return json::parse(reply).value("error", "");
+}
+
+}  // namespace
+
+TEST_CASE("a job is moved by its own user and by operators, by nobody else") {
+  if (::geteuid() != 0) return;  // nobody else can be played
+  constexpr uid_t kAnn = 40001, kBob = 40002, kCarol = 40003;
+  Node node;
+  namespace fs = std::filesystem;
+  fs::permissions(fs::path(node.settings.socket_path).parent_path(), fs::perms(0755));
+  const auto client_of = [&](uid_t uid, const std::string& name) {
+    std::unique_ptr<FakeClient> client;
+    const auto hello = FakeClient::movable(name, channel::kMovesSwap | channel::kMovesMigrate);
+    as_user(uid, [&] { client = std::make_unique<FakeClient>(node.settings.socket_path, hello); });
+    REQUIRE(client->join(*node.daemon));
+    client->add_device(7);
+    client->say_can(kAll);
+    client->hold_memory(0, kGiB);
+    return client;
+  };
+  auto ann = client_of(kAnn, "train");
+  auto bob = client_of(kBob, "train");
+  auto other = client_of(kAnn, "other");
+  const std::string refused = " other: it belongs to uid 40001: ask that user or an operator";
+  const json orders[] = {{{"op", "suspend"}, {"at", "now"}},
+                         {{"op", "resume"}},
+                         {{"op", "migrate"}, {"to", {1}}},
+                         {{"op", "pin"}, {"pinned", true}},
+                         {{"op", "resize"}, {"gpus", 2}}};
+  for (json order : orders) {
+    order["job"] = "other";
+    const std::string op = order["op"];
+    CHECK(error_for(node, kBob, order) == "cannot " + op + refused);
+    order["job"] = std::to_string(other->welcome().client_id);
+    CHECK(error_for(node, kCarol, order).find("belongs to uid 40001") != std::string::npos);
+  }
+  CHECK(node.state("other") == "running");
+  CHECK(node.job("other")["pinned"] == false);
+  // One may look; of two jobs of a name one's own is meant; an operator may do all.
+  CHECK(error_for(node, kCarol, {{"op", "job"}, {"job", "other"}}).empty());
+  CHECK(error_for(node, kBob, {{"op", "suspend"}, {"job", "train"}, {"at", "now"}}).empty());
+  REQUIRE(node.is_ordered(*bob, channel::kTargetOut));
+  CHECK(ann->order().number == 0);
+  bob->obey();
+  node.suspend("other", *other);
+  CHECK(error_for(node, kBob, {{"op", "resume"}, {"job", "other"}}) == "cannot resume" + refused);
+  CHECK(error_for(node, kAnn, {{"op", "resume"}, {"job", "other"}}).empty());
+  REQUIRE(node.is_ordered(*other, channel::kTargetResident));
+}
+
 TEST_CASE("the operator's rule says who can be moved") {
   Node node;
   const auto granted = [&](std::vector<MoveRule> rules, uint32_t wish) {
@@ -428,6 +515,13 @@ TEST_CASE("copies go by a pace only while a more important task with a bound is 
   REQUIRE(turn_until(*node.daemon, [&] { return words.pace_bytes_per_s != 0; }));
   CHECK(words.pace_bytes_per_s == 825'000'000);
   CHECK(words.chunk_bytes == 1U << 20);
+  // Its copies have been slower than that: it is paced as they are.
+  train->region().client()->residence.copy_bytes_per_s = 12'000'000'000;
+  serve->launch(0, 2, /*tracked=*/false);
+  REQUIRE(turn_until(*node.daemon, [&] {
+    if (words.pace_bytes_per_s == 0) serve->launch(0, 1, /*tracked=*/false);
+    return words.pace_bytes_per_s == 180'000'000;
+  }));
   // It rests: as fast as they go.
   REQUIRE(turn_until(*node.daemon, [&] { return words.pace_bytes_per_s == 0; }));
   CHECK(words.chunk_bytes == 0);

@@ -97,6 +97,23 @@ class DaemonInEveryState(unittest.TestCase):
                 case.ends_well(self)
             self.case(state, act)
 
+    def test_a_suspension_that_is_forgotten_is_told_of(self):
+        with moving.Moves(profile=SLOW) as here:
+            here.lulld()
+            program = here.work(100000, 1, 16, job="job").ready()
+            here.suspend("job", "out")
+            lab.kill(here.daemon)
+            program.goes_on()
+            here.lulld()
+            lab.until(lambda: (job := here.job("job")) and "suspended by an earlier lulld" in job["reason"], "lulld says so")
+            self.assertEqual(here.job("job")["state"], "running")
+            # A new order, and nobody speaks of it any more.
+            here.suspend("job", "out")
+            self.assertEqual(here.job("job")["reason"], "")
+            here.resume("job")
+            program.goes_on()
+            lab.kill(program.child)
+
     def test_a_stopped_daemon(self):
         for state in STATES:
             def act(here, case):

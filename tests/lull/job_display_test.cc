@@ -18,9 +18,22 @@ TEST_CASE("a job on its way is described with its bytes, its rate and its reason
                     {"waits_for", ""}};
   CHECK(is_on_its_way(job));
   const std::string text = describe_job(job);
-  CHECK(text.starts_with("train: leaving, memory out, 1"));
+  CHECK(text.starts_with("train: leaving, 1"));
   CHECK(text.find(" of 4") != std::string::npos);
   CHECK(text.find("/s") != std::string::npos);
+}
+
+TEST_CASE("where a job is, is said when it is there") {
+  json job = {{"job", "a"}, {"state", "stopping"}, {"level", "out"}, {"target", "out"}};
+  CHECK(describe_job(job) == "a: stopping");
+  job["state"] = "leaving";
+  CHECK(describe_job(job) == "a: leaving");
+  job["state"] = "suspended";
+  CHECK(describe_job(job) == "a: suspended, memory out");
+  job["level"] = "in_place";
+  job["reason"] = "client 1 has no memory that can be swapped out";
+  CHECK(describe_job(job) ==
+        "a: suspended in place: client 1 has no memory that can be swapped out");
 }
 
 TEST_CASE("what waits says for what, and what runs undisturbed is not worth a line") {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -85,6 +86,16 @@ struct Stage {
   // Until it is in that state.
   void in(channel::lull_residence_state state) {
     REQUIRE(eventually([&] { return residence(client).state == state; }));
+  }
+  // Somebody without lull holds all of the device that is free, but 16 MiB; as its allocation 1.
+  std::unique_ptr<ProbeProcess> fill_device() {
+    Environment alone = machine.environment;
+    alone["LD_PRELOAD"] = "";
+    auto hog = std::make_unique<ProbeProcess>(alone);
+    REQUIRE(hog->ask("init") == "0");
+    const uint64_t free_bytes = std::stoull(hog->ask("free_memory"));
+    REQUIRE(hog->ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+    return hog;
   }
   // The coordinator is away for good.
   void kill_coordinator() { coordinator.reset(); }
@@ -364,17 +375,12 @@ TEST_CASE("a way back that finds no device memory stays out, and a later one suc
   Stage stage;
   stage.allocate();
   REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
-  Environment alone = stage.machine.environment;
-  alone["LD_PRELOAD"] = "";
-  ProbeProcess hog(alone);
-  REQUIRE(hog.ask("init") == "0");
-  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
-  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  const auto hog = stage.fill_device();
   const auto refused = stage.go(channel::kTargetResident);
   CHECK(refused.result == channel::kMoveNoDeviceMemory);
   CHECK(refused.state == channel::kOut);
   CHECK(stage.held() < 16 * kMiB);
-  REQUIRE(hog.ask("free 1") == "0");
+  REQUIRE(hog->ask("free 1") == "0");
   CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
   CHECK(stage.program->ask("check") == "0");
 }
@@ -595,12 +601,7 @@ TEST_CASE("without a coordinator a way back waits for device memory, however lon
   Stage stage;
   stage.allocate();
   REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
-  Environment alone = stage.machine.environment;
-  alone["LD_PRELOAD"] = "";
-  ProbeProcess hog(alone);
-  REQUIRE(hog.ask("init") == "0");
-  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
-  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  const auto hog = stage.fill_device();
   stage.program->tell("check");
   stage.kill_coordinator();
   const uint64_t until = channel::monotonic_ns() + 500'000'000;
@@ -610,7 +611,7 @@ TEST_CASE("without a coordinator a way back waits for device memory, however lon
   // A coordinator that comes meanwhile finds it out, and may leave it to itself.
   Coordinator next(stage.machine.folder + "/s");
   const Client again = next.client();
-  REQUIRE(hog.finish() == 0);
+  REQUIRE(hog->finish() == 0);
   CHECK(stage.program->answer() == "0");
   REQUIRE(eventually([&] { return residence(again).state == channel::kResident; }));
 }
@@ -791,17 +792,12 @@ TEST_CASE("a task that takes turns waits for its turn's memory, and can be moved
 TEST_CASE("a task that takes turns tries again where the driver had no memory") {
   Stage stage(1, {{"LULL_OVERSUBSCRIBE", "1"}});
   stage.allocate();
-  Environment alone = stage.machine.environment;
-  alone["LD_PRELOAD"] = "";
-  ProbeProcess hog(alone);
-  REQUIRE(hog.ask("init") == "0");
-  const uint64_t free_bytes = std::stoull(hog.ask("free_memory"));
-  REQUIRE(hog.ask("alloc " + std::to_string(free_bytes - 16 * kMiB) + " 1") == "0");
+  const auto hog = stage.fill_device();
   stage.program->tell("alloc 67108864 1");
   REQUIRE(eventually([&] {
     return channel::atomic64(stage.client.region.client()->device[0].wanted_bytes).load() >= 64 * kMiB;
   }));
-  REQUIRE(hog.finish() == 0);
+  REQUIRE(hog->finish() == 0);
   wake(stage.client);
   CHECK(stage.program->answer() == "0");
   CHECK(stage.program->ask("check") == "0");

@@ -22,14 +22,16 @@ bool is_on_its_way(const json& job) {
 std::string describe_job(const json& job) {
   const auto state = field<std::string>(job, "state", "?");
   std::string text = fmt::format("{}: {}", field<std::string>(job, "job", "?"), state);
-  if (const auto level = field<std::string>(job, "level", ""); !level.empty()) {
+  const auto level = field<std::string>(job, "level", "");
+  if (!level.empty() && (state == "suspended" || state == "waiting")) {
     text += level == "in_place" ? " in place" : level == "out" ? ", memory out" : ", GPU given up";
   }
   if (field(job, "pinned", false)) text += ", pinned";
   if (field(job, "by_policy", false)) text += ", by a policy";
-  if (state == "leaving" || state == "returning") {
+  const auto bytes = field<uint64_t>(job, "moving_bytes", 0);
+  if (bytes > 0 && (state == "leaving" || state == "returning")) {
     text += fmt::format(", {} of {}", show_bytes(field<uint64_t>(job, "moved_bytes", 0)),
-                        show_bytes(field<uint64_t>(job, "moving_bytes", 0)));
+                        show_bytes(bytes));
     if (const auto rate = field<uint64_t>(job, "bytes_per_s", 0); rate > 0) {
       text += fmt::format(" at {}/s", show_bytes(rate));
     }

@@ -25,9 +25,13 @@ class Node {
     for (Output& output : out) {
       if (const auto* order = std::get_if<OrderClient>(&output))
         orders[order->client.value] = *order;
-      if (const auto* stop = std::get_if<StopJob>(&output)) stopped.push_back(stop->job.value);
+      if (const auto* stop = std::get_if<StopJob>(&output)) {
+        stopped.push_back(stop->job.value);
+        stand_by = stop->stand_by;
+      }
       if (const auto* go = std::get_if<ContinueJob>(&output)) continued.push_back(go->job.value);
       if (const auto* timer = std::get_if<SetTimer>(&output)) timer_at = timer->at;
+      if (const auto* notice = std::get_if<Notice>(&output)) notices.push_back(notice->text);
     }
   }
   void step() { give(JobStands{JobId{999}}); }
@@ -92,6 +96,8 @@ class Node {
   std::map<uint32_t, Report> reports;
   std::map<uint32_t, OrderClient> orders;  // the last to each
   std::vector<uint64_t> stopped, continued;
+  std::vector<std::string> notices;
+  Instant stand_by{0};  // of the last stop
   Instant timer_at = kNever;
 };
 
@@ -169,7 +175,7 @@ TEST_CASE("an order to one that has just come waits for what it can do") {
     CHECK(node.state(7) == JobState::kSuspended);
     CHECK(node.status(7).level == Level::kInPlace);
     CHECK(node.status(7).reason ==
-          "in place: client 1 has not said that it can be moved: is its process stopped?");
+          "client 1 has not said that it can be moved: is its process stopped?");
     node.ask(ResumeAsked{JobId{7}});
     CHECK(node.state(7) == JobState::kRunning);
     CHECK(node.objection(SuspendAsked{.job = JobId{7}, .level = Level::kOut}) ==
@@ -222,6 +228,17 @@ TEST_CASE("one that is out and is refused to go further stays out") {
     CHECK(node.status(7).reason == "client 1: managed memory");
     CHECK(node.moves_.free_bytes(DeviceId{1}) == 80 * kGiB - kContext);
   }
+}
+
+TEST_CASE("ranks have as long to come to one launch as an iteration is waited for") {
+  Node node;
+  node.join(1, 7, kGiB);
+  node.ask(SuspendAsked{.job = JobId{7}, .level = Level::kInPlace, .at = At::kNow});
+  CHECK(node.stand_by == node.now + kStandsWithin);
+  node.join(2, 8, kGiB);
+  node.join(3, 8, kGiB);
+  node.ask(SuspendAsked{.job = JobId{8}, .level = Level::kInPlace, .at = At::kNow});
+  CHECK(node.stand_by == node.now + kIterationPatience);
 }
 
 TEST_CASE("in place a job only stops") {
@@ -424,6 +441,9 @@ TEST_CASE("a client that is found moved out, by a fresh coordinator, is brought 
   CHECK(node.stopped == std::vector<uint64_t>{7});
   CHECK(node.state(7) == JobState::kReturning);
   CHECK(node.orders[1].target == Target::kResident);
+  CHECK(node.notices == std::vector<std::string>{"client 1 was suspended by an earlier lulld, and "
+                                                 "returns: suspend it again if it is not to run"});
+  CHECK(node.status(7).reason == node.notices[0]);
   const bool alone = GENERATE(false, true);
   if (alone) {  // it had begun by itself, and is there before it sees the order
     node.say(1, Residence::kResident);
@@ -432,6 +452,22 @@ TEST_CASE("a client that is found moved out, by a fresh coordinator, is brought 
   node.done(1);
   CHECK(node.state(7) == JobState::kRunning);
   CHECK(node.continued == std::vector<uint64_t>{7});
+}
+
+TEST_CASE("a client that had returned before the fresh coordinator came is told of, once") {
+  Node node;
+  node.join(1, 7, kGiB);
+  node.join(2, 8, kGiB);
+  node.reports[1].has_returned = true;
+  node.say(1);
+  node.reports[1].devices[0].used_bytes = 2 * kGiB;
+  node.say(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  CHECK(node.notices ==
+        std::vector<std::string>{"client 1 was suspended by an earlier lulld, and has returned by "
+                                 "itself: suspend it again if it is not to run"});
+  CHECK(node.status(7).reason == node.notices[0]);
+  CHECK(node.status(8).reason.empty());
 }
 
 TEST_CASE("a client that returned by itself while it was to be out is sent out again") {
@@ -534,6 +570,76 @@ TEST_CASE("a process whose context is lost takes nobody with it") {
   CHECK(node.state(7) == JobState::kRunning);
 }
 
+TEST_CASE(
+    "a process that is lost in any phase gives back what was reserved, and the others go on") {
+  const bool migrates = GENERATE(false, true);
+  enum Phase { kRunning, kStopping, kLeaving, kHalfOut, kOut, kWaiting, kReturning, kHalfBack };
+  const int when = GENERATE(range<int>(kRunning, kHalfBack + 1));
+  CAPTURE(migrates, when);
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  node.join(2, 7, 20 * kGiB);
+  node.join(9, 9, 10 * kGiB, 1);  // somebody else's
+  const auto lose = [&](int now) {
+    if (now == when) node.say(2, Residence::kLost);
+  };
+  const auto done = [&](uint32_t client) {
+    if (!node.orders.contains(client) || node.reports[client].residence == Residence::kLost) return;
+    if (node.orders[client].number > node.reports[client].order) node.done(client);
+  };
+  lose(kRunning);
+  if (when == kRunning) {
+    CHECK(node.state(7) == JobState::kLost);
+    CHECK(node.continued.empty());
+  } else {
+    if (migrates) {
+      node.ask(MigrateAsked{.job = JobId{7}, .to = {DeviceId{1}}});
+      CHECK(node.moves_.free_bytes(DeviceId{1}) == 40 * kGiB - 3 * kContext);
+    } else {
+      node.suspend(7, Level::kGivenUp);
+    }
+    lose(kStopping);
+    node.give(JobStands{JobId{7}});
+    lose(kLeaving);
+    done(1);
+    lose(kHalfOut);
+    done(2);
+    lose(kOut);
+    if (!migrates && node.state(7) == JobState::kSuspended) {
+      if (when == kWaiting) {  // somebody has taken the place meanwhile
+        node.join(3, 3, 70 * kGiB);
+        node.ask(ResumeAsked{JobId{7}});
+        REQUIRE(node.state(7) == JobState::kWaiting);
+        lose(kWaiting);
+        node.give(ClientLeft{ClientId{3}});
+      } else {
+        node.ask(ResumeAsked{JobId{7}});
+      }
+    }
+    lose(kReturning);
+    done(1);
+    lose(kHalfBack);
+    done(2);
+    for (int n = 0; n < 3; ++n) done(1);
+    if (migrates && when == kWaiting) {  // it never waits
+      CHECK(node.state(7) == JobState::kRunning);
+      return;
+    }
+    CHECK(node.state(7) == JobState::kLost);
+    REQUIRE_FALSE(node.continued.empty());
+    CHECK(node.continued.back() == 7);
+  }
+  CHECK(node.reports[1].residence == Residence::kResident);
+  // The lost process holds nothing; client 1 is on the one GPU or the other.
+  const bool moved = node.reports[1].devices[0].device == DeviceId{1};
+  CHECK(node.moves_.free_bytes(DeviceId{0}) == (moved ? 80 * kGiB : 70 * kGiB - kContext));
+  CHECK(node.moves_.free_bytes(DeviceId{1}) ==
+        (moved ? 60 * kGiB - 2 * kContext : 70 * kGiB - kContext));
+  CHECK(node.state(9) == JobState::kRunning);
+  node.give(ClientLeft{ClientId{2}});
+  CHECK(node.state(7) == JobState::kRunning);
+}
+
 TEST_CASE("a process that carries nothing out does not keep the others") {
   Node node;
   node.join(1, 7, 10 * kGiB);
@@ -546,10 +652,76 @@ TEST_CASE("a process that carries nothing out does not keep the others") {
   node.step();
   CHECK(node.state(7) == JobState::kReturning);
   CHECK(node.status(7).reason.find("carries no order out") != std::string::npos);
+  // Client 2 has never left: it is where it is to be.
+  node.done(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  CHECK(node.moves_.free_bytes(DeviceId{0}) == 60 * kGiB - 2 * kContext);
+  // Asked again, nobody waits as long again, unless it has been heard of meanwhile.
+  node.suspend(7);
+  node.give(JobStands{JobId{7}});
+  CHECK(node.state(7) == JobState::kReturning);
+  node.done(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  node.done(2);
+  node.suspended(7, {1, 2});
+}
+
+TEST_CASE("a process that is stopped on its way is waited for, and status says so") {
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  node.join(2, 7, 10 * kGiB);
+  node.suspend(7);
+  node.give(JobStands{JobId{7}});
+  node.done(1);
+  node.say(2, Residence::kLeaving);
+  CHECK(node.status(7).waits_for.empty());
+  node.now = node.now + kWaitedForAfter;
+  node.step();
+  CHECK(node.status(7).waits_for == "client 2: nothing heard of it for 2 s");
+  node.now = node.timer_at;
+  node.step();
   node.done(1);
   CHECK(node.state(7) == JobState::kReturning);
   node.done(2);
   CHECK(node.state(7) == JobState::kRunning);
+  CHECK(node.status(7).waits_for.empty());
+}
+
+TEST_CASE("a process that holds no memory and answers nothing keeps nobody from leaving") {
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  node.join(2, 7, 0);
+  node.suspend(7);
+  node.give(JobStands{JobId{7}});
+  node.done(1);
+  CHECK(node.state(7) == JobState::kLeaving);
+  CHECK(node.timer_at == node.now + kAnswersWithin);
+  node.now = node.timer_at;
+  node.step();
+  CHECK(node.state(7) == JobState::kSuspended);
+  CHECK(node.status(7).reason ==
+        "client 2 answers no order, and is left as it is: it holds no memory");
+  SECTION("nor from returning") {
+    node.ask(ResumeAsked{JobId{7}});
+    node.done(1);
+    CHECK(node.state(7) == JobState::kRunning);
+  }
+  SECTION("it cannot give up the GPU: the job stays out") {
+    node.suspend(7, Level::kGivenUp);
+    node.done(1);
+    CHECK(node.state(7) == JobState::kSuspended);
+    CHECK(node.status(7).reason == "client 2 carries no order out: is its process stopped?");
+    CHECK(node.continued.empty());
+  }
+  SECTION("it wakes up, and goes out") {
+    node.done(2);
+    CHECK(node.state(7) == JobState::kSuspended);
+    node.ask(ResumeAsked{JobId{7}});
+    node.done(1);
+    CHECK(node.state(7) == JobState::kReturning);
+    node.done(2);
+    CHECK(node.state(7) == JobState::kRunning);
+  }
 }
 
 TEST_CASE("an engine that says nothing does not keep a job from leaving") {
@@ -559,6 +731,22 @@ TEST_CASE("an engine that says nothing does not keep a job from leaving") {
   node.now = node.timer_at;
   node.step();
   CHECK(node.state(7) == JobState::kLeaving);
+}
+
+TEST_CASE("to resume what returns is no mistake, and what migrates runs anyway") {
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  CHECK(node.objection(ResumeAsked{JobId{7}}) == "it is running");
+  node.suspended(7, {1});
+  node.ask(ResumeAsked{JobId{7}});
+  REQUIRE(node.state(7) == JobState::kReturning);
+  node.ask(ResumeAsked{JobId{7}});
+  CHECK(node.orders[1].number == 4);
+  CHECK(node.objection(ResumeAsked{JobId{7}, /*by_policy=*/true}) == "it is returning already");
+  node.done(1);
+  CHECK(node.state(7) == JobState::kRunning);
+  node.ask(MigrateAsked{.job = JobId{7}, .to = {DeviceId{1}}});
+  CHECK(node.objection(ResumeAsked{JobId{7}}) == "it is on its way to another GPU, and runs there");
 }
 
 TEST_CASE("what names nobody is dropped") {
