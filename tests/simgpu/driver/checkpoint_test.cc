@@ -81,7 +81,7 @@ struct Machine {
     REQUIRE(device);
     for (bool asked = false; !asked; usleep(500)) {
       const simgpu::Session session(**device);
-      const auto process = session.seen().find_process(pid);
+      const auto process = session.seen().find_process(pid, simgpu::own_pid_namespace());
       asked = process && session.seen().is_asked(*process);
     }
   }
