@@ -207,6 +207,7 @@ TEST_CASE("status has every field that tools read") {
   REQUIRE(status["clients"].size() == 1);
   const json& row = status["clients"][0];
   CHECK(row["pid"] == ::getpid());
+  CHECK(row["namespace_pid"] == ::getpid());
   CHECK(row["uid"] == ::getuid());
   CHECK(row["task"] == "serve");
   CHECK(row["job"] == "");
