@@ -41,7 +41,7 @@ set(glibc "")
 if(LULL_SHLIBDEPS)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 else()
-  set(glibc "libc6 (>= 2.35), ")  # what tests/gpu/portability_test.py allows the programs
+  set(glibc "libc6 (>= 2.28), ")  # what tests/gpu/portability_test.py allows the programs
 endif()
 set(CPACK_DEBIAN_LULL_PACKAGE_DEPENDS "${glibc}passwd")
 set(CPACK_DEBIAN_LULL_PACKAGE_SUGGESTS "lull-sim")
