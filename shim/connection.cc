@@ -17,6 +17,7 @@
 #include "coordinator/channel/socket_place.h"
 #include "coordinator/channel/trust_facts.h"
 #include "shim/call_site.h"
+#include "shim/captures.h"
 #include "shim/device_memory.h"
 #include "shim/devices.h"
 #include "shim/kernel_identity.h"
@@ -296,6 +297,7 @@ void thread_ends(void*) {
   end_all_uses(thread);
   leave_timing(thread);
   release_per_thread_stream(thread);
+  captures_of_thread_gone(thread);
   leave_call_sites(thread);
   Attachment* link = thread.attachment;
   if (link == nullptr) return;
@@ -343,8 +345,10 @@ void before_fork() {
   lock_timer();
   lock_arena();
   lock_live_contexts();
+  lock_captures();
 }
 void after_fork() {
+  unlock_captures();
   unlock_live_contexts();
   unlock_arena();
   unlock_timer();
@@ -372,6 +376,7 @@ void in_child() {
   forget_all_memory();
   forget_arena();
   forget_streams();
+  forget_captures();
   forget_call_sites();
 }
 

@@ -1,6 +1,7 @@
 #include "shim/kernel_timer.h"
 
 #include "coordinator/channel/model_clock.h"
+#include "shim/captures.h"
 #include "shim/connection.h"
 #include "shim/idle_start.h"
 #include "shim/system.h"

@@ -11,7 +11,6 @@ constinit std::atomic<uint64_t> stream_table[kStreamTable];
 std::atomic<uint32_t> only_legacy_ref;
 std::atomic<uint32_t> stream_generation;
 std::atomic<int32_t> live_blocking_streams;
-std::atomic<int32_t> open_captures;
 
 namespace {
 
@@ -30,31 +29,6 @@ struct CreatedStream {
 };
 constexpr uint32_t kCreated = 4096;
 CreatedStream created[kCreated];  // open addressing, 0 empty, 1 a hole; under streams_lock
-
-// Where captures have begun. Those beyond the table only count, and end with cuStreamEndCapture alone.
-struct Capture {
-  uintptr_t handle;
-  ThreadState* owner;  // of its own default stream; else null
-};
-constexpr uint32_t kCaptures = 256;
-Capture captures[kCaptures];  // under streams_lock, as the counts
-uint32_t capture_count;
-uint32_t unlisted_captures;
-
-ThreadState* capture_owner(ThreadState& thread, uintptr_t handle) {
-  return handle == kPerThreadHandle ? &thread : nullptr;
-}
-
-// Under streams_lock. False: none is known there.
-bool drop_capture(uintptr_t handle, const ThreadState* owner) {
-  for (uint32_t n = 0; n < capture_count; ++n) {
-    if (captures[n].handle != handle || captures[n].owner != owner) continue;
-    captures[n] = captures[--capture_count];
-    open_captures.fetch_sub(1, std::memory_order_relaxed);
-    return true;
-  }
-  return false;
-}
 
 struct EventMark {
   std::atomic<CUevent> event;
@@ -307,29 +281,11 @@ void stream_destroyed(CUstream stream) {
   const auto handle = reinterpret_cast<uintptr_t>(stream);
   if (handle <= kPerThreadHandle) return;
   Locked locked(streams_lock);
-  drop_capture(handle, nullptr);
   drop_from_table(handle);
   if (CreatedStream* known = find_created(handle)) {
     known->handle = 1;
     live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
   }
-}
-
-void capture_begins(ThreadState& thread, uintptr_t handle) {
-  Locked locked(streams_lock);
-  if (capture_count < kCaptures) {
-    captures[capture_count++] = {handle, capture_owner(thread, handle)};
-  } else {
-    ++unlisted_captures;
-  }
-  open_captures.fetch_add(1, std::memory_order_seq_cst);
-}
-
-void capture_ends(ThreadState& thread, uintptr_t handle) {
-  Locked locked(streams_lock);
-  if (drop_capture(handle, capture_owner(thread, handle)) || unlisted_captures == 0) return;
-  --unlisted_captures;
-  open_captures.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void streams_of_context_gone(CUcontext context) {
@@ -347,7 +303,6 @@ void streams_of_context_gone(CUcontext context) {
       StreamSlot& stream = stream_slots[slot];
       if (stream.used.load(std::memory_order_relaxed) == 0 || stream.context != context) continue;
       const uintptr_t handle = stream.handle;
-      if (handle > kPerThreadHandle) drop_capture(handle, nullptr);
       drop_from_table(handle);
       if (CreatedStream* known = find_created(handle)) {
         known->handle = 1;
@@ -359,11 +314,6 @@ void streams_of_context_gone(CUcontext context) {
 }
 
 void release_per_thread_stream(ThreadState& thread) {
-  if (open_captures.load(std::memory_order_relaxed) > 0) {
-    Locked locked(streams_lock);
-    while (drop_capture(kPerThreadHandle, &thread)) {
-    }
-  }
   if (thread.per_thread_ref == 0) return;
   live_blocking_streams.fetch_sub(1, std::memory_order_relaxed);
   const uint32_t slot = thread.per_thread_ref - 1;
@@ -382,17 +332,6 @@ void forget_streams() {
   for (auto& stream : created) stream.handle = 0;
   only_legacy_ref.store(0, std::memory_order_relaxed);
   live_blocking_streams.store(0, std::memory_order_relaxed);
-  open_captures.store(0, std::memory_order_relaxed);
-  capture_count = unlisted_captures = 0;
-}
-
-bool asks_driver_whether_capturing(uintptr_t handle) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  OwnCall own(thread_state);
-  const CUresult result = driver().cuStreamIsCapturing(stream_of(handle), &status);
-  // The legacy stream while a blocking stream captures: the launch is the driver's to refuse.
-  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
-  return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen) {

@@ -119,17 +119,6 @@ void forget_streams();  // fork child
 // nothing of its own on the legacy stream.
 extern std::atomic<int32_t> live_blocking_streams;
 
-// Captures that are open anywhere in the process; may read high, never low. One ends with
-// cuStreamEndCapture, and with the stream that it began on.
-extern std::atomic<int32_t> open_captures;
-void capture_begins(ThreadState& thread, uintptr_t handle);
-void capture_ends(ThreadState& thread, uintptr_t handle);
-bool asks_driver_whether_capturing(uintptr_t handle);
-inline bool is_capturing(uintptr_t handle) {
-  if (open_captures.load(std::memory_order_relaxed) <= 0) [[likely]] return false;
-  return asks_driver_whether_capturing(handle);
-}
-
 // ---- what the host has seen complete -----------------------------------------------------------
 // Taken before a synchronising call, reported after it succeeded.
 struct SeenSequences {

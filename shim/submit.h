@@ -9,6 +9,7 @@
 #pragma once
 
 #include "shim/call_site.h"
+#include "shim/captures.h"
 #include "shim/connection.h"
 #include "shim/devices.h"
 #include "shim/driver.h"

@@ -247,7 +247,8 @@ Config read_config(const json& root, const PolicyCheck& check) {
   check_keys(root, "",
              {"socket", "policy", "priorities", "operators", "devices", "max_clients",
               "max_clients_per_user", "timing", "timing_period", "trace", "decision_log",
-              "profiles", "memory_reserve_bytes", "moves", "host_memory", "context_bytes", "quantum_s"});
+              "profiles", "memory_reserve_bytes", "moves", "host_memory", "context_bytes", "quantum_s",
+              "job_policy"});
   Config config;
   if (root.contains("socket")) {
     const json& socket = root["socket"];
@@ -308,6 +309,14 @@ Config read_config(const json& root, const PolicyCheck& check) {
   if (root.contains("host_memory")) config.host_memory_bytes = read_bytes(root["host_memory"], "host_memory");
   if (root.contains("context_bytes")) {
     config.context_bytes = read_number(root["context_bytes"], "context_bytes", 0, UINT64_C(1) << 36);
+  }
+  if (root.contains("job_policy")) {
+    config.job_policy =
+        read_string(root["job_policy"], "job_policy", "a job policy's name and options, or \"none\",");
+    if (config.job_policy != kNoJobPolicy) {
+      const auto good = jobs::parse_job_policy(config.job_policy);
+      if (!good) fail("job_policy", good.error());
+    }
   }
   if (root.contains("quantum_s")) {
     config.quantum_s = static_cast<uint32_t>(read_number(root["quantum_s"], "quantum_s", 1, 86'400));

@@ -16,7 +16,8 @@
 //     "moves": [{"gid": 100, "suspendable": true}, {"any": true, "migratable": false}],
 //     "host_memory": "64G",
 //     "context_bytes": 536870912,
-//     "quantum_s": 60
+//     "quantum_s": 60,
+//     "job_policy": "none"
 //   }
 //
 // moves: whose programs can be moved; the first rule that matches counts. suspendable, migratable,
@@ -24,7 +25,8 @@
 // from those that did; left out, it is as they ask. Without suspendable there is none of the others.
 // host_memory: that the arenas of all jobs together may take, in bytes or as "64G"; default: half of the
 // machine's. context_bytes: what a program's context takes of a GPU beside its own memory. quantum_s: how long
-// a job that takes turns (--oversubscribe) has its turn.
+// a job that takes turns (--oversubscribe) has its turn. job_policy: who lives on which GPU, decided by one of
+// policies/jobs/registry.h; "none": only people move jobs.
 //
 // Every key may be left out. An error is one line that names the file, the key and what would be
 // right; an unknown key is an error.
@@ -42,9 +44,13 @@
 #include "coordinator/channel/messages.h"
 #include "coordinator/daemon/device_table.h"
 #include "coordinator/daemon/priority_rules.h"
+#include "policies/jobs/registry.h"
 #include "policies/launch/registry.h"
 
 namespace lull::daemon {
+
+// In place of a job policy: no policy moves jobs.
+inline constexpr std::string_view kNoJobPolicy = "none";
 
 inline constexpr uint32_t kMaxClientsLimit = 16384;
 inline constexpr uint32_t kDefaultTimingPeriod = 64;
@@ -81,6 +87,7 @@ struct Config {
   std::optional<uint64_t> host_memory_bytes;
   uint64_t context_bytes = 512ULL << 20;
   uint32_t quantum_s = 60;
+  std::string job_policy{kNoJobPolicy};
 };
 
 // "off", "sampled", "full"; nothing for anything else.

@@ -52,6 +52,19 @@ json answer_policy(const json& request, const Peer& peer, ControlTarget& target)
   return {{"ok", true}, {"policy", *changed}};
 }
 
+json answer_job_policy(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto text = request.find("policy");
+  if (text == request.end()) return {{"ok", true}, {"policy", target.job_policy_text()}};
+  if (!text->is_string()) {
+    return failure(fmt::format("cannot change the job policy: policy is {}: a job policy's name and "
+                               "options as text, or \"none\", are expected",
+                               shown(request, "policy")));
+  }
+  const auto changed = target.change_job_policy(text->get<std::string>(), peer);
+  if (!changed) return failure(changed.error());
+  return {{"ok", true}, {"policy", *changed}};
+}
+
 json answer_priority(const json& request, const Peer& peer, ControlTarget& target) {
   const auto level = priority_in(request, "level");
   if (!level) {
@@ -212,6 +225,7 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "status") return target.status(from_in(request));
   if (name == "kernels") return answer_kernels(request, target);
   if (name == "policy") return answer_policy(request, peer, target);
+  if (name == "job_policy") return answer_job_policy(request, peer, target);
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   if (name == "trace") return answer_trace(request, peer, target);
@@ -222,7 +236,7 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
     if (name == word) return answer_job(name, what, request, peer, target);
   }
   return failure(
-      fmt::format("unknown request: op is {}: ping, status, kernels, policy, priority, may, "
+      fmt::format("unknown request: op is {}: ping, status, kernels, policy, job_policy, priority, may, "
                   "trace, profile, job, suspend, resume, migrate, pin or resize is expected",
                   shown(request, "op")));
 }

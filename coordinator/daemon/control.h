@@ -6,6 +6,7 @@
 //   {"op":"kernels","client":3}     {"ok":true,"kernels":[{"name","kind","launches",..}]}; paged
 //   {"op":"policy"}                                 {"ok":true,"policy":".."}
 //   {"op":"policy","policy":"fikit epsilon_us=5"}   {"ok":true,"policy":"normalised"}
+//   {"op":"job_policy"[,"policy":"gandiva"]}        {"ok":true,"policy":"normalised"}; "none": nobody moves jobs
 //   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
 //   {"op":"may","priority":2}                       {"ok":true,"priority":2,"highest":2}
 //   {"op":"trace","file":"/a/b.lull"}               {"ok":true,"trace":{"file","running",..}}
@@ -74,6 +75,9 @@ class ControlTarget {
   // Returns the normalised text.
   virtual std::expected<std::string, std::string> change_policy(const std::string& text,
                                                                 const Peer& peer) = 0;
+  virtual std::string job_policy_text() = 0;
+  virtual std::expected<std::string, std::string> change_job_policy(const std::string& text,
+                                                                    const Peer& peer) = 0;
   // `task`: a task's name, a pid or a client id. Returns the clients changed.
   virtual std::expected<std::vector<ClientId>, std::string> change_priority(const std::string& task,
                                                                             Priority level,

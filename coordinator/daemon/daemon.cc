@@ -112,6 +112,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::start(DaemonSettings
   }
   daemon->reset_engine();
   daemon->adopt_policy(policy);
+  daemon->use_job_policy(daemon->settings_.config.job_policy);
   const std::string& trace = told.trace.empty() ? told.config.trace : told.trace;
   if (!trace.empty()) {
     const auto begun = daemon->start_recording({.file = trace});
@@ -198,6 +199,7 @@ bool Daemon::turn(uint64_t most_ns) {
   look_at_clients(monotonic_ns);
   step_engine();
   if (moves_due(monotonic_ns)) step_moves(monotonic_ns);
+  if (monotonic_ns >= next_jobs_look_ns_) step_jobs(monotonic_ns);
   publish_due();
   answer_requests();
   keep_house(monotonic_ns);
@@ -218,7 +220,8 @@ uint64_t Daemon::next_deadline_ns() {
   if (!recalled_.parts.empty()) deadline = std::min(deadline, next_recall_ns_);
   for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
-  deadline = std::min({deadline, next_decision_flush_ns_, next_moves_look_ns_});
+  deadline =
+      std::min({deadline, next_decision_flush_ns_, next_moves_look_ns_, next_jobs_look_ns_});
   if (driver_wanted_ && driver_.waiting() == 0) deadline = std::min(deadline, next_driver_ns_);
   if (clock_.ready()) {
     deadline =
@@ -437,6 +440,9 @@ void Daemon::reset_engine() {
   moves_timer_ = turns_timer_ = kNever;
   reports_.clear();
   tell_moves_of_devices();
+  const std::string job_policy = job_policy_text();
+  scheduler_.reset();
+  use_job_policy(job_policy);
 }
 
 void Daemon::step_engine() {

@@ -40,6 +40,7 @@
 #include "coordinator/daemon/status.h"
 #include "coordinator/daemon/tool_connection.h"
 #include "coordinator/daemon/trace_recorder.h"
+#include "coordinator/jobs/job_scheduler.h"
 #include "coordinator/moves/moves.h"
 #include "coordinator/trace/decision_log.h"
 #include "policies/jobs/turns.h"
@@ -203,6 +204,18 @@ class Daemon : private ControlTarget {
   nlohmann::json job_json(JobId job) const;
   std::expected<nlohmann::json, std::string> move_job(const JobOrder& order, const Peer& peer) override;
 
+  // ---- the job policy (daemon_jobs.cc) ----
+  void use_job_policy(const std::string& text);
+  scheduling::NodeView node_view() const;
+  void step_jobs(uint64_t monotonic_ns);
+  void follow(std::span<const scheduling::JobOrder> orders);
+  // A person's order that the moves have taken.
+  void note_command(const JobOrder& order, JobId job, const std::vector<DeviceId>& to);
+  nlohmann::json job_policy_json() const;
+  std::string job_policy_text() override;
+  std::expected<std::string, std::string> change_job_policy(const std::string& text,
+                                                            const Peer& peer) override;
+
   // ---- ControlTarget ----
   nlohmann::json status(uint32_t from) override;
   std::expected<nlohmann::json, std::string> kernels(ClientId client, uint32_t from) override;
@@ -246,6 +259,9 @@ class Daemon : private ControlTarget {
   Instant moves_timer_ = kNever;
   policies::jobs::Turns turns_;
   Instant turns_timer_ = kNever;
+  std::unique_ptr<scheduling::JobScheduler> scheduler_;  // none: no job policy
+  std::vector<jobs::Command> commands_;                  // since it was last asked
+  uint64_t next_jobs_look_ns_ = UINT64_MAX;
   bool residence_changed_ = false;        // of some client: it is to be looked at
   uint64_t next_moves_look_ns_ = UINT64_MAX;  // while somebody is on the way: clients may say nothing
   std::map<uint32_t, moves::Report> reports_;  // as `moves_` was told, by client id

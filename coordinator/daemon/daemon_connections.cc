@@ -254,6 +254,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                              .bound = client.who().bound,
                              .counted = client.who().counted});
   rates_.begin(id, clock_.now());
+  if (scheduler_) next_jobs_look_ns_ = std::min(next_jobs_look_ns_, client.last_event_ns);
   moves_inputs_.emplace_back(moves::ClientJoined{.client = id,
                                                  .job = client.who().job,
                                                  .priority = verdict.granted,

@@ -356,7 +356,10 @@ nlohmann::json Daemon::job_json(JobId job) const {
   const auto status = moves_->status(job);
   if (!status) return nullptr;
   const auto first = sessions_.find(status->clients.front().value);
-  return make_job(*status, first == sessions_.end() ? "?" : shown_name(first->second->who()));
+  nlohmann::json shown =
+      make_job(*status, first == sessions_.end() ? "?" : shown_name(first->second->who()));
+  shown["decision"] = scheduler_ ? scheduler_->last_decision(job) : "";
+  return shown;
 }
 
 std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& order,
@@ -377,6 +380,14 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
     return cannot(fmt::format("it belongs to uid {}: ask that user or an operator", uid));
   }
   std::optional<moves::Input> request;
+  std::vector<DeviceId> to;
+  if (const auto status = moves_->status(*job); order.what == JobOrder::What::kResume && scheduler_ &&
+                                                status && status->suspends && status->by_policy) {
+    const std::string why = scheduler_->last_decision(*job);
+    if (!why.empty()) {
+      return cannot(fmt::format("the job policy holds it ({}): `lull policy --jobs none` ends that", why));
+    }
+  }
   switch (order.what) {
     case JobOrder::What::kShow:
       break;
@@ -399,6 +410,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
         }
         migrate.to.push_back(row->id);
       }
+      to = migrate.to;
       request = std::move(migrate);
       break;
     }
@@ -415,6 +427,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
     if (const auto why = moves_->objection(*request)) return cannot(*why);
     moves_inputs_.push_back(std::move(*request));
     step_moves(channel::monotonic_ns(), /*whole=*/true);
+    note_command(order, *job, to);
     log_.line(fmt::format("{} {} (asked by uid {}, pid {})", verb(order.what), printable(order.job),
                           peer.uid, peer.pid));
   }

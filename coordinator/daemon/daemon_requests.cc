@@ -100,6 +100,7 @@ nlohmann::json Daemon::status(uint32_t from) {
   if (from == 0) {
     figures_.uptime_s = (channel::monotonic_ns() - started_ns_) / 1'000'000'000;
     reply = make_status_head(engine_->status({}, 0), devices_, clock_, figures_);
+    reply["job_policy"] = job_policy_json();
     reply["trace"] = recorder_ ? recorder_->figures() : last_trace_;
     if (decisions_) {
       reply["decision_log"] = {{"steps", decisions_->steps()},
@@ -235,6 +236,7 @@ void Daemon::reload() {
     return;
   }
   const std::string old_policy = settings_.config.policy;
+  const std::string old_job_policy = settings_.config.job_policy;
   settings_.config = std::move(*config);
   const Config& fresh = settings_.config;
   rules_ =
@@ -255,6 +257,7 @@ void Daemon::reload() {
       fresh.socket_mode.value_or(::geteuid() == 0 ? 0666 : 0600), fresh.socket_group);
   if (!access) log_.line(access.error());
   log_.line(fmt::format("read {} again", settings_.config_path));
+  if (fresh.job_policy != old_job_policy) use_job_policy(fresh.job_policy);
   if (settings_.policy.empty() && fresh.policy != old_policy) {
     const auto changed = change_policy(fresh.policy, Peer{.pid = ::getpid(), .uid = ::geteuid()});
     if (!changed) log_.line(changed.error());

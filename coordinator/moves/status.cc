@@ -66,6 +66,11 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
     fact.priority = priority_of(job);
     fact.state = job.state;
     fact.movable = !job.pinned && !immovable(job, Level::kOut);
+    fact.migratable = fact.movable && !not_migratable(job);
+    fact.untold = has_untold(job);
+    fact.pinned = job.pinned;
+    fact.suspends = job.suspends;
+    fact.migrates = !job.migrates.empty();
     fact.by_policy = job.by_policy;
     fact.since = job.since;
     std::map<DeviceId, policies::jobs::JobOnDevice> by_device;
@@ -75,6 +80,7 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
       for (const Share& share : one.report.devices) {
         policies::jobs::JobOnDevice& on = by_device[share.device];
         on.device = share.device;
+        on.used_bytes += std::min(share.used_bytes, UINT64_MAX - on.used_bytes);
         if (one.is_resident())
           on.frees_bytes += std::min(share.swappable_bytes, UINT64_MAX - on.frees_bytes);
         const uint64_t has = std::max(share.used_bytes, share.allowance_bytes);

@@ -117,6 +117,7 @@ void DecisionCheck::event(const Event& event) {
             if (job == nullptr) return;
             stop(*job, State::kSuspended);
             job->movable = e.movable;
+            job->gpus = e.gpus;
             if (e.running) run(*job, e.gpus);
           },
           [&](const IterationsFinished&) {},

@@ -1,10 +1,11 @@
-// What `turns` sees of the node and its jobs, and what it decides. coordinator/moves makes the facts,
-// checks each decision as it checks a person's request, and carries it out. Pure.
+// The node and its jobs as coordinator/moves sees them, which checks each decision as it checks a
+// person's request, and carries it out. Pure.
 //
-//   coordinator/moves --- NodeFacts ---> turns
-//                     <-- JobDecision --
+//   coordinator/moves --- NodeFacts ---> turns                --- JobDecision --> coordinator/moves
+//                     --- NodeFacts ---> coordinator/jobs     --- orders -------> coordinator/moves
 //
-// The policies of job_policy.h speak of GPUs, requests and reasons instead: vocabulary.h.
+// The policies of job_policy.h speak of GPUs, requests and reasons instead (vocabulary.h);
+// coordinator/jobs translates.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ struct DeviceFacts {
 
 struct JobOnDevice {
   DeviceId device;
+  uint64_t used_bytes = 0;   // there or moved out
   uint64_t frees_bytes = 0;  // that going out would free
   uint64_t needs_bytes = 0;  // to return, or beyond what it has for an allocation that waits
 };
@@ -56,6 +58,11 @@ struct JobFacts {
   JobState state = JobState::kRunning;
   bool takes_turns = false;  // lull run --oversubscribe
   bool movable = false;      // its memory can be swapped out, and nobody has pinned it
+  bool migratable = false;   // and it can go to other GPUs
+  bool untold = false;       // a rank has just come, and has not said what it can do
+  bool pinned = false;       // nobody moves it
+  bool suspends = false;     // it is suspended, or being so
+  bool migrates = false;     // it is on its way to other GPUs
   bool by_policy = false;    // suspended, or being so, by a policy's decision: one may resume it
   Instant since;             // in this state
   std::vector<JobOnDevice> devices;  // by device

@@ -186,11 +186,14 @@ class Round {
   bool find(Unit& unit) {
     const size_t gpus = unit.size();
     if (gpus > unclaimed_ || unit.pinned) return false;
+    const bool at_home = !unit.gpus.empty() && unit.started();
+    if (at_home && !unit.may_move()) {  // these GPUs or none
+      if (!is_unclaimed(unit.gpus)) return false;
+      claim(unit, unit.gpus);
+      return true;
+    }
     if (gpus > largest_) return find_whole_nodes(unit);
-    const int home = unit.gpus.empty() || !unit.started()
-                         ? -1
-                         : static_cast<int>(cluster_.slots()[unit.gpus.front()].group);
-    const bool may_leave_home = home < 0 || unit.may_move();
+    const int home = at_home ? static_cast<int>(cluster_.slots()[unit.gpus.front()].group) : -1;
     int best = -1;
     using Score = std::tuple<bool, size_t, bool, uint32_t, bool, uint32_t>;
     Score best_score{};
@@ -198,7 +201,6 @@ class Round {
     for (size_t g = 0; g < groups.size(); ++g) {
       const Group& group = groups[g];
       if (group.unclaimed < gpus) continue;
-      if (!may_leave_home && static_cast<int>(g) != home) continue;
       const bool enough_open = group.open >= gpus;
       if (!enough_open && !rules_.preempt) continue;
       if (!cluster_.kind_will_do(unit, group)) continue;

@@ -1,4 +1,5 @@
 // cuInit, contexts, and what a device says about its memory.
+#include "shim/captures.h"
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
 #include "shim/residence/live_contexts.h"
@@ -18,6 +19,7 @@ void context_dies(CUcontext context, ContextEnd end = ContextEnd::kWill) {
   markers_context_gone(context);
   service_context_gone(context, end != ContextEnd::kDid);
   streams_of_context_gone(context);
+  captures_of_context_gone(context);
 }
 
 void context_made(CUresult result, const CUcontext* context, CUdevice device) {

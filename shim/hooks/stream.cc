@@ -1,4 +1,5 @@
 // Streams: made, destroyed, waited for, captured; memory operations in a stream.
+#include "shim/captures.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/submit.h"
 
@@ -20,11 +21,14 @@ CUresult create_stream(CUstream* stream, unsigned int flags, Call call) {
 
 template <typename Call>
 CUresult destroy_stream(CUstream stream, Call call) {
-  if (thread_state.depth == 0 && shim_enabled()) {
-    stream_destroyed(stream);
-    stream_ends(stream);
-  }
-  return forward(thread_state, call);
+  ThreadState& thread = thread_state;
+  if (thread.depth != 0 || !shim_enabled()) return forward(thread, call);
+  stream_destroyed(stream);
+  stream_ends(stream);
+  const bool captures = begins_in_stream(stream);
+  const CUresult result = forward(thread, call);
+  if (captures) stream_with_capture_gone(stream, result == CUDA_SUCCESS);
+  return result;
 }
 
 // Work of no length of its own, so neither held nor counted; what follows does not follow on.
@@ -34,16 +38,16 @@ CUresult memory_operation(Call call) {
   return forward_use(thread_state, call);
 }
 
-// It counts from before the capture exists until after it is over: the count may read high.
+// The count goes up before the capture exists and down after it is over: it may read high.
 template <typename Call>
 CUresult begin_capture(uintptr_t stream, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   // Streams of a program that captures cannot be looked at: while memory moves none begins.
   const MemoryUse use(thread);
-  capture_begins(thread, stream);
+  capture_begins();
   const CUresult result = forward(thread, call);
-  if (result != CUDA_SUCCESS) capture_ends(thread, stream);
+  capture_began(thread, stream, result == CUDA_SUCCESS);
   return result;
 }
 
@@ -54,7 +58,7 @@ CUresult end_capture(uintptr_t stream, Call call) {
   const bool before = is_capturing(stream);
   const CUresult result = forward(thread, call);
   // Ending also ends a capture that was invalidated; a wrong thread or stream ends nothing.
-  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) capture_ends(thread, stream);
+  if (before && (result == CUDA_SUCCESS || !is_capturing(stream))) capture_ended(thread, stream);
   return result;
 }
 
@@ -117,9 +121,9 @@ LULL_ENTRY(cuStreamBeginCapture_ptsz)(CUstream stream) {
                               [&] { return driver().cuStreamQuery##suffix(stream); });            \
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCapture_v2##suffix)(CUstream stream, CUstreamCaptureMode mode) {        \
-    return begin_capture(                                                                         \
-        normalise(stream, variant),                                                               \
-        [&] { return driver().cuStreamBeginCapture_v2##suffix(stream, mode); });                  \
+    return begin_capture(normalise(stream, variant), [&] {                                        \
+      return driver().cuStreamBeginCapture_v2##suffix(stream, mode);                              \
+    });                                                                                           \
   }                                                                                               \
   LULL_ENTRY(cuStreamBeginCaptureToGraph##suffix)                                                 \
   (CUstream stream, CUgraph graph, const CUgraphNode* dependencies,                               \

@@ -1,18 +1,22 @@
 #include "shim/residence/allocations.h"
 
+#include "shim/captures.h"
 #include "shim/devices.h"
 #include "shim/residence/ipc_memory.h"
 #include "shim/residence/mapped_memory.h"
 #include "shim/residence/peer_access.h"
 #include "shim/residence/pools.h"
 #include "shim/residence/service.h"
-#include "shim/stream_slots.h"
 
 namespace lull::shim {
 
 namespace {
 
 constexpr uint32_t kSpareEvents = 64;
+
+// Of threads that are out of memory, while they wait for frees; alone of its kind it is held
+// across driver calls that block, and fork does not take it.
+Lock full_lock;
 
 // All under arena_lock.
 Block* waiting;
@@ -123,17 +127,18 @@ void reclaim(bool wait) {
   OwnCall own(thread_state);
   RelaxedCaptures relaxed;
   wait = wait && open_captures.load(std::memory_order_relaxed) <= 0;
-  Block* block = take_waiting([&](const Block& it) { return it.event != nullptr || wait; });
+  // Asked while they wait: whoever allocates meanwhile finds them.
+  Block* block = take_waiting([&](const Block& it) {
+    return wait || (it.event != nullptr && driver().cuEventQuery(it.event) == CUDA_SUCCESS);
+  });
   while (block != nullptr) {
     Block* next = block->next;
-    CUresult done;
+    CUresult done = CUDA_SUCCESS;
     if (block->event == nullptr) {
       InContext in(block->context);
-      done = in ? driver().cuCtxSynchronize() : CUDA_SUCCESS;
+      if (in) done = driver().cuCtxSynchronize();
     } else if (wait) {
       done = driver().cuEventSynchronize(block->event);
-    } else {
-      done = driver().cuEventQuery(block->event);
     }
     if (done == CUDA_SUCCESS) {
       finish_block(*block);
@@ -181,18 +186,25 @@ bool current_place(Order& order) {
          order.ordinal < kMaxOrdinals;
 }
 
-// False: the driver shall try it itself, and say what is wrong if it is.
-bool serve(const Order& order, CUdeviceptr& address) {
-  if (take_from_stream(order, taken_by(order), address)) return true;
+// CUDA_ERROR_OUT_OF_MEMORY is the program's answer. On any other error the driver shall try it
+// itself, and say what is wrong if it is.
+CUresult serve(const Order& order, CUdeviceptr& address) {
+  if (take_from_stream(order, taken_by(order), address)) return CUDA_SUCCESS;
   CUresult result = make_block(order, address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // Frees that are on their way may make room.
+    // Frees that are on their way may make room, those that another thread waits for too.
+    Locked alone(full_lock);
     reclaim(/*wait=*/true);
     drop_empty_slabs(order.ordinal);
     result = make_block(order, address);
   }
   if (result == CUDA_SUCCESS) want_service();
-  return result == CUDA_SUCCESS;
+  return result;
+}
+
+// Whether that is the program's answer.
+bool settles(CUresult served) {
+  return served == CUDA_SUCCESS || served == CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // What forbids an allocation now: a capture, a context that has failed. The driver says it of a
@@ -247,10 +259,10 @@ bool arena_allocate(uint64_t bytes, CUdeviceptr* address, CUresult& result) {
   Cancellation off;
   CUdeviceptr at = 0;
   reclaim(/*wait=*/false);
-  if (!can_serve(order) || is_forbidden() || !serve(order, at)) return false;
-  *address = at;
-  result = CUDA_SUCCESS;
-  return true;
+  if (!can_serve(order) || is_forbidden()) return false;
+  result = serve(order, at);
+  if (result == CUDA_SUCCESS) *address = at;
+  return settles(result);
 }
 
 bool arena_allocate_pitch(uint64_t width, uint64_t height, unsigned element, CUdeviceptr* address,
@@ -275,7 +287,7 @@ bool arena_allocate_pitch(uint64_t width, uint64_t height, unsigned element, CUd
   const uint64_t row = round_up(width, static_cast<uint64_t>(unit));
   if (row < width || row > static_cast<uint64_t>(most) || height > UINT64_MAX / row) return false;
   if (!arena_allocate(row * height, address, result)) return false;
-  *pitch = row;
+  if (result == CUDA_SUCCESS) *pitch = row;
   return true;
 }
 
@@ -315,14 +327,14 @@ bool arena_allocate_in_stream(uint64_t bytes, CUmemoryPool pool, CUstream stream
       return true;
     }
   }
-  if (!serve(order, at)) {
+  result = serve(order, at);
+  if (result == CUDA_SUCCESS) {
+    *address = at;
+  } else {
     Locked locked(arena_lock);
     give_to_pool(pool, taken_by(order));
-    return false;
   }
-  *address = at;
-  result = CUDA_SUCCESS;
-  return true;
+  return settles(result);
 }
 
 bool arena_free(CUdeviceptr address, CUresult& result) {
@@ -451,6 +463,8 @@ void forget_allocations() {
   waiting = nullptr;
   waiting_count.store(0, std::memory_order_relaxed);
   spare_event_count = 0;
+  full_lock.try_lock();
+  full_lock.unlock();
 }
 
 }  // namespace lull::shim

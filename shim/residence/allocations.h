@@ -8,8 +8,9 @@
 //                waiting: an event is behind it in its stream --> gone
 //
 // Each call answers true when the arena has dealt with it, `result` then being what the program
-// gets. False: it is the driver's. So is all that is out of the ordinary, errors included: they are
-// the driver's own words.
+// gets: out of memory too, so that a full device never turns a movable allocation into one that
+// stays. False: it is the driver's. So is all else that is out of the ordinary, errors included:
+// they are the driver's own words.
 #pragma once
 
 #include "shim/residence/blocks.h"

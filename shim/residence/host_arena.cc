@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
+#include "shim/captures.h"
 #include "shim/residence/host_limits.h"
 #include "shim/residence/live_contexts.h"
-#include "shim/stream_slots.h"
 #include "shim/system.h"
 
 // Of kernels newer than some headers.

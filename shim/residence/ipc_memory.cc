@@ -1,8 +1,6 @@
 #include "shim/residence/ipc_memory.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,11 +8,12 @@
 #include <sys/un.h>
 
 #include "coordinator/channel/file_status.h"
+#include "shim/captures.h"
 #include "shim/residence/allocations.h"
 #include "shim/residence/mapped_memory.h"
 #include "shim/residence/program_handles.h"
+#include "shim/residence/quiet_thread.h"
 #include "shim/residence/service.h"
-#include "shim/stream_slots.h"
 
 namespace lull::shim {
 
@@ -143,18 +142,6 @@ void* serve(void*) {
   return nullptr;
 }
 
-bool start_thread() {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const bool started = pthread_create(&thread, nullptr, serve, nullptr) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (started) pthread_detach(thread);
-  return started;
-}
-
 // Under ipc_lock. The socket and its thread, once a process.
 bool open_service() {
   if (process_name != 0) return owns_listener();
@@ -174,7 +161,7 @@ bool open_service() {
       listen(listener, kBacklog) == 0 && channel::file_status(listener, identity)) {
     listener_device = identity.st_dev;
     listener_inode = identity.st_ino;
-    if (start_thread()) {
+    if (start_quiet_thread(serve)) {
       process_name = name;
       return true;
     }

@@ -1,11 +1,8 @@
 #include "shim/residence/live_contexts.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "coordinator/channel/model_clock.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/stream_slots.h"
 #include "shim/system.h"
@@ -49,33 +46,6 @@ bool grow() {
   return true;
 }
 
-// The gate is shut: none of them ends meanwhile.
-void synchronise_contexts() {
-  LiveContext known[kMostContexts];
-  uint32_t count;
-  {
-    Locked locked(lock);
-    count = context_count;
-    memcpy(known, contexts, count * sizeof contexts[0]);
-  }
-  for (uint32_t n = 0; n < count; ++n) {
-    if (driver().cuCtxSetCurrent(known[n].context) == CUDA_SUCCESS) driver().cuCtxSynchronize();
-  }
-}
-
-// A futex: 1 while a thread waits for the contexts.
-std::atomic<uint32_t> waits;
-
-void* wait_for_contexts(void*) {
-  {
-    OwnCall own(thread_state);
-    synchronise_contexts();
-  }
-  waits.store(0, std::memory_order_release);
-  futex_wake(reinterpret_cast<uint32_t*>(&waits), 1, /*private_futex=*/true);
-  return nullptr;
-}
-
 }  // namespace
 
 void context_lives(CUcontext context, CUdevice ordinal) {
@@ -101,17 +71,10 @@ void context_pauses(CUcontext context) {
 void context_ends(CUcontext context) {
   if (!moves() || context == nullptr) return;
   context_pauses(context);
-  const auto take_stream = [&](CUstream& stream) {
-    Locked locked(lock);
-    for (uint32_t n = 0; n < stream_count; ++n) {
-      if (streams[n].context != context) continue;
-      stream = streams[n].stream;
-      streams[n] = streams[--stream_count];
-      return true;
-    }
-    return false;
-  };
-  for (CUstream stream = nullptr; take_stream(stream);) stream_destroyed(stream);
+  Locked locked(lock);
+  for (uint32_t n = stream_count; n > 0; --n) {
+    if (streams[n - 1].context == context) streams[n - 1] = streams[--stream_count];
+  }
 }
 
 void stream_lives(CUstream stream) {
@@ -176,29 +139,23 @@ Work work_of_program() {
   return Work::kDone;
 }
 
-// Nothing asks about another thread's default stream with a deadline: a thread of its own waits,
-// and is left to itself when the time has passed. It inherits that the service thread blocks all
-// signals.
-bool wait_for_work(uint32_t timeout_ms) {
-  const uint64_t deadline = channel::monotonic_ns() + uint64_t{timeout_ms} * 1'000'000;
-  // The one of an earlier order began before what has been submitted since.
-  if (waits.exchange(1, std::memory_order_acq_rel) != 0) return false;
-  pthread_t thread;
-  if (pthread_create(&thread, nullptr, wait_for_contexts, nullptr) != 0) {
-    waits.store(0, std::memory_order_relaxed);
-    return false;
+ContextWork wait_for_work(uint64_t deadline_ns) {
+  LiveContext known[kMostContexts];
+  uint32_t count;
+  {
+    Locked locked(lock);
+    count = context_count;
+    memcpy(known, contexts, count * sizeof contexts[0]);
   }
-  pthread_detach(thread);
-  while (waits.load(std::memory_order_acquire) != 0) {
-    const uint64_t now = channel::monotonic_ns();
-    if (now >= deadline) return false;
-    futex_wait(reinterpret_cast<uint32_t*>(&waits), 1, deadline - now, /*private_futex=*/true);
+  // The gate is shut: none of them ends meanwhile.
+  for (uint32_t n = 0; n < count; ++n) {
+    const ContextWork work = wait_for_context(known[n].context, deadline_ns);
+    if (work != ContextWork::kDone) return work;
   }
-  return true;
+  return ContextWork::kDone;
 }
 
 void forget_live_contexts() {
-  waits.store(0, std::memory_order_relaxed);
   context_count = 0;
   stream_count = 0;
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "shim/driver.h"
+#include "shim/residence/context_wait.h"
 
 namespace lull::shim {
 
@@ -29,10 +30,9 @@ enum class Work { kDone, kUnderWay };
 // stream. Another thread's per-thread stream cannot be asked about, and is not. No capture may be
 // open. Leaves another context current.
 Work work_of_program();
-// Waits until the driver knows nothing under way any more: for what cannot be asked about. False:
-// `timeout_ms` have passed first, or those of an earlier call and that work is under way still.
-// Service thread.
-bool wait_for_work(uint32_t timeout_ms);
+// Waits until the driver knows nothing under way in any of the contexts: for what cannot be asked
+// about. `deadline_ns`: CLOCK_MONOTONIC; with the memory gate shut (context_wait.h).
+ContextWork wait_for_work(uint64_t deadline_ns);
 
 void forget_live_contexts();  // fork child
 void lock_live_contexts();

@@ -1,8 +1,6 @@
 #include "shim/residence/service.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -12,16 +10,18 @@
 
 #include "coordinator/channel/model_clock.h"
 #include "coordinator/channel/residence.h"
+#include "shim/captures.h"
 #include "shim/connection.h"
 #include "shim/devices.h"
+#include "shim/residence/context_wait.h"
 #include "shim/residence/device_arena.h"
 #include "shim/residence/gpu_lock.h"
 #include "shim/residence/host_arena.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/mover.h"
+#include "shim/residence/quiet_thread.h"
 #include "shim/silence.h"
-#include "shim/stream_slots.h"
 #include "shim/system.h"
 
 // With our own handle, as the start files would have it.
@@ -351,12 +351,14 @@ class Service {
       if (!goes_on_out()) return replaced;
       pause(kDrainPollNs);
     }
-    const uint64_t now = channel::monotonic_ns();
-    const uint64_t left_ns = deadline > now ? deadline - now : 0;
-    if (!wait_for_work(static_cast<uint32_t>(left_ns / 1'000'000))) {
-      return {channel::kMoveBusy, "submitted work did not complete in time"};
+    switch (wait_for_work(deadline)) {
+      case ContextWork::kUnderWay:
+        return {channel::kMoveBusy, "submitted work did not complete in time"};
+      case ContextWork::kCannotAsk:
+        return {channel::kMoveBusy, "the driver does not say whether submitted work is complete"};
+      default:
+        return {};
     }
-    return {};
   }
 
   // ---- out -> resident -------------------------------------------------------------------------
@@ -611,20 +613,8 @@ void want_service() {
     registered = true;
     __cxa_atexit(process_exits, nullptr, &__dso_handle);
   }
-  // The thread inherits the mask. Of one thread, on Linux.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  const bool running = pthread_create(&thread, &attributes, serve, nullptr) == 0;
-  pthread_attr_destroy(&attributes);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
   // Without it nothing ever moves; asked again at the next allocation.
-  if (!running) started.store(0, std::memory_order_relaxed);
+  if (!start_quiet_thread(serve)) started.store(0, std::memory_order_relaxed);
 }
 
 void tell_service() {
@@ -634,17 +624,16 @@ void tell_service() {
 void service_context_pauses(CUcontext context) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_pauses(context);
+  leave_context(context);
   host_arena_context_pauses();
 }
 
 void service_context_gone(CUcontext context, bool alive) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_ends(context);
+  if (alive) leave_context(context);
   host_arena_context_gone(context, alive);
 }
-
-void lock_service() { step_lock.lock(); }
-void unlock_service() { step_lock.unlock(); }
 
 void forget_service() {
   started.store(0, std::memory_order_relaxed);
@@ -654,6 +643,7 @@ void forget_service() {
   step_lock.unlock();
   forget_host_arena();
   forget_live_contexts();
+  forget_context_wait();
 }
 
 }  // namespace lull::shim

@@ -26,9 +26,6 @@ void tell_service();
 void service_context_pauses(CUcontext context);
 // `alive`: before the driver destroys it; false: it is gone already.
 void service_context_gone(CUcontext context, bool alive);
-// The thread takes no step between the two: for who walks the backings in its place (tests).
-void lock_service();
-void unlock_service();
 void forget_service();  // fork child
 
 }  // namespace lull::shim

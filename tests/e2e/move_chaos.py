@@ -1,11 +1,12 @@
 """Random jobs under random orders, while clients and lulld are killed and stopped.
 
-    move_chaos.py [--seconds 60] [--seed S] [--jobs 4] [--tight]
+    move_chaos.py [--seconds 60] [--seed S] [--jobs 4] [--tight | --job-policy "gandiva quantum_s=2"]
 
 Memory suffices for all jobs, or with --tight for any one of them: then all take turns.
 What must hold: each job that nobody suspended goes on within a deadline; each that was not killed ends with the bytes
 of an undisturbed run; no device ever holds more than it has, nor memory of a process that lulld has out; at the end
-everything is zero. The seed is printed; the same seed gives the same orders, not the same moments.
+everything is zero. With --job-policy the policy decides, and people only now and then: it breaks no rule, nobody
+waits for one who is less important, and who waits for a turn is not held by anybody else. The seed is printed; the same seed gives the same orders, not the same moments.
 """
 
 import argparse
@@ -25,6 +26,7 @@ DEVICES = 2
 ROOMY_BYTES, TIGHT_BYTES = 1280 * MIB, 320 * MIB  # for all jobs at once; for any one of them
 QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 CONFIG = {"host_memory": "400M", "quantum_s": 2}
+IMPORTANT_S = 30.0  # how long a job may wait while a less important one runs that could make room: a move takes its time
 PROGRESS_S = 60.0  # how long a job may stand still that nobody holds, on a busy machine
 WAYS = ("--suspendable", "--migratable", "--oversubscribe", None)
 TURNS = ("--oversubscribe",)  # where memory is tight: others would be out of memory, and rightly so
@@ -48,13 +50,15 @@ class Job:
 
 
 class Chaos:
-    def __init__(self, here, dice, jobs, tight):
+    def __init__(self, here, dice, jobs, tight, policy):
         self.here, self.dice, self.most = here, dice, jobs
         self.ways, self.device_bytes = (TURNS, TIGHT_BYTES) if tight else (WAYS, ROOMY_BYTES)
         self.jobs, self.number = [], 0
         self.digests = {work: here.undisturbed(*work) for work in WORKS}
         self.counts, self.stopped_until, self.daemon_up = {}, None, False
         self.ended = self.wrong = 0
+        self.policy, self.config = policy, {**CONFIG, **({"job_policy": policy} if policy else {})}
+        self.yields_since, self.packs = None, 0
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -99,6 +103,8 @@ class Chaos:
     def act(self):
         job = self.dice.choice(self.jobs)
         dice = self.dice.random()
+        if self.policy and dice < 0.85 and self.dice.random() < 0.9:
+            return  # a person's order now and then
         if dice < 0.34:
             self.order("suspend", job, level=self.dice.choice(("auto", "in_place", "out", "given_up")),
                        at=self.dice.choice(("now", "iteration")))
@@ -123,7 +129,7 @@ class Chaos:
             lab.kill(self.here.daemon)
             self.daemon_up = False
             time.sleep(self.dice.choice((0, 0, 0.3, 1.5)))
-            self.here.lulld(config=CONFIG)
+            self.here.lulld(config=self.config)
             self.daemon_up = True
             self.nobody_is_suspended()
         elif dice < 0.96 and self.stopped_until is None:
@@ -169,7 +175,33 @@ class Chaos:
             state = self.here.job(job.name)
         except (OSError, ValueError):
             return False
+        if state is not None and self.policy and state["by_policy"]:
+            return True
         return state is not None and state["state"] == "waiting" and len(self.jobs) > 1
+
+    def look_at_policy(self):
+        """Of one answer of lulld's: jobs that the policy has stopped, and who runs meanwhile."""
+        if not self.policy or self.stopped_until is not None or not self.daemon_up:
+            return
+        try:
+            status = self.here.status()
+        except (OSError, ValueError):
+            return
+        broken = (status.get("job_policy") or {}).get("broken_rule")
+        if broken:
+            raise AssertionError(f"the policy has broken a rule: {broken}; {status['job_policy']['decisions']}")
+        self.packs += sum(" pack " in f" {one['text']}" for one in (status.get("job_policy") or {}).get("decisions", [])[-1:])
+        jobs = status.get("jobs", [])
+        waits = [job for job in jobs if job["by_policy"] and job["state"] == "suspended"]
+        runs = [job for job in jobs if job["state"] == "running" and job["decision"] and not job["pinned"]]
+        yields = [(one["job"], other["job"]) for one in waits for other in runs
+                  if one["priority"] < other["priority"] and one["client_count"] == other["client_count"]]
+        if not yields:
+            self.yields_since = None
+        elif self.yields_since is None:
+            self.yields_since = time.monotonic()
+        elif time.monotonic() - self.yields_since > IMPORTANT_S:
+            raise AssertionError(f"{yields}: the first waits, the second runs and is less important: {json.dumps(status)}")
 
     def why(self, job):
         said = []
@@ -185,7 +217,7 @@ class Chaos:
         return f"{said}; devices {self.here.usage()}"
 
     def run(self, seconds):
-        self.here.lulld(config=CONFIG)
+        self.here.lulld(config=self.config)
         self.daemon_up = True
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -196,6 +228,7 @@ class Chaos:
             time.sleep(self.dice.choice((0, 0.02, 0.1)))
             self.wake_daemon()
             self.look()
+            self.look_at_policy()
         self.finish()
 
     def finish(self):
@@ -229,11 +262,13 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--tight", action="store_true")
+    parser.add_argument("--job-policy", metavar="TEXT")
     wanted = parser.parse_args()
-    print(f"move_chaos: seed {wanted.seed}, {wanted.seconds:.0f} s, {wanted.jobs} jobs at a time, memory {'tight' if wanted.tight else 'roomy'}", flush=True)
+    print(f"move_chaos: seed {wanted.seed}, {wanted.seconds:.0f} s, {wanted.jobs} jobs at a time, memory {'tight' if wanted.tight else 'roomy'}"
+          f"{', ' + wanted.job_policy if wanted.job_policy else ''}", flush=True)
     size = TIGHT_BYTES if wanted.tight else ROOMY_BYTES
     with moving.Moves(profile={**QUICK, "memory_bytes": size}, devices=DEVICES) as here:
-        chaos = Chaos(here, random.Random(wanted.seed), wanted.jobs, wanted.tight)
+        chaos = Chaos(here, random.Random(wanted.seed), wanted.jobs, wanted.tight, wanted.job_policy)
         try:
             chaos.run(wanted.seconds)
         finally:

@@ -222,17 +222,81 @@ TEST_CASE("a stream capture that is open refuses the move, and is left alone") {
   CHECK(stage.program->ask("endcapture") == "0");
 }
 
-TEST_CASE("a stream capture that ends with its stream keeps nobody from moving") {
+TEST_CASE("a capture is over however it ends, and then the program can be moved") {
   Stage stage;
   stage.allocate();
-  REQUIRE(stage.program->ask("capture") == "0");
-  REQUIRE(stage.program->ask("dropcapture") == "0");
+  const auto is_busy = [&] {
+    const auto report = stage.go(channel::kTargetOut, /*drain_ms=*/50);
+    return report.result == channel::kMoveBusy && report.reason == "a stream capture is open";
+  };
+  const auto moves = [&] {
+    return stage.go(channel::kTargetOut).result == channel::kMoveDone &&
+           stage.go(channel::kTargetResident).result == channel::kMoveDone &&
+           stage.program->ask("check") == "0";
+  };
+  SECTION("its stream is destroyed") {
+    REQUIRE(stage.program->ask("capture") == "0");
+    CHECK(is_busy());
+    REQUIRE(stage.program->ask("destroycapture") == "0");
+    CHECK(moves());
+    REQUIRE(stage.program->ask("capture") == "0");
+    CHECK(is_busy());
+    REQUIRE(stage.program->ask("endcapture") == "0");
+    CHECK(moves());
+  }
+  SECTION("it is invalidated, and its end fails") {
+    REQUIRE(stage.program->ask("capture") == "0");
+    CHECK(stage.program->ask("spoilcapture") == "900");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("endcapture") == "901");
+    CHECK(moves());
+  }
+  SECTION("an end that does not belong to it ends nothing") {
+    REQUIRE(stage.program->ask("capture") == "0");
+    CHECK(stage.program->ask("wrongend") != "0");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("endcapture") == "0");
+    CHECK(moves());
+  }
+  SECTION("a stream that only joined it is destroyed: it goes on") {
+    REQUIRE(stage.program->ask("capture") == "0");
+    REQUIRE(stage.program->ask("joincapture") == "0");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("endcapture") != "0");
+    CHECK(moves());
+  }
+  SECTION("another thread began it") {
+    REQUIRE(stage.program->ask("threadcapture") == "0");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("endcapture") == "0");
+    CHECK(moves());
+    REQUIRE(stage.program->ask("threadcapture") == "0");
+    REQUIRE(stage.program->ask("destroycapture") == "0");
+    CHECK(moves());
+  }
+  SECTION("its context is destroyed") {
+    REQUIRE(stage.program->ask("contextcapture") == "0");
+    CHECK(moves());
+  }
+}
+
+TEST_CASE(
+    "work on a thread's own default stream that does not end refuses the move, under MPS too") {
+  // Nothing but a wait for the whole context knows of it, and the driver has no checkpoint there.
+  Stage stage(1, {{"SIMGPU_NARROW_LEGACY_QUERY", "1"}, {"SIMGPU_SHARING", "mps"}});
+  stage.allocate();
+  REQUIRE(stage.program->ask("blockown") == "0");
+  for (int round = 0; round < 2; ++round) {
+    const auto busy = stage.go(channel::kTargetOut, /*drain_ms=*/50);
+    CHECK(busy.result == channel::kMoveBusy);
+    CHECK(busy.state == channel::kResident);
+    CHECK(busy.reason == "submitted work did not complete in time");
+  }
+  CHECK(stage.program->ask("unblockown") == "0");
+  CHECK(stage.program->ask("check") == "0");
   CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
   CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
-  REQUIRE(stage.program->ask("capture") == "0");
-  CHECK(stage.program->ask("endcapture") == "0");
-  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
-  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
 }
 
 TEST_CASE("work on a thread's own default stream is waited for") {
@@ -351,6 +415,45 @@ TEST_CASE("a suspended program ends at once by a signal, and by its own end with
       CHECK(stage.program->ask("exit 3") == "bye");
       CHECK(stage.program->finish() == 3);
     }
+  }
+}
+
+TEST_CASE("a program that is out ends in its own ways, at once") {
+  const struct {
+    const char* command;
+    int status;
+  } ends[] = {{"_exit 4", 4}, {"exec", 9}};
+  for (const auto target : {channel::kTargetOut, channel::kTargetGivenUp}) {
+    for (const auto& end : ends) {
+      INFO(end.command << " at level " << target);
+      Stage stage;
+      stage.allocate();
+      REQUIRE(stage.go(target).result == channel::kMoveDone);
+      stage.program->tell(end.command);
+      CHECK(stage.program->finish() == end.status);
+      CHECK(residence(stage.client).state != channel::kResident);
+    }
+  }
+}
+
+TEST_CASE("an exit handler that uses memory which is out waits for it, with and without lulld") {
+  for (const bool with_coordinator : {true, false}) {
+    Stage stage;
+    stage.allocate();
+    REQUIRE(stage.program->ask("atexit") == "0");
+    REQUIRE(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+    REQUIRE(stage.program->ask("exit 5") == "bye");
+    if (with_coordinator) {
+      // It waits: nobody has said that it may come back.
+      const uint64_t until = channel::monotonic_ns() + 200'000'000;
+      REQUIRE(eventually([&] { return channel::monotonic_ns() > until; }));
+      CHECK(residence(stage.client).state == channel::kGivenUp);
+      CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+    } else {
+      stage.kill_coordinator();
+    }
+    CHECK(stage.program->finish() == 5);
+    CHECK(stage.program->complaints().find("at exit 0\n") != std::string::npos);
   }
 }
 
@@ -510,6 +613,39 @@ TEST_CASE("without a coordinator a way back waits for device memory, however lon
   REQUIRE(hog.finish() == 0);
   CHECK(stage.program->answer() == "0");
   REQUIRE(eventually([&] { return residence(again).state == channel::kResident; }));
+}
+
+TEST_CASE(
+    "without a coordinator a context comes back once its GPU shows room for it and a tenth more") {
+  constexpr uint64_t kDevice = 4096 * kMiB;
+  // 1 GiB is what a context may need (service.cc).
+  constexpr uint64_t kRoom = 1024 * kMiB + 1024 * kMiB / 10;
+  Stage stage(1,
+              {{"LD_LIBRARY_PATH", std::string(LULL_NVML_FOLDER) + ":" + LULL_PROBE_LIBRARIES},
+               {"SIMULATED_NVML_BYTES", std::to_string(kDevice)}},
+              R"(, "memory_bytes": 4294967296)");
+  stage.allocate();
+  REQUIRE(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+  Environment alone = stage.machine.environment;
+  alone["LD_PRELOAD"] = "";
+  ProbeProcess hog(alone);
+  REQUIRE(hog.ask("init") == "0");
+  // The driver would have room for context and memory; the GPU does not show enough by 16 MiB.
+  const uint64_t used = stage.machine.held(hog.pid());
+  REQUIRE(hog.ask("reserve " + std::to_string(kDevice - used - kRoom + 16 * kMiB)) == "0");
+  stage.program->tell("check");
+  stage.kill_coordinator();
+  const auto still_after = [&](uint64_t ns) {
+    const uint64_t until = channel::monotonic_ns() + ns;
+    REQUIRE(eventually([&] { return channel::monotonic_ns() > until; }));
+    return residence(stage.client).state == channel::kGivenUp;
+  };
+  CHECK(still_after(500'000'000));
+  // A little less: now it shows the tenth.
+  REQUIRE(hog.ask("release") == "0");
+  REQUIRE(hog.ask("reserve " + std::to_string(kDevice - used - kRoom - 16 * kMiB)) == "0");
+  CHECK(stage.program->answer() == "0");
+  CHECK(hog.finish() == 0);
 }
 
 // ---- several devices

@@ -26,6 +26,7 @@ std::vector<Allocation> allocations;
 std::vector<CUcontext> contexts;
 CUstream streams[3];
 uint32_t* host_word;
+CUdeviceptr reserved;
 std::thread worker;
 std::atomic<bool> stop;
 std::atomic<int> worker_result;
@@ -141,6 +142,10 @@ int main() {
       int result = 0;
       for (unsigned n = 0; n < b && result == 0; ++n) result = allocate(a, allocations.size() + 1);
       printf("%d\n", result);
+    } else if (command == "reserve") {  // memory that nobody writes
+      printf("%d\n", cuMemAlloc(&reserved, a));
+    } else if (command == "release") {
+      printf("%d\n", cuMemFree(reserved));
     } else if (command == "free") {  // free EVERY: each so many-th one
       int result = 0;
       std::vector<Allocation> kept;
@@ -177,10 +182,47 @@ int main() {
     } else if (command == "endcapture") {
       CUgraph graph = nullptr;
       printf("%d\n", cuStreamEndCapture(streams[2], &graph));
-    } else if (command == "dropcapture") {  // the stream ends, and its capture with it
+    } else if (command == "destroycapture") {  // the stream that captures is destroyed
       int result = cuStreamDestroy(streams[2]);
       if (result == 0) result = cuStreamCreate(&streams[2], CU_STREAM_NON_BLOCKING);
       printf("%d\n", result);
+    } else if (command == "spoilcapture") {  // invalidates it
+      printf("%d\n", cuStreamQuery(streams[2]));
+    } else if (command == "wrongend") {  // of a stream that does not capture
+      CUgraph graph = nullptr;
+      printf("%d\n", cuStreamEndCapture(streams[0], &graph));
+    } else if (command == "joincapture") {  // streams[0] joins the capture, and is destroyed
+      CUevent event = nullptr;
+      int result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+      if (result == 0) result = cuEventRecord(event, streams[2]);
+      if (result == 0) result = cuStreamWaitEvent(streams[0], event, 0);
+      if (result == 0) result = cuStreamDestroy(streams[0]);
+      if (result == 0) result = cuStreamCreate(&streams[0], CU_STREAM_NON_BLOCKING);
+      printf("%d\n", result);
+    } else if (command == "threadcapture") {  // another thread begins it, and ends
+      int result = 0;
+      std::thread([&] {
+        result = cuCtxSetCurrent(contexts[0]);
+        if (result == 0) result = cuStreamBeginCapture(streams[2], CU_STREAM_CAPTURE_MODE_RELAXED);
+      }).join();
+      printf("%d\n", result);
+    } else if (command == "contextcapture") {  // in a context of its own, which is destroyed
+      CUcontext context = nullptr;
+      CUstream stream = nullptr;
+      int result = cuCtxCreate(&context, nullptr, 0, 0);
+      if (result == 0) result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      if (result == 0) result = cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+      if (result == 0) result = cuCtxDestroy(context);
+      if (result == 0) result = cuCtxSetCurrent(contexts[0]);
+      printf("%d\n", result);
+    } else if (command == "blockown") {  // the thread's own default stream waits for the host
+      *host_word = 0;
+      printf("%d\n",
+             cuStreamWaitValue32(CU_STREAM_PER_THREAD, reinterpret_cast<CUdeviceptr>(host_word), 1,
+                                 CU_STREAM_WAIT_VALUE_EQ));
+    } else if (command == "unblockown") {
+      __atomic_store_n(host_word, 1, __ATOMIC_SEQ_CST);
+      printf("%d\n", cuStreamSynchronize(CU_STREAM_PER_THREAD));
     } else if (command == "perthread") {  // work on the thread's own default stream
       int result = cuMemsetD8Async(allocations[0].address, 0, 8, CU_STREAM_PER_THREAD);
       if (result == 0) result = cuStreamSynchronize(CU_STREAM_PER_THREAD);
@@ -256,6 +298,12 @@ int main() {
       size_t total = 0;
       cuMemGetInfo(&free_bytes, &total);
       printf("%zu\n", free_bytes);
+    } else if (command == "atexit") {  // an exit handler that uses device memory
+      printf("%d\n", atexit([] { fprintf(stderr, "at exit %d\n", check_all()); }));
+    } else if (command == "_exit") {
+      _exit(static_cast<int>(a));
+    } else if (command == "exec") {
+      execl("/bin/sh", "sh", "-c", "exit 9", nullptr);
     } else if (command == "exit") {
       printf("bye\n");
       exit(static_cast<int>(a));

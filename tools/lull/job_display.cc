@@ -26,7 +26,7 @@ std::string describe_job(const json& job) {
     text += level == "in_place" ? " in place" : level == "out" ? ", memory out" : ", GPU given up";
   }
   if (field(job, "pinned", false)) text += ", pinned";
-  if (field(job, "by_policy", false)) text += ", by its turn";
+  if (field(job, "by_policy", false)) text += ", by a policy";
   if (state == "leaving" || state == "returning") {
     text += fmt::format(", {} of {}", show_bytes(field<uint64_t>(job, "moved_bytes", 0)),
                         show_bytes(field<uint64_t>(job, "moving_bytes", 0)));
@@ -37,11 +37,14 @@ std::string describe_job(const json& job) {
   if (const auto waits = field<std::string>(job, "waits_for", ""); !waits.empty())
     text += ": " + waits;
   if (const auto why = field<std::string>(job, "reason", ""); !why.empty()) text += ": " + why;
+  if (const auto decision = field<std::string>(job, "decision", ""); !decision.empty())
+    text += "; " + decision;
   return text;
 }
 
 bool is_worth_showing(const json& job) {
-  return field<std::string>(job, "state", "running") != "running" || field(job, "pinned", false) ||
+  return !field<std::string>(job, "decision", "").empty() ||
+         field<std::string>(job, "state", "running") != "running" || field(job, "pinned", false) ||
          !field<std::string>(job, "reason", "").empty();
 }
 

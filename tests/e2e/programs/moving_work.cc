@@ -21,30 +21,16 @@
 #include <thread>
 
 #include "moving_memory.h"
+#include "spin_ptx.h"
 
 namespace {
 
 // Takes its time, and reads the memory it is given: where nothing is mapped it must not run.
-#define KERNEL_PTX(name)                      \
-  ".visible .entry " name                     \
-  "(.param .u64 spin_ns, .param .u64 data)\n" \
-  "{\n"                                       \
-  "  .reg .pred %p<2>;\n"                     \
-  "  .reg .b32 %r<2>;\n"                      \
-  "  .reg .b64 %rd<6>;\n"                     \
-  "  ld.param.u64 %rd1, [spin_ns];\n"         \
-  "  ld.param.u64 %rd5, [data];\n"            \
-  "  ld.volatile.global.u8 %r1, [%rd5];\n"    \
-  "  mov.u64 %rd2, %globaltimer;\n"           \
-  "again:\n"                                  \
-  "  mov.u64 %rd3, %globaltimer;\n"           \
-  "  sub.u64 %rd4, %rd3, %rd2;\n"             \
-  "  setp.lt.u64 %p1, %rd4, %rd1;\n"          \
-  "  @%p1 bra again;\n"                       \
-  "  ret;\n"                                  \
-  "}\n"
-const char kPtx[] =
-    ".version 7.0\n.target sm_52\n.address_size 64\n" KERNEL_PTX("read_a") KERNEL_PTX("read_b");
+#define KERNEL_PTX(name)                                        \
+  SPIN_PTX_KERNEL_WITH(name, ", .param .u64 data",              \
+                       "  ld.param.u64 %rd5, [data];\n"         \
+                       "  ld.volatile.global.u8 %r1, [%rd5];\n")
+const char kPtx[] = SPIN_PTX_HEADER KERNEL_PTX("read_a") KERNEL_PTX("read_b");
 
 struct Options {
   unsigned long long iterations, seed, megabytes, threads, kernel_us, pause_us;

@@ -306,6 +306,26 @@ TEST_CASE("a full device: the driver's error, nothing lost, and a smaller reques
   CHECK(free_bytes() == it.free_at_first);
 }
 
+TEST_CASE("what does not fit is out of memory, and never becomes memory that stays") {
+  MovedProgram it;
+  CUdeviceptr large = 0, small = 0;
+  // Less than the arena needs for anything, more than the driver needs for some.
+  OK(cuMemAlloc_v2(&large, arena_probe_driver_free() / (2 * kMiB) * (2 * kMiB)));
+  CUdeviceptr filler = 0;
+  const uint64_t left = arena_probe_driver_free();
+  INFO(left << " bytes are left");
+  REQUIRE(left < 2 * kMiB);
+  CHECK(cuMemAlloc_v2(&small, 4096) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(cuMemAllocAsync(&filler, 4096, nullptr) == CUDA_ERROR_OUT_OF_MEMORY);
+  size_t pitch = 77;
+  CHECK(cuMemAllocPitch_v2(&small, &pitch, 64, 64, 4) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(pitch == 77);
+  CHECK(arena_probe_fixed(0) == 0);
+  CHECK(std::string(arena_probe_reason()).empty());
+  OK(cuMemFree_v2(large));
+  it.check_no_leak();
+}
+
 TEST_CASE("freed memory whose stream has yet to get there makes room when there is none") {
   MovedProgram it;
   CUstream stream = nullptr;

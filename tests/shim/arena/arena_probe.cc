@@ -4,7 +4,7 @@
 
 #include "shim/device_memory.h"
 #include "shim/residence/device_arena.h"
-#include "shim/residence/service.h"
+#include "shim/residence/host_arena.h"
 #include "shim/system.h"
 #include "shim/thread_state.h"
 
@@ -64,9 +64,9 @@ bool count_absent(Backing& backing, void* data) {
 PROBE int64_t arena_probe_out() {
   OwnCall own(thread_state);
   Walk walk;
-  lock_service();
+  lock_arena();
   visit_backings(move_out, &walk);
-  unlock_service();
+  unlock_arena();
   return walk.result == CUDA_SUCCESS ? static_cast<int64_t>(walk.bytes)
                                      : -static_cast<int64_t>(walk.result);
 }
@@ -74,9 +74,9 @@ PROBE int64_t arena_probe_out() {
 PROBE int arena_probe_back() {
   OwnCall own(thread_state);
   Walk walk;
-  lock_service();
+  lock_arena();
   visit_backings(move_back, &walk);
-  unlock_service();
+  unlock_arena();
   return walk.result;
 }
 
@@ -89,6 +89,25 @@ PROBE uint32_t arena_probe_absent() {
   return walk.count;
 }
 PROBE uint64_t arena_probe_counted(uint32_t device) { return memory_used_bytes(device); }
+PROBE int arena_probe_host(uint64_t wanted_bytes, uint64_t allowance_bytes, const char** reason) {
+  OwnCall own(thread_state);
+  CUcontext current = nullptr;
+  driver().cuCtxGetCurrent(&current);
+  HostMemory made = HostMemory::kMoreToDo;
+  while (made == HostMemory::kMoreToDo) {
+    made = prepare_host_arena(wanted_bytes, allowance_bytes, /*ordinal=*/0, *reason);
+  }
+  driver().cuCtxSetCurrent(current);
+  return made == HostMemory::kReady ? 0 : 1;
+}
+PROBE uint64_t arena_probe_host_at(uint64_t offset) {
+  uint64_t left = 0;
+  return reinterpret_cast<uint64_t>(host_arena_at(offset, left));
+}
+PROBE void arena_probe_host_trim() {
+  OwnCall own(thread_state);
+  trim_host_arena(0);
+}
 PROBE uint64_t arena_probe_driver_free() {
   OwnCall own(thread_state);
   size_t free_bytes = 0;

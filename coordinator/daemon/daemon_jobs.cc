@@ -1,0 +1,160 @@
+// Daemon's part for the node's job policy: what it sees out of moves and engine, its orders into moves.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/daemon/daemon.h"
+
+namespace lull::daemon {
+namespace {
+
+// How often the node is looked at while a job policy decides; with more than kFewClients clients that
+// much less often, since a look costs some microseconds a client.
+constexpr uint64_t kJobsLookNs = 100'000'000;
+constexpr size_t kFewClients = 32;
+constexpr size_t kDecisionsShown = 20;
+
+}  // namespace
+
+void Daemon::use_job_policy(const std::string& text) {
+  if (scheduler_) {
+    follow(scheduler_->let_go(moves_->facts()));
+    scheduler_.reset();
+  }
+  commands_.clear();
+  next_jobs_look_ns_ = UINT64_MAX;
+  if (text == kNoJobPolicy) return;
+  auto choice = jobs::parse_job_policy(text);
+  if (!choice) {
+    log_.line("job policy: " + choice.error());
+    return;
+  }
+  scheduler_ = std::make_unique<scheduling::JobScheduler>(std::move(*choice));
+  next_jobs_look_ns_ = 0;
+}
+
+scheduling::NodeView Daemon::node_view() const {
+  scheduling::NodeView view{.facts = moves_->facts(), .paces = {}, .devices = {}};
+  for (const DeviceRow& row : devices_.rows()) {
+    if (!row.known.instance) view.devices.push_back({row.id, row.known.name, Duration{}});
+  }
+  std::map<JobId, uint64_t> iterations;
+  for (const engine::ClientStatus& client : engine_->status().clients) {
+    if (client.iteration.completed > 0) {
+      const auto [at, fresh] = iterations.try_emplace(client.job, client.iteration.completed);
+      if (!fresh) at->second = std::min(at->second, client.iteration.completed);
+    }
+    for (const engine::SeatStatus& seat : client.devices) {
+      const auto use = std::ranges::find(view.devices, seat.device, &scheduling::DeviceUse::device);
+      if (use != view.devices.end()) use->busy += seat.device_time;
+    }
+  }
+  for (const auto& [job, count] : iterations) view.paces.push_back({job, count});
+  return view;
+}
+
+void Daemon::step_jobs(uint64_t monotonic_ns) {
+  const size_t times = 1 + sessions_.size() / kFewClients;
+  next_jobs_look_ns_ = sessions_.empty() ? UINT64_MAX : monotonic_ns + times * kJobsLookNs;
+  if (!clock_.ready()) return;
+  step_moves(monotonic_ns, /*whole=*/true);
+  const size_t known = scheduler_->decisions().size();
+  const Instant last = known == 0 ? Instant{0} : scheduler_->decisions().back().at;
+  std::vector<scheduling::JobOrder> orders;
+  const bool worked = scheduler_->broken_rule().empty();
+  scheduler_->step(clock_.now(), node_view(), commands_, orders);
+  commands_.clear();
+  for (const scheduling::DecisionMade& one : scheduler_->decisions()) {
+    if (known == 0 || one.at > last) log_.line("job policy: " + one.text);
+  }
+  if (worked && !scheduler_->broken_rule().empty()) {
+    log_.line(fmt::format("job policy {} has broken a rule and decides no more: {}",
+                          scheduler_->policy(), scheduler_->broken_rule()));
+  }
+  follow(orders);
+}
+
+void Daemon::follow(std::span<const scheduling::JobOrder> orders) {
+  for (const scheduling::JobOrder& order : orders) {
+    JobId job;
+    moves::Input request;
+    if (const auto* suspend = std::get_if<scheduling::SuspendJob>(&order)) {
+      job = suspend->job;
+      request = moves::SuspendAsked{.job = job, .level = {}, .by_policy = true};
+    } else if (const auto* resume = std::get_if<scheduling::ResumeJob>(&order)) {
+      job = resume->job;
+      request = moves::ResumeAsked{.job = job, .by_policy = true};
+    } else {
+      const auto& migrate = std::get<scheduling::MigrateJob>(order);
+      job = migrate.job;
+      request = moves::MigrateAsked{.job = job, .to = migrate.to, .by_policy = true};
+    }
+    if (const auto why = moves_->objection(request)) {
+      log_.line(fmt::format("job policy: job {}: {}", job.value, *why));
+      scheduler_->refused(clock_.now(), job);
+      continue;
+    }
+    moves_inputs_.push_back(std::move(request));
+    run_moves();
+  }
+}
+
+void Daemon::note_command(const JobOrder& order, JobId job, const std::vector<DeviceId>& to) {
+  if (!scheduler_) return;
+  using Order = jobs::Command::Order;
+  jobs::Command command{.job = job, .to = to};
+  switch (order.what) {
+    case JobOrder::What::kSuspend:
+      command.order = Order::kSuspend;
+      break;
+    case JobOrder::What::kResume:
+      command.order = Order::kResume;
+      break;
+    case JobOrder::What::kMigrate:
+      command.order = Order::kMigrate;
+      break;
+    case JobOrder::What::kPin:
+      command.order = order.pinned ? Order::kPin : Order::kUnpin;
+      break;
+    default:
+      return;
+  }
+  std::ranges::sort(command.to);
+  commands_.push_back(std::move(command));
+  next_jobs_look_ns_ = 0;
+}
+
+nlohmann::json Daemon::job_policy_json() const {
+  if (!scheduler_) return nullptr;
+  nlohmann::json decisions = nlohmann::json::array();
+  const auto& made = scheduler_->decisions();
+  for (size_t i = made.size() - std::min(made.size(), kDecisionsShown); i < made.size(); ++i) {
+    decisions.push_back({{"at_ns", made[i].at.ns}, {"text", made[i].text}});
+  }
+  return {{"policy", scheduler_->policy()},
+          {"broken_rule", scheduler_->broken_rule()},
+          {"decisions", std::move(decisions)}};
+}
+
+std::string Daemon::job_policy_text() {
+  return scheduler_ ? scheduler_->policy() : std::string(kNoJobPolicy);
+}
+
+std::expected<std::string, std::string> Daemon::change_job_policy(const std::string& text,
+                                                                  const Peer& peer) {
+  if (!is_operator(peer)) {
+    return std::unexpected(
+        fmt::format("cannot change the job policy: uid {} is no operator of this lulld: ask one, or "
+                    "be added to operators in its configuration",
+                    peer.uid));
+  }
+  if (text != kNoJobPolicy) {
+    const auto good = jobs::parse_job_policy(text);
+    if (!good) return std::unexpected(good.error());
+  }
+  use_job_policy(text);
+  log_.line(fmt::format("job policy {} (asked by uid {}, pid {})", job_policy_text(), peer.uid, peer.pid));
+  return job_policy_text();
+}
+
+}  // namespace lull::daemon

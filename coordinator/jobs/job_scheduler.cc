@@ -1,0 +1,358 @@
+#include "coordinator/jobs/job_scheduler.h"
+
+#include <algorithm>
+
+namespace lull::scheduling {
+
+using jobs::GpuSet;
+
+namespace {
+
+GpuSet gpus_of(const JobFacts& job) {
+  GpuSet gpus;
+  for (const policies::jobs::JobOnDevice& on : job.devices) {
+    if (on.used_bytes > 0) gpus.push_back(on.device);
+  }
+  return gpus;
+}
+
+uint64_t most_bytes(const JobFacts& job) {
+  uint64_t most = 0;
+  for (const policies::jobs::JobOnDevice& on : job.devices) most = std::max(most, on.used_bytes);
+  return most;
+}
+
+bool is_running(const JobFacts& job) {
+  return job.state == JobState::kRunning && !job.migrates && !job.suspends;
+}
+
+bool share_a_gpu(const GpuSet& a, const GpuSet& b) {
+  return std::ranges::any_of(a, [&](DeviceId id) { return std::ranges::binary_search(b, id); });
+}
+
+JobId job_of(const jobs::Decision& decision) {
+  return std::visit(
+      [](const auto& what) {
+        if constexpr (requires { what.job; }) return what.job;
+        return JobId{};
+      },
+      decision.what);
+}
+
+}  // namespace
+
+JobScheduler::JobScheduler(jobs::JobPolicyChoice choice)
+    : choice_(std::move(choice)),
+      policy_(choice_.row->make(choice_.values)),
+      check_(choice_.row->preemptive) {}
+
+Instant JobScheduler::step(Instant now, const NodeView& view,
+                           std::span<const jobs::Command> commands, std::vector<JobOrder>& out) {
+  if (!broken_.empty()) return kNever;
+  look_at_devices(now, view);
+  look_at_jobs(now, view);
+  look_at_pace(now, view);
+  for (const jobs::Command& command : commands) {
+    if (residents_.contains(command.job)) events_.emplace_back(command);
+  }
+  if (timer_ <= now) {
+    timer_ = kNever;
+    events_.emplace_back(jobs::TimerDue{});
+  }
+  ask_policy(now);
+  if (!broken_.empty()) {
+    for (JobOrder& order : let_go(view.facts)) out.push_back(std::move(order));
+    return kNever;
+  }
+  bring(now, view, out);
+  last_ = view.facts;
+  Instant next = timer_;
+  for (const auto& [id, job] : residents_) {
+    if (job.refused_until > now) next = std::min(next, job.refused_until);
+  }
+  return next;
+}
+
+// ---- what the policy is told --------------------------------------------------------------------
+
+void JobScheduler::look_at_devices(Instant now, const NodeView& view) {
+  for (const DeviceUse& seen : view.devices) {
+    if (devices_.contains(seen.device)) continue;
+    uint64_t memory = 0;
+    for (const policies::jobs::DeviceFacts& facts : view.facts.devices) {
+      if (facts.device == seen.device) memory = facts.total_bytes;
+    }
+    if (memory == 0) continue;  // nothing can be placed there
+    devices_.emplace(seen.device, seen);
+    auto model = std::ranges::find(models_, seen.model);
+    if (model == models_.end()) model = models_.insert(models_.end(), seen.model);
+    const auto kind = static_cast<uint32_t>(model - models_.begin());
+    events_.emplace_back(jobs::DeviceAppeared{
+        {.device = seen.device, .kind = jobs::GpuKind{kind}, .memory_bytes = memory}});
+  }
+  std::erase_if(devices_, [&](const auto& known) {
+    const bool here =
+        std::ranges::find(view.devices, known.first, &DeviceUse::device) != view.devices.end();
+    if (!here) events_.emplace_back(jobs::DeviceVanished{known.first});
+    return !here;
+  });
+  if (now < loads_at_ + kCountFor) return;
+  const Duration since = now - loads_at_;
+  for (const DeviceUse& seen : view.devices) {
+    const auto known = devices_.find(seen.device);
+    if (known == devices_.end()) continue;
+    const Duration busy = seen.busy - known->second.busy;
+    known->second.busy = seen.busy;
+    if (loads_at_.ns == 0 || busy.ns < 0) continue;
+    events_.emplace_back(jobs::DeviceLoad{
+        seen.device, static_cast<uint32_t>(std::min<int64_t>(1000, busy.ns * 1000 / since.ns))});
+  }
+  loads_at_ = now;
+}
+
+void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus) {
+  const bool movable = job.movable && !job.takes_turns;
+  jobs::JobRequest request{.job = job.job,
+                           .priority = job.priority,
+                           .gpus = static_cast<uint32_t>(gpus.size()),
+                           .suspendable = movable,
+                           .migratable = movable && job.migratable};
+  events_.emplace_back(jobs::JobArrived{request});
+  events_.emplace_back(jobs::MemoryInUse{job.job, most_bytes(job)});
+  // A job that can be moved has its place from the policy; until then it shall not run.
+  const bool held = job.suspends && !job.by_policy;
+  events_.emplace_back(jobs::JobStands{job.job, !movable, gpus, movable});
+  if (job.pinned)
+    events_.emplace_back(jobs::Command{.job = job.job, .order = jobs::Command::Order::kPin});
+  if (held)
+    events_.emplace_back(jobs::Command{.job = job.job, .order = jobs::Command::Order::kSuspend});
+  Resident& resident = residents_[job.job];
+  resident = {
+      .priority = job.priority, .gpus = gpus, .movable = movable, .memory_bytes = most_bytes(job)};
+  if (!movable) resident.target = gpus;
+}
+
+void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
+  const auto facts_of = [&](JobId id) {
+    const auto at = std::ranges::lower_bound(view.facts.jobs, id, {}, &JobFacts::job);
+    return at != view.facts.jobs.end() && at->job == id ? &*at : nullptr;
+  };
+  std::erase_if(residents_, [&](const auto& known) {
+    const JobFacts* job = facts_of(known.first);
+    const bool gone = job == nullptr || job->state == JobState::kLost ||
+                      job->priority != known.second.priority ||
+                      gpus_of(*job).size() != known.second.gpus.size();
+    if (gone) events_.emplace_back(jobs::JobFinished{known.first});
+    return gone;
+  });
+  for (const JobFacts& job : view.facts.jobs) {
+    const GpuSet gpus = gpus_of(job);
+    const bool known_gpus =
+        std::ranges::all_of(gpus, [&](DeviceId id) { return devices_.contains(id); });
+    if (gpus.empty() || !known_gpus || job.untold || job.state == JobState::kLost) continue;
+    const auto at = residents_.find(job.job);
+    if (at == residents_.end()) {
+      arrive(job, gpus);
+      count_anew(gpus, view);
+      continue;
+    }
+    Resident& resident = at->second;
+    if (const uint64_t bytes = most_bytes(job); bytes > resident.memory_bytes) {
+      resident.memory_bytes = bytes;
+      events_.emplace_back(jobs::MemoryInUse{job.job, bytes});
+    }
+    if (now >= resident.refused_until) {
+      const bool movable = !job.takes_turns && (job.movable || (job.pinned && resident.movable));
+      if (movable != resident.movable) stand(job, resident, movable);
+      resident.refused_until = Instant{0};
+    }
+    // An order that moves has taken and that came to nothing: the job was brought back.
+    if (resident.order && is_running(job)) {
+      const auto* migrate = std::get_if<MigrateJob>(&*resident.order);
+      const bool failed = std::holds_alternative<SuspendJob>(*resident.order) ||
+                          (migrate != nullptr && migrate->to != gpus);
+      resident.order.reset();
+      if (failed) refuse(now, job, resident);
+    } else if (resident.order && job.state == JobState::kSuspended) {
+      resident.order.reset();
+    }
+    if (resident.on_the_way && is_running(job) && resident.target == gpus) {
+      resident.on_the_way = false;
+      events_.emplace_back(jobs::MoveDone{job.job, now - resident.sent});
+    }
+    const auto before = std::ranges::lower_bound(last_.jobs, job.job, {}, &JobFacts::job);
+    const bool as_before = before != last_.jobs.end() && before->job == job.job &&
+                           is_running(*before) == is_running(job) && gpus_of(*before) == gpus;
+    if (!as_before) {
+      if (before != last_.jobs.end() && before->job == job.job) count_anew(gpus_of(*before), view);
+      count_anew(gpus, view);
+    }
+  }
+  for (const JobFacts& job : last_.jobs) {
+    if (facts_of(job.job) == nullptr) count_anew(gpus_of(job), view);
+  }
+}
+
+// Where it is now is where it shall be, as far as the policy is concerned. But for one that can be
+// moved (again) and runs where others have their place: as when it arrives, it gets one of the
+// policy.
+void JobScheduler::stand(const JobFacts& facts, Resident& job, bool movable) {
+  const GpuSet gpus = gpus_of(facts);
+  const bool intrudes = movable && std::ranges::any_of(residents_, [&](const auto& other) {
+                          return other.first != facts.job && other.second.target &&
+                                 share_a_gpu(*other.second.target, gpus);
+                        });
+  const bool runs = is_running(facts) && !intrudes;
+  job.movable = movable;
+  job.order.reset();
+  job.on_the_way = false;
+  job.target = runs ? std::optional(gpus) : std::nullopt;
+  events_.emplace_back(jobs::JobStands{facts.job, runs, gpus, movable});
+}
+
+void JobScheduler::refuse(Instant now, const JobFacts& facts, Resident& job) {
+  job.refused_until = now + kRefusedFor;
+  stand(facts, job, /*movable=*/false);
+}
+
+// Who shares one of these GPUs runs differently from now on.
+void JobScheduler::count_anew(const GpuSet& gpus, const NodeView& view) {
+  for (const JobFacts& job : view.facts.jobs) {
+    const auto at = residents_.find(job.job);
+    if (at != residents_.end() && share_a_gpu(gpus_of(job), gpus)) at->second.counted_at = kNever;
+  }
+}
+
+void JobScheduler::look_at_pace(Instant now, const NodeView& view) {
+  for (const JobPace& pace : view.paces) {
+    const auto at = residents_.find(pace.job);
+    const auto facts = std::ranges::lower_bound(view.facts.jobs, pace.job, {}, &JobFacts::job);
+    if (at == residents_.end() || facts == view.facts.jobs.end() || facts->job != pace.job)
+      continue;
+    Resident& job = at->second;
+    if (!is_running(*facts) || pace.iterations < job.counted) {
+      job.counted_at = kNever;
+      job.counted = pace.iterations;
+      continue;
+    }
+    if (pace.iterations == job.counted) continue;
+    // One has just ended.
+    if (job.counted_at == kNever) {
+      job.counted_at = now;
+      job.counted = pace.iterations;
+    } else if (now - job.counted_at >= kCountFor) {
+      const uint64_t count = pace.iterations - job.counted;
+      const Duration each{(now - job.counted_at).ns / static_cast<int64_t>(count)};
+      events_.emplace_back(jobs::IterationsFinished{pace.job, count, each});
+      job.counted_at = now;
+      job.counted = pace.iterations;
+    }
+  }
+}
+
+// ---- decisions ----------------------------------------------------------------------------------
+
+void JobScheduler::ask_policy(Instant now) {
+  if (events_.empty()) return;
+  std::vector<jobs::Decision> decisions;
+  policy_->step(now, events_, decisions);
+  if (auto broken = check_.step(events_, decisions)) {
+    broken_ = *broken;
+    events_.clear();
+    return;
+  }
+  events_.clear();
+  for (const jobs::Decision& decision : decisions) set_target(now, decision);
+}
+
+void JobScheduler::set_target(Instant now, const jobs::Decision& decision) {
+  if (const auto* timer = std::get_if<jobs::SetTimer>(&decision.what)) {
+    timer_ = timer->at;
+    return;
+  }
+  const JobId id = job_of(decision);
+  const auto at = residents_.find(id);
+  if (at == residents_.end()) return;
+  Resident& job = at->second;
+  std::visit(
+      [&](const auto& what) {
+        if constexpr (requires { what.gpus; }) {
+          job.on_the_way = job.target != what.gpus;
+          job.target = what.gpus;
+        } else {
+          job.target.reset();
+        }
+      },
+      decision.what);
+  job.sent = now;
+  job.decision = jobs::text_of(decision);
+  decisions_.push_back({now, id, job.decision});
+  if (decisions_.size() > kDecisionsKept) decisions_.pop_front();
+}
+
+// ---- orders -------------------------------------------------------------------------------------
+
+// Nobody is there who shall not share these GPUs with the job.
+bool JobScheduler::is_free_for(const NodeView& view, JobId id, const GpuSet& gpus) const {
+  return std::ranges::none_of(view.facts.jobs, [&](const JobFacts& other) {
+    if (other.job == id || !share_a_gpu(gpus_of(other), gpus)) return false;
+    if (other.state == JobState::kSuspended) return false;
+    const auto at = residents_.find(other.job);
+    return at != residents_.end() && at->second.target != gpus;
+  });
+}
+
+void JobScheduler::bring(Instant, const NodeView& view, std::vector<JobOrder>& out) {
+  for (const JobFacts& facts : view.facts.jobs) {
+    const auto at = residents_.find(facts.job);
+    if (at == residents_.end() || !at->second.movable) continue;
+    Resident& job = at->second;
+    if (facts.suspends && !facts.by_policy) continue;  // a person's
+    const bool rests = facts.state == JobState::kRunning || facts.state == JobState::kSuspended;
+    const GpuSet gpus = gpus_of(facts);
+    const auto order = [&](JobOrder what) {
+      job.order = what;
+      out.push_back(std::move(what));
+    };
+    if (!job.target) {
+      if (!facts.suspends && !facts.migrates) order(SuspendJob{facts.job});
+      continue;
+    }
+    const bool here = gpus == *job.target;
+    if ((here && !facts.suspends) || !rests) continue;  // it is there, or on its way
+    if (!is_free_for(view, facts.job, *job.target)) {
+      // Two that change places leave both first.
+      if (!here && !facts.suspends) order(SuspendJob{facts.job});
+      continue;
+    }
+    if (here) {
+      order(ResumeJob{facts.job});
+    } else {
+      order(MigrateJob{facts.job, *job.target});
+    }
+  }
+}
+
+void JobScheduler::refused(Instant now, JobId id) {
+  const auto at = residents_.find(id);
+  const auto facts = std::ranges::lower_bound(last_.jobs, id, {}, &JobFacts::job);
+  if (at == residents_.end() || facts == last_.jobs.end() || facts->job != id) return;
+  refuse(now, *facts, at->second);
+}
+
+std::vector<JobOrder> JobScheduler::let_go(const NodeFacts& facts) const {
+  std::vector<JobOrder> orders;
+  for (const JobFacts& job : facts.jobs) {
+    if (job.suspends && job.by_policy && residents_.contains(job.job)) {
+      orders.emplace_back(ResumeJob{job.job});
+    }
+  }
+  return orders;
+}
+
+std::string JobScheduler::last_decision(JobId job) const {
+  const auto at = residents_.find(job);
+  return at == residents_.end() ? std::string() : at->second.decision;
+}
+
+}  // namespace lull::scheduling

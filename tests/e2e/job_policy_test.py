@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""A job policy decides who lives on which GPU, of real programs: steady_work, whose memory is checked at its end."""
+
+import signal
+import time
+import unittest
+
+import lab
+import moving
+
+QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
+BUSY, LIGHT = (8, 3000, 0), (8, 100, 30000)  # MiB, us a kernel, us of pause behind six of them
+
+
+class Node(moving.Moves):
+    def __init__(self, devices):
+        super().__init__(profile=QUICK, devices=devices)
+        self.programs = {}
+
+    def start_job(self, name, work, priority="5", way="--migratable"):
+        options = ("--priority", priority)
+        self.programs[name] = self.work(*work, job=name, way=way, program="steady_work", options=options)
+
+    def look(self):
+        """name -> (state, GPU, iterations) of one moment."""
+        status = self.status()
+        clients = {client["id"]: client for client in status["clients"]}
+        jobs = {}
+        for job in status["jobs"]:
+            client = clients.get(job["clients"][0])
+            if client and client["devices"]:
+                jobs[job["job"]] = (job["state"], client["devices"][0]["uuid"], client["iteration"]["completed"])
+        return jobs
+
+    def decisions(self):
+        return [one["text"] for one in self.status()["job_policy"]["decisions"]]
+
+    def reach(self, what, text):
+        """Until it is so. No rule is ever broken meanwhile."""
+        last = {}
+
+        def so():
+            last["jobs"] = self.look()
+            broken = self.status()["job_policy"]["broken_rule"]
+            assert not broken, broken
+            return what(last["jobs"])
+
+        try:
+            return lab.until(so, text, step_s=0.1)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {last}, {self.decisions()}") from None
+
+    def runs(self, *names):
+        self.reach(lambda jobs: all(jobs.get(name, ("",))[0] == "running" for name in names), f"{names} run")
+
+    def end(self, name):
+        program = self.programs.pop(name)
+        program.child.send_signal(signal.SIGTERM)
+        code, _, err = program.result()
+        assert code == 0, err
+
+    def end_all(self):
+        for name in list(self.programs):
+            self.end(name)
+        self.empty()
+
+
+class Introspection(unittest.TestCase):
+    def test_six_jobs_on_four_gpus(self):
+        """The light ones share, the busy ones have a GPU each to themselves or beside light ones, and nobody waits."""
+        with Node(devices=4) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            for n in range(3):
+                node.start_job(f"busy{n}", BUSY)
+                node.start_job(f"light{n}", LIGHT)
+
+            def settled(jobs):
+                running = {name: gpu for name, (state, gpu, _) in jobs.items() if state == "running"}
+                busy = [gpu for name, gpu in running.items() if name.startswith("busy")]
+                return len(running) == 6 and len(set(busy)) == 3
+
+            node.reach(settled, "all six run, no two busy ones on a GPU")
+            # And stay so: beside one that is tried now and then, nobody is stopped any more.
+            begin = node.look()
+            deadline, good, looks = time.monotonic() + 8, 0, 0
+            while time.monotonic() < deadline:
+                looks += 1
+                good += settled(node.look())
+                time.sleep(0.1)
+            self.assertGreater(good, looks / 2, node.decisions())
+            node.reach(lambda jobs: all(jobs[name][2] > begin[name][2] for name in begin), "all go on")
+            node.end_all()
+
+    def test_a_bad_pack_is_undone(self):
+        """Five busy jobs on four GPUs: two on one are no faster than apart, so they take turns."""
+        with Node(devices=4) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            for n in range(5):
+                node.start_job(f"busy{n}", BUSY)
+            node.reach(lambda jobs: any(" pack " in f" {text}" for text in node.decisions()), "a pack is tried")
+            node.reach(lambda jobs: any("of what they make apart" in text for text in node.decisions()), "it is undone")
+            begin = node.look()
+            node.reach(lambda jobs: len(jobs) == 5 and all(jobs[name][2] > begin[name][2] + 20 for name in begin), "all have turns")
+            node.end_all()
+
+
+class Rules(unittest.TestCase):
+    def test_importance_does_not_yield(self):
+        with Node(devices=1) as node:
+            node.lulld(config={"job_policy": "las"})
+            node.start_job("low", BUSY, priority="7")
+            node.runs("low")
+            node.start_job("high", BUSY, priority="2")
+            node.reach(lambda jobs: jobs.get("high", ("",))[0] == "running" and jobs["low"][0] == "suspended", "the low one makes room")
+            self.assertIn("important", node.job("low")["decision"])
+            with self.assertRaises(moving.Refused) as refused:
+                node.order("resume", "low")
+            self.assertIn("job policy", str(refused.exception))
+            node.end("high")
+            node.runs("low")
+            node.end_all()
+
+    def test_without_a_policy_all_go_on(self):
+        with Node(devices=1) as node:
+            node.lulld(config={"job_policy": "fifo"})
+            node.start_job("first", BUSY)
+            node.runs("first")
+            node.start_job("second", BUSY)
+            node.reach(lambda jobs: jobs.get("second", ("",))[0] == "suspended", "the second one waits")
+            code, out, err = node.run(lab.BIN / "lull", "policy", "--jobs", "none", "--socket", node.socket, shim=False)
+            self.assertEqual((code, out.strip()), (0, "none"), err)
+            lab.until(lambda: all(job["state"] == "running" for job in node.status()["jobs"]), "both run")
+            self.assertIsNone(node.status()["job_policy"])
+            code, _, err = node.run(lab.BIN / "lull", "policy", "--jobs", "nonsense", "--socket", node.socket, shim=False)
+            self.assertEqual(code, 1)
+            self.assertIn("gandiva", err)
+            node.end_all()
+
+    def test_what_a_person_says_and_what_cannot_be_moved(self):
+        with Node(devices=2) as node:
+            node.lulld(config={"job_policy": "time_slice quantum_s=1"})
+            node.start_job("fixed", BUSY, way=None)
+            node.start_job("one", BUSY)
+            node.runs("fixed", "one")
+            node.reach(lambda jobs: jobs["fixed"][1] != jobs["one"][1], "the one that can be moved goes to the other GPU")
+            node.order("suspend", "one", level="out", at="now")
+            node.reach(lambda jobs: jobs["one"][0] == "suspended", "a person suspends one")
+            node.start_job("two", BUSY)
+            node.runs("two")
+            for _ in range(30):
+                self.assertEqual(node.look()["one"][0], "suspended")
+                time.sleep(0.1)
+            node.order("resume", "one")
+            node.runs("one")
+            self.assertEqual(node.look()["fixed"][0], "running")
+            node.end_all()
+
+    def test_a_new_lulld_places_them_again(self):
+        with Node(devices=2) as node:
+            node.lulld(config={"job_policy": "fifo"})
+            for name in ("one", "two", "three"):
+                node.start_job(name, BUSY)
+            node.reach(lambda jobs: sorted(state for state, _, _ in jobs.values()) == ["running", "running", "suspended"], "two run")
+            node.daemon.kill()
+            node.daemon.wait(lab.DEADLINE_S)
+            node.lulld(config={"job_policy": "fifo"})
+            node.reach(lambda jobs: sorted(state for state, _, _ in jobs.values()) == ["running", "running", "suspended"] and
+                       len({gpu for state, gpu, _ in jobs.values() if state == "running"}) == 2, "two run again, a GPU each")
+            node.end_all()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

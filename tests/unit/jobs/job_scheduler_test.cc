@@ -1,0 +1,290 @@
+// The job policy at work on a small node: jobs that stop, leave and return in no time, or refuse.
+#include "coordinator/jobs/job_scheduler.h"
+
+#include <catch2/catch.hpp>
+
+namespace lull::scheduling {
+namespace {
+
+constexpr uint64_t kGiB = 1ULL << 30;
+constexpr int64_t kMs = 1'000'000;
+
+// Moves as the scheduler sees them. An order is carried out by the next look but one.
+class Node {
+ public:
+  explicit Node(const std::string& policy, size_t gpus = 2)
+      : scheduler(*jobs::parse_job_policy(policy)) {
+    for (uint32_t n = 0; n < gpus; ++n) {
+      view.facts.devices.push_back({DeviceId{n}, 80 * kGiB, 80 * kGiB});
+      view.devices.push_back({DeviceId{n}, "H100", Duration{0}});
+    }
+  }
+
+  void job(uint64_t id, uint32_t gpu, uint8_t priority = 5, uint64_t bytes = 10 * kGiB) {
+    JobFacts& facts = view.facts.jobs.emplace_back();
+    facts.job = JobId{id};
+    facts.priority = Priority{priority};
+    facts.movable = facts.migratable = true;
+    facts.devices = {{.device = DeviceId{gpu}, .used_bytes = bytes, .frees_bytes = bytes}};
+    std::ranges::sort(view.facts.jobs, {}, &JobFacts::job);
+  }
+  JobFacts& facts(uint64_t id) {
+    return *std::ranges::find(view.facts.jobs, JobId{id}, &JobFacts::job);
+  }
+  void end(uint64_t id) {
+    std::erase_if(view.facts.jobs, [&](const JobFacts& job) { return job.job == JobId{id}; });
+  }
+  bool runs(uint64_t id) {
+    return facts(id).state == JobState::kRunning && !facts(id).suspends && !facts(id).migrates;
+  }
+  uint32_t gpu(uint64_t id) { return facts(id).devices.front().device.value; }
+
+  // So many looks, 100 ms apart. Never two jobs on a GPU that have not been packed.
+  void look(int times = 1) {
+    for (int n = 0; n < times; ++n) {
+      now = now + Duration{100 * kMs};
+      for (JobFacts& job : view.facts.jobs) carry_out(job);
+      for (auto& [job, count] : rates) {
+        if (runs(job.value)) count.first += count.second;
+      }
+      view.paces.clear();
+      for (const auto& [job, count] : rates) {
+        view.paces.push_back({job, static_cast<uint64_t>(count.first)});
+      }
+      orders.clear();
+      scheduler.step(now, view, commands, orders);
+      commands.clear();
+      for (const JobOrder& order : orders) take(order);
+      REQUIRE(scheduler.broken_rule() == "");
+    }
+  }
+
+  JobScheduler scheduler;
+  NodeView view;
+  Instant now{1'000'000'000};
+  std::vector<JobOrder> orders;
+  std::vector<jobs::Command> commands;
+  std::map<JobId, std::pair<double, double>> rates;  // iterations, a look
+  std::vector<JobId> refuses;                        // each order, once it has been taken
+  bool objects = false;                              // moves to every order
+  size_t orders_taken = 0;
+
+ private:
+  void take(const JobOrder& order) {
+    const JobId id = std::visit([](const auto& what) { return what.job; }, order);
+    if (objects) return scheduler.refused(now, id);
+    ++orders_taken;
+    JobFacts& job = facts(id.value);
+    if (std::holds_alternative<SuspendJob>(order)) {
+      job.suspends = job.by_policy = true;
+      job.state = JobState::kStopping;
+    } else if (const auto* migrate = std::get_if<MigrateJob>(&order)) {
+      job.migrates = true;
+      job.suspends = job.by_policy = false;
+      to[id] = migrate->to;
+    } else {
+      job.suspends = job.by_policy = false;
+      job.state = JobState::kWaiting;
+    }
+  }
+
+  void carry_out(JobFacts& job) {
+    if (std::ranges::find(refuses, job.job) != refuses.end() &&
+        (job.migrates || job.state == JobState::kStopping)) {
+      job.migrates = job.suspends = job.by_policy = false;
+      job.state = JobState::kRunning;
+      return;
+    }
+    if (job.migrates) {
+      job.migrates = false;
+      job.devices.front().device = to[job.job].front();
+      job.state = JobState::kRunning;
+    } else if (job.suspends) {
+      job.state = JobState::kSuspended;
+    } else if (job.state == JobState::kWaiting) {
+      job.state = JobState::kRunning;
+    }
+  }
+
+  std::map<JobId, jobs::GpuSet> to;
+};
+
+}  // namespace
+
+TEST_CASE("job scheduler: a job that finds its GPU taken goes to a free one") {
+  Node node("fifo");
+  node.job(1, 0);
+  node.look(4);
+  CHECK(node.runs(1));
+  CHECK(node.gpu(1) == 0);
+  node.job(2, 0);
+  node.look(6);
+  CHECK(node.runs(1));
+  CHECK(node.gpu(1) == 0);
+  CHECK(node.runs(2));
+  CHECK(node.gpu(2) == 1);
+  CHECK(node.scheduler.last_decision(JobId{2}).find("job 2") != std::string::npos);
+  // No more is asked of jobs that are where they shall be.
+  const size_t before = node.orders_taken;
+  node.look(50);
+  CHECK(node.orders_taken == before);
+}
+
+TEST_CASE("job scheduler: one that finds no GPU waits until there is one") {
+  Node node("fifo", 1);
+  node.job(1, 0);
+  node.look(4);
+  node.job(2, 0);
+  node.look(6);
+  CHECK(node.runs(1));
+  CHECK(node.facts(2).state == JobState::kSuspended);
+  node.end(1);
+  node.look(4);
+  CHECK(node.runs(2));
+}
+
+TEST_CASE("job scheduler: a more important job has a GPU at once, and never both at a time") {
+  Node node("time_slice quantum_s=60", 1);
+  node.job(1, 0, 7);
+  node.look(4);
+  REQUIRE(node.runs(1));
+  node.job(2, 0, 2);
+  for (int n = 0; n < 10; ++n) {
+    node.look();
+    // Once it has been told to wait it runs only where the other one does not.
+    if (n > 2) CHECK_FALSE((node.runs(1) && node.runs(2)));
+  }
+  CHECK(node.runs(2));
+  CHECK(node.facts(1).state == JobState::kSuspended);
+  node.end(2);
+  node.look(4);
+  CHECK(node.runs(1));
+}
+
+TEST_CASE("job scheduler: turns") {
+  Node node("time_slice quantum_s=2", 1);
+  node.job(1, 0);
+  node.look(4);
+  node.job(2, 0);
+  int ran[3] = {};
+  for (int n = 0; n < 400; ++n) {
+    node.look();
+    for (uint64_t id : {1, 2}) ran[id] += node.runs(id) ? 1 : 0;
+  }
+  CHECK(ran[1] > 150);
+  CHECK(ran[2] > 150);
+  CHECK(ran[1] + ran[2] <= 404);
+}
+
+TEST_CASE("job scheduler: a job that cannot be moved stays, and the others are placed around it") {
+  Node node("gandiva quantum_s=2");
+  node.job(1, 0);
+  node.facts(1).movable = node.facts(1).migratable = false;
+  node.look(4);
+  node.job(2, 0);
+  node.look(6);
+  CHECK(node.runs(1));
+  CHECK(node.gpu(1) == 0);
+  CHECK(node.runs(2));
+  CHECK(node.gpu(2) == 1);
+}
+
+TEST_CASE("job scheduler: jobs that cannot change their GPU take turns on it") {
+  Node node("time_slice quantum_s=2");
+  for (uint64_t id : {1, 2}) {
+    node.job(id, 0);
+    node.facts(id).migratable = false;
+  }
+  int ran[3] = {};
+  for (int n = 0; n < 400; ++n) {
+    node.look();
+    for (uint64_t id : {1, 2}) {
+      ran[id] += node.runs(id) ? 1 : 0;
+      CHECK(node.gpu(id) == 0);
+    }
+  }
+  CHECK(ran[1] > 150);
+  CHECK(ran[2] > 150);
+  CHECK(ran[1] + ran[2] <= 404);
+}
+
+TEST_CASE("job scheduler: an order that comes to nothing is not given again and again") {
+  Node node("fifo", 1);
+  node.job(1, 0);
+  node.look(4);
+  SECTION("moves objects") { node.objects = true; }
+  SECTION("the job comes back") { node.refuses = {JobId{2}}; }
+  node.job(2, 0);
+  node.look(3);
+  const size_t taken = node.orders_taken;
+  node.look(400);
+  CHECK(node.orders_taken == taken);
+  CHECK(node.runs(2));
+  // Later it is tried again.
+  node.objects = false;
+  node.refuses.clear();
+  node.look(300);
+  CHECK(node.facts(2).state == JobState::kSuspended);
+}
+
+TEST_CASE("job scheduler: what a person suspends stays so, what is pinned stays there") {
+  Node node("time_slice quantum_s=2", 1);
+  node.job(1, 0);
+  node.look(4);
+  node.facts(1).suspends = true;
+  node.facts(1).state = JobState::kSuspended;
+  node.commands.push_back({.job = JobId{1}, .order = jobs::Command::Order::kSuspend});
+  node.look(100);
+  CHECK(node.facts(1).state == JobState::kSuspended);
+  CHECK_FALSE(node.facts(1).by_policy);
+  node.facts(1).suspends = false;
+  node.facts(1).state = JobState::kRunning;
+  node.commands.push_back({.job = JobId{1}, .order = jobs::Command::Order::kResume});
+  node.look(20);
+  CHECK(node.runs(1));
+  node.facts(1).pinned = true;
+  node.facts(1).movable = false;
+  node.commands.push_back({.job = JobId{1}, .order = jobs::Command::Order::kPin});
+  node.look(4);
+  node.job(2, 0);
+  node.look(200);
+  CHECK(node.runs(1));
+  CHECK(node.facts(2).state == JobState::kSuspended);
+}
+
+TEST_CASE(
+    "job scheduler: packs are tried, kept where they are good and undone where they are not") {
+  Node node("gandiva quantum_s=2", 1);
+  for (uint64_t id : {1, 2}) node.rates[JobId{id}] = {0, 10};
+  node.job(1, 0);
+  node.look(60);
+  node.job(2, 0);
+  double factor = 1;
+  SECTION("good") { factor = 0.9; }
+  SECTION("bad") { factor = 0.3; }
+  int together = 0, of = 0;
+  for (int n = 0; n < 1200; ++n) {
+    const bool both = node.runs(1) && node.runs(2);
+    for (uint64_t id : {1, 2}) node.rates[JobId{id}].second = both ? 10 * factor : 10;
+    node.look();
+    if (n < 600) continue;
+    ++of;
+    together += both ? 1 : 0;
+  }
+  if (factor > 0.5) {
+    CHECK(together > of * 9 / 10);
+  } else {
+    CHECK(together < of / 10);
+  }
+}
+
+TEST_CASE("job scheduler: ending it lets everybody go on") {
+  Node node("fifo", 1);
+  node.job(1, 0);
+  node.look(4);
+  node.job(2, 0);
+  node.look(6);
+  CHECK(node.scheduler.let_go(node.view.facts) == std::vector<JobOrder>{ResumeJob{JobId{2}}});
+}
+
+}  // namespace lull::scheduling
