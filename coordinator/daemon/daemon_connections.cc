@@ -5,13 +5,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 
 #include "coordinator/channel/messages.h"
 #include "coordinator/channel/welcome.h"
 #include "coordinator/daemon/daemon.h"
+#include "coordinator/daemon/peer_process.h"
 
 namespace lull::daemon {
 namespace {
@@ -229,10 +229,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   welcome.moves = birth.moves;
   const bool welcomed = channel::send_welcome(connection.socket(), welcome, region->fd());
 
-  // A process that has ended already leaves no pidfd, and its socket says so.
-  FileDescriptor pidfd;
-  if (peer.pid > 0)
-    pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  FileDescriptor pidfd = peer_pidfd(connection.socket(), peer);
+  birth.namespace_pid = pid_in_its_namespace(peer, pidfd);
   auto session = std::make_unique<Session>(std::move(birth), connection.take_socket(),
                                            std::move(pidfd), std::move(*region));
   Session& client = *session;

@@ -329,7 +329,7 @@ std::expected<JobId, std::string> Daemon::find_job(const std::string& name,
     }
   };
   // Numbers first: a task may call itself by another's process id.
-  collect([&](const Session& s) { return fmt::format("{}", s.who().peer.pid) == name; });
+  collect([&](const Session& s) { return s.who().is_process(name); });
   collect([&](const Session& s) { return fmt::format("{}", s.id().value) == name; });
   collect([&](const Session& s) { return !s.who().job_name.empty() && s.who().job_name == name; });
   collect([&](const Session& s) { return s.who().task == name; });

@@ -182,7 +182,7 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
     }
   };
   // Numbers first: a task may call itself by another's process id.
-  collect([&](const Session& s) { return fmt::format("{}", s.who().peer.pid) == task; });
+  collect([&](const Session& s) { return s.who().is_process(task); });
   collect([&](const Session& s) { return fmt::format("{}", s.id().value) == task; });
   collect([&](const Session& s) { return s.who().task == task; });
   if (named.empty()) {

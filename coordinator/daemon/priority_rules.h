@@ -15,7 +15,7 @@ namespace lull::daemon {
 
 // The process at the other end of a socket (SO_PEERCRED, SO_PEERGROUPS).
 struct Peer {
-  pid_t pid = 0;
+  pid_t pid = 0;  // as this process's pid namespace has it; 0: it has none there
   uid_t uid = 0;
   gid_t gid = 0;
   std::vector<gid_t> groups;

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -53,6 +54,7 @@ struct SessionBirth {
   ClientId id;
   JobId job;
   Peer peer;
+  pid_t namespace_pid = 0;  // as the process itself sees its pid; 0: not known
   std::string task;
   std::string job_name;  // empty: a job of its own
   std::string program;
@@ -62,6 +64,12 @@ struct SessionBirth {
   uint32_t timing_wish = channel::kTimingUnset;
   uint32_t moves = 0;  // channel::lull_moves granted
   bool counted = true;  // it has launched nothing before
+
+  // Named by its pid. A process that this one does not see (peer_process.h) has none to be named
+  // by.
+  bool is_process(std::string_view name) const {
+    return peer.pid > 0 && name == std::to_string(peer.pid);
+  }
 };
 
 // What is learnt is remembered under this: one user's task does not spoil another's.

@@ -98,6 +98,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
   const channel::ThreadTotals totals = session.totals();
   return {{"id", who.id.value},
           {"pid", who.peer.pid},
+          {"namespace_pid", who.namespace_pid},
           {"uid", who.peer.uid},
           {"task", who.task},
           {"job", who.job_name},

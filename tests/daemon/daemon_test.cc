@@ -207,6 +207,7 @@ TEST_CASE("status has every field that tools read") {
   REQUIRE(status["clients"].size() == 1);
   const json& row = status["clients"][0];
   CHECK(row["pid"] == ::getpid());
+  CHECK(row["namespace_pid"] == ::getpid());
   CHECK(row["uid"] == ::getuid());
   CHECK(row["task"] == "serve");
   CHECK(row["job"] == "");
@@ -405,7 +406,7 @@ TEST_CASE("bad requests get one line that says what would be right") {
   const std::pair<std::string, std::string> cases[] = {
       {"{", "it is not JSON"},
       {"{}",
-       "op is missing: ping, status, kernels, policy, priority, may, trace, profile, job, suspend, resume, "
+       "op is missing: ping, status, kernels, policy, job_policy, priority, may, trace, profile, job, suspend, resume, "
        "migrate, pin or resize is expected"},
       {R"({"op":"stats"})", "op is \"stats\""},
       {R"({"op":"policy","policy":"fikt"})",

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 
 BUILD = pathlib.Path(os.environ.get("LULL_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build/dev"))
 BIN = BUILD / "bin"
@@ -109,6 +110,15 @@ def until(true, what, deadline_s=DEADLINE_S, step_s=0.005):
             return value
         time.sleep(step_s)
     raise AssertionError(f"within {deadline_s} s: never {what}")
+
+
+def share(tests):
+    """For load_tests: of a long suite every n-th test, where LULL_SHARE=I/N says so; all without."""
+    def each(suite):
+        for test in suite:
+            yield from each(test) if isinstance(test, unittest.TestSuite) else [test]
+    mine, parts = map(int, os.environ.get("LULL_SHARE", "1/1").split("/"))
+    return unittest.TestSuite(list(each(tests))[mine - 1::parts])
 
 
 def ended(child):

@@ -106,6 +106,32 @@ class Debian11(Runs):
                           self.libraries, lambda shim: shim)
 
 
+    def test_commands_run_there_and_say_the_same(self):
+        workloads = BUILD / "share/lull/workloads"
+        simulate = [BUILD / "bin/lull", "simulate", "--high", workloads / "chatty_inference.json", "--low", workloads / "dense_inference.json",
+                    "--iterations", "20", "--policy", "fikit", "--policy", "guarded", "--seed", "7"]
+        for words in (simulate, [BUILD / "bin/lull", "frob"], [BUILD / "bin/lulld", "--policy", "frob"], [BUILD / "bin/lull-play", "--help"]):
+            with self.subTest(words[1]):
+                runs = []
+                for start in ([], self.under(self.libraries, "")):
+                    done = subprocess.run([*map(str, start), *map(str, words)], capture_output=True, text=True, timeout=lab.DEADLINE_S)
+                    runs.append((done.returncode, done.stdout, done.stderr))
+                self.assertEqual(runs[0], runs[1])
+
+    def test_daemon_and_simulated_gpu_run_there(self):
+        with lab.Lab() as here:
+            old = self.under([BUILD / "lib/lull/sim", *self.libraries], "")
+            here.daemon = here.start(*old, BUILD / "bin/lulld", "--socket", here.socket, "--sim", here.device, shim=False)
+            lab.until(lambda: here.daemon.poll() is not None or here.alive(), "lulld answers")
+            player = self.under([BUILD / "lib/lull/sim", *self.libraries], BUILD / "lib/lull/liblull.so")
+            code, _, errors = here.run(*player, BUILD / "bin/lull-play", BUILD / "share/lull/workloads/chatty_inference.json",
+                                       "--iterations", "5", shim=False, LULL_NAME="old", LULL_REQUIRE_COORDINATOR="1", LD_LIBRARY_PATH="")
+            self.assertEqual(code, 0, errors)
+            self.assertEqual(here.status()["clients_left"], 1)
+            here.daemon.terminate()
+            self.assertEqual(lab.ended(here.daemon), 0)
+
+
 class Aarch64(Runs, Asks):
     SYSROOT = pathlib.Path("/usr/aarch64-linux-gnu")
 

@@ -92,6 +92,12 @@ echo ready; exec sleep infinity"""
         listed = run("nsenter", f"--target={self._holder.pid}", "--mount", "sh", "-c", f"cd {self._folder}/changed && find . ! -type d")
         return {line[1:] for line in listed.stdout.splitlines()}
 
+    def left_over(self):
+        """Files and users that are still called after lull."""
+        places = ("/etc", "/usr", "/opt", "/var", "/run", "/tmp")
+        found = self.run("find", *places, "-name", "*lull*", "-not", "-path", "/run/packages/*").stdout
+        return found + self.run("grep", "lull", "/etc/passwd", "/etc/group", code=None).stdout
+
     def close(self):
         self._holder.kill()
         self._holder.communicate()

@@ -10,7 +10,7 @@ import sys
 import unittest
 import zipfile
 
-from installation import BUILD, DEMO, ROOT, as_nobody, clean_environment, end, run, scratch, until
+from installation import BUILD, DEMO, ROOT, CleanRoot, as_nobody, clean_environment, end, run, scratch, until
 from gpu_check import elf  # installation.py adds its folder
 
 sys.path.insert(0, str(ROOT / "tools/python"))
@@ -135,6 +135,29 @@ class Wheel(unittest.TestCase):
         self.assertIn("no_such_policy", seen["refused"])
         self.assertTrue(seen["no_job"])
         self.assertIn("/nonexistent/lulld.sock", seen["nobody"])
+
+    def test_in_a_clean_root_it_is_installed_used_by_an_ordinary_user_and_leaves_nothing(self):
+        packages = self.folder / "packages"
+        packages.mkdir()
+        (packages / self.wheel.name).write_bytes(self.wheel.read_bytes())
+        root = CleanRoot(packages)
+        self.addCleanup(root.close)
+        if root.why_not:
+            self.skipTest(root.why_not)
+        python = "/usr/bin/python3"  # the distribution's: others may lie in folders that are hidden there
+        if root.run(python, "-m", "pip", "--version", code=None).returncode != 0:
+            self.skipTest("the distribution has no pip")
+        # As an ordinary user throughout.
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "--python", "/tmp/env/bin/python"]
+        root.run(python, "-m", "venv", "--without-pip", "/tmp/env", user=True)
+        root.run(*pip, "install", "--no-index", "--no-deps", "--quiet", f"/run/packages/{self.wheel.name}", user=True)
+        self.assertIn("guarded", root.run("/tmp/env/bin/lull", "simulate", "--iterations", "20", "--policy", "guarded", user=True).stdout)
+        self.assertRegex(root.run("/tmp/env/bin/lull", *DEMO, user=True).stdout, r"(?m)^guarded +chatty_inference +high +[1-9]")
+        root.run(*pip, "uninstall", "--yes", "--quiet", "lull", user=True)
+        # pip leaves empty folders of what is not Python.
+        self.assertEqual(root.run("find", "/tmp", "-name", "*lull*", "-not", "-type", "d").stdout, "")
+        self.assertEqual(root.run("find", "/tmp", "-maxdepth", "1", "-name", "*lull*").stdout, "")
+        self.assertEqual(root.changed(), set())
 
     def test_it_goes_as_it_came(self):
         env = self.folder / "other"

@@ -21,6 +21,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tools/lull/container_check.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/visible_devices.h"
@@ -128,7 +129,8 @@ bool mps_runs() {
   return access(fmt::format("{}/control", told ? told : "/tmp/nvidia-mps").c_str(), F_OK) == 0;
 }
 
-void check_daemon(Findings& findings, const std::string& path, bool simulate) {
+void check_daemon(Findings& findings, const std::string& path, bool simulate,
+                  const ContainerFacts& container) {
   const auto answer = ask_daemon(path, {{"op", "ping"}});
   struct stat about {};
   if (!answer && answer.error().kind == AskError::kDistrusted) {
@@ -145,7 +147,7 @@ void check_daemon(Findings& findings, const std::string& path, bool simulate) {
     } else {
       findings.push_back({Verdict::kWarn, "lulld",
                           fmt::format("none answers at {}: programs run unscheduled", path),
-                          there ? "look at its log, or start it again" : "start lulld"});
+                          mend_silence(container)});
     }
     return;
   }
@@ -221,12 +223,36 @@ void check_moves(Findings& findings, const std::string& socket, bool simulate, b
        why.empty() ? "lull run --migratable: between the GPUs of this machine" : "no: " + why, ""});
 }
 
+// Why the loader does not take the library, as far as it can be told: another machine's, or an
+// image without glibc's parts.
+std::string why_not_loaded(const Installed& parts) {
+  const auto machine_of = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    char bytes[20] = {};
+    in.read(bytes, sizeof bytes);
+    uint16_t machine = 0;
+    std::memcpy(&machine, bytes + 18, sizeof machine);  // e_machine
+    return machine;
+  };
+  if (machine_of(parts.shim) != machine_of("/proc/self/exe")) return "it is for another machine";
+  std::string absent;
+  for (const char* name : {"libdl.so.2", "libpthread.so.0"}) {
+    if (dlopen(name, RTLD_LAZY | RTLD_LOCAL) == nullptr) {
+      absent += (absent.empty() ? "" : " and ") + std::string(name);
+    }
+  }
+  return absent.empty() ? "" : "no " + absent + " here";
+}
+
 // Starts this program again under liblull.so and asks whether the library is mapped.
-void check_preloading(Findings& findings, const Installed& parts) {
+void check_preloading(Findings& findings, const Installed& parts, const ContainerFacts& container) {
   if (access(parts.shim.c_str(), R_OK) != 0) {
-    findings.push_back({Verdict::kFail, "liblull.so",
-                        fmt::format("{}: {}", parts.shim, std::strerror(errno)),
-                        "build or install lull whole"});
+    const int why = errno;
+    const std::string folder = std::filesystem::path(parts.shim).parent_path();
+    findings.push_back(
+        {Verdict::kFail, "liblull.so", fmt::format("{}: {}", parts.shim, std::strerror(why)),
+         in_container(container) ? fmt::format("start the container with -v {0}:{0}:ro", folder)
+                                 : "build or install lull whole"});
     return;
   }
   if (parts.shim.find_first_of(" :") != std::string::npos) {
@@ -262,9 +288,13 @@ void check_preloading(Findings& findings, const Installed& parts) {
     findings.push_back(
         {Verdict::kOk, "liblull.so", fmt::format("{} loads by LD_PRELOAD", parts.shim), ""});
   } else {
-    findings.push_back({Verdict::kFail, "liblull.so",
-                        fmt::format("{} is not loaded by LD_PRELOAD", parts.shim),
-                        "look at `LD_PRELOAD=that file /bin/true`"});
+    const std::string why = why_not_loaded(parts);
+    findings.push_back(
+        {Verdict::kFail, "liblull.so",
+         fmt::format("{} is not loaded by LD_PRELOAD{}", parts.shim, why.empty() ? "" : ": " + why),
+         why.empty() ? "look at `LD_PRELOAD=that file /bin/true`"
+                     : "use lull of this machine, and an image with glibc 2.17 or "
+                       "newer"});
   }
 }
 
@@ -297,18 +327,22 @@ void check_other_preloads(Findings& findings, const Installed& parts) {
   }
 }
 
-void check_kernel(Findings& findings) {
+void check_kernel(Findings& findings, const ContainerFacts& container) {
   utsname about{};
   uname(&about);
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   const int memory = static_cast<int>(memfd_create("lull-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (handle < 0 || memory < 0) {
+    // Both are lulld's business, which is outside: programs in a container go without.
+    const bool needed = !in_container(container);
     findings.push_back(
-        {Verdict::kFail, "Linux",
+        {needed ? Verdict::kFail : Verdict::kWarn, "Linux",
          fmt::format("{} {}: no {}{}{}", about.sysname, about.release,
                      handle < 0 ? "pidfd_open" : "", handle < 0 && memory < 0 ? ", no " : "",
                      memory < 0 ? "sealed memfd_create" : ""),
-         "use Linux 5.3 or newer, and a seccomp profile that allows both"});
+         needed
+             ? "use Linux 5.3 or newer, and a seccomp profile that allows both"
+             : "only a lulld inside would need Linux 5.3 and a seccomp profile that allows both"});
   } else {
     findings.push_back(
         {Verdict::kOk, "Linux", fmt::format("{}: pidfd, sealed memfd", about.release), ""});
@@ -332,6 +366,8 @@ void check_kernel(Findings& findings) {
 Findings check_machine(const std::string& socket_path, bool simulate) {
   Findings findings;
   const Installed parts = installed();
+  const ContainerFacts container = container_facts(socket_path);
+  check_container(findings, container);
   check_driver(findings, simulate);
   check_device_files(findings, simulate);
   if (!simulate) {
@@ -343,9 +379,9 @@ Findings check_machine(const std::string& socket_path, bool simulate) {
              : "does not run: the driver gives the GPU to one program at a time",
          ""});
   }
-  check_preloading(findings, parts);
+  check_preloading(findings, parts, container);
   check_other_preloads(findings, parts);
-  check_daemon(findings, socket_path, simulate);
+  check_daemon(findings, socket_path, simulate, container);
   check_moves(findings, socket_path, simulate, !simulate && mps_runs());
   const bool has_sim = access((parts.sim_folder + "/libcuda.so.1").c_str(), R_OK) == 0;
   findings.push_back({has_sim ? Verdict::kOk : (simulate ? Verdict::kFail : Verdict::kWarn),
@@ -353,7 +389,7 @@ Findings check_machine(const std::string& socket_path, bool simulate) {
                       has_sim ? fmt::format("in {}", parts.sim_folder)
                               : fmt::format("no libcuda.so.1 in {}", parts.sim_folder),
                       has_sim ? "" : "build target simgpu_cuda, or install lull whole"});
-  check_kernel(findings);
+  check_kernel(findings, container);
   return findings;
 }
 

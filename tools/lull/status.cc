@@ -24,6 +24,12 @@ std::string task_of(const json& status, uint64_t id) {
   return "?";
 }
 
+// A dash for a program in a container that lulld does not see into.
+std::string show_pid(const json& client) {
+  const auto pid = field<int64_t>(client, "pid", 0);
+  return pid > 0 ? fmt::format("{}", pid) : "-";
+}
+
 void print_client(const json& client, const std::string& uuid) {
   for (const json& device : list(client, "devices")) {
     if (field<std::string>(device, "uuid", "") != uuid) continue;
@@ -32,13 +38,18 @@ void print_client(const json& client, const std::string& uuid) {
     if (allowance != UINT64_MAX && allowance != 0) memory += " of " + show_bytes(allowance);
     fmt::print(
         "  {:>4}  {:<20.20}  {:>8}  {:<8}  {:<6}  {:<22}  {:>9}  {:>11}  {:>10}  {:>7}  {:>9}\n",
-        field<uint64_t>(client, "id", 0), field<std::string>(client, "task", "?"),
-        field<int64_t>(client, "pid", 0), priority_name(field(client, "priority", 5)),
-        field<std::string>(device, "gate", "?"), memory,
-        show_ns(field<double>(device, "in_flight_ns", 0)),
+        field<uint64_t>(client, "id", 0), field<std::string>(client, "task", "?"), show_pid(client),
+        priority_name(field(client, "priority", 5)), field<std::string>(device, "gate", "?"),
+        memory, show_ns(field<double>(device, "in_flight_ns", 0)),
         show_ns(field<double>(device, "device_time_ns", 0)), field<uint64_t>(client, "launches", 0),
         field<uint64_t>(client, "dropped", 0), show_ns(field<double>(client, "held_ns", 0)));
   }
+}
+
+void print_own_pid(const json& client) {
+  const auto own = field<int64_t>(client, "namespace_pid", 0);
+  if (own <= 0 || own == field<int64_t>(client, "pid", 0)) return;
+  fmt::print("        process {} in its own pid namespace\n", own);
 }
 
 void print_bound(const json& client) {
@@ -110,6 +121,7 @@ void print_status(const json& status) {
       print_client(client, uuid);
       for (const json& used : list(client, "devices")) {
         if (field<std::string>(used, "uuid", "") == uuid) {
+          print_own_pid(client);
           print_bound(client);
           print_residence(client);
           print_held(status, client);
@@ -130,7 +142,7 @@ void print_status(const json& status) {
     if (first) fmt::print("\nattached, no device used yet:\n");
     first = false;
     fmt::print("  {:>4}  {:<20.20}  {:>8}  {}\n", field<uint64_t>(client, "id", 0),
-               field<std::string>(client, "task", "?"), field<int64_t>(client, "pid", 0),
+               field<std::string>(client, "task", "?"), show_pid(client),
                priority_name(field(client, "priority", 5)));
   }
   first = true;
@@ -139,7 +151,7 @@ void print_status(const json& status) {
       if (first) fmt::print("\nrunning unscheduled, on devices that lulld does not know:\n");
       first = false;
       fmt::print("  {:>4}  {:<20.20}  {:>8}  {}: {}\n", field<uint64_t>(client, "id", 0),
-                 field<std::string>(client, "task", "?"), field<int64_t>(client, "pid", 0),
+                 field<std::string>(client, "task", "?"), show_pid(client),
                  field<std::string>(device, "uuid", "?"),
                  field<std::string>(device, "why", "no reason given"));
     }

@@ -1,8 +1,8 @@
 # cpack: .deb, .rpm and tarball of the install components `lull` and `sim` (package lull-sim). Each of
 # them can be made from any build tree:
 #   cpack --config BUILD/CPackConfig.cmake -G DEB -B FOLDER      (or RPM, TGZ)
-# What a package needs is computed from its files: dpkg-shlibdeps, and rpm's own finder. The preloaded
-# library takes part in that and asks for glibc 2.17 only, so the programs decide.
+# What an RPM needs is computed by rpm's own finder. Of a .deb it is said here, and tests/package holds it
+# against the files: dpkg-shlibdeps takes dlopen of GLIBC_2.2.5 for one of 2.34, where it moved to libc.so.6.
 set(package ${CMAKE_CURRENT_LIST_DIR})
 
 set(CPACK_PACKAGE_NAME lull)
@@ -36,13 +36,7 @@ set(CPACK_DEBIAN_LULL_DESCRIPTION "${summary}\n${description}")
 set(CPACK_DEBIAN_SIM_DESCRIPTION "${sim_summary}\n${sim_description}")
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
-find_program(LULL_SHLIBDEPS dpkg-shlibdeps)
-set(glibc "")
-if(LULL_SHLIBDEPS)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-else()
-  set(glibc "libc6 (>= 2.35), ")  # what tests/gpu/portability_test.py allows the programs
-endif()
+set(glibc "libc6 (>= 2.28), ")  # what tests/gpu/portability_test.py allows the programs
 set(CPACK_DEBIAN_LULL_PACKAGE_DEPENDS "${glibc}passwd")
 set(CPACK_DEBIAN_LULL_PACKAGE_SUGGESTS "lull-sim")
 set(CPACK_DEBIAN_SIM_PACKAGE_DEPENDS "${glibc}lull (= ${PROJECT_VERSION})")

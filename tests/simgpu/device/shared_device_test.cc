@@ -125,6 +125,51 @@ uint32_t live_contexts(const std::string& path) {
 
 }  // namespace
 
+TEST_CASE("a process killed in another pid namespace is removed, its number being anybody's here") {
+  TemporaryDevice temporary;
+  auto device = temporary.open();
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  // Its child is process 1 of a namespace of its own; its death ends this one, too.
+  const pid_t outer = in_child([&] {
+    if (unshare(CLONE_NEWPID) != 0) return 2;
+    const pid_t inner = in_child([&] {
+      auto mine = Device::open(temporary.path, {});
+      if (!mine || !(*mine)->create_context(0)) return 1;
+      if ((*mine)->serve_requests() != Status::kOk) return 1;
+      const pid_t seen_inside = getpid();
+      if (write(ready[1], &seen_inside, sizeof seen_inside) != sizeof seen_inside) return 1;
+      for (;;) pause();
+    });
+    close(ready[1]);
+    int status = 0;
+    waitpid(inner, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 9;
+  });
+  close(ready[1]);
+  pid_t inside = 0;
+  if (read(ready[0], &inside, sizeof inside) != sizeof inside) {
+    close(ready[0]);
+    const int why = status_of(outer);
+    REQUIRE((WIFEXITED(why) && WEXITSTATUS(why) == 2));
+    WARN("skipped: no pid namespace may be made here");
+    return;
+  }
+  close(ready[0]);
+  CHECK(inside == 1);
+  // Not for its number: process 1 of this namespace started at another time.
+  for (int look = 0; look < 20; ++look, usleep(1000)) REQUIRE(live_contexts(temporary.path) == 1);
+  std::ifstream children("/proc/" + std::to_string(outer) + "/task/" + std::to_string(outer) +
+                         "/children");
+  pid_t inner = 0;
+  REQUIRE(children >> inner);
+  REQUIRE(kill(inner, SIGKILL) == 0);
+  CHECK(WIFEXITED(status_of(outer)));
+  // Whoever comes by removes it, at once or 5 ms later.
+  for (int look = 0; look < 120'000 && live_contexts(temporary.path) != 0; ++look) usleep(1000);
+  CHECK(live_contexts(temporary.path) == 0);
+}
+
 TEST_CASE("work completes at exact model times, however late it is asked for") {
   TemporaryDevice temporary;
   auto device = temporary.open();

@@ -59,7 +59,7 @@ struct Machine {
   }
   // Nobody holds memory any more. The dead are removed by whoever comes by more than 5 ms later.
   bool comes_to_nothing() const {
-    for (int i = 0; i < 5000; ++i, usleep(1000)) {
+    for (int i = 0; i < 120'000; ++i, usleep(1000)) {
       const auto used = used_bytes_of(folder + "/device");
       if (std::ranges::all_of(used, [](uint64_t bytes) { return bytes == 0; })) return true;
     }
@@ -81,7 +81,7 @@ struct Machine {
     REQUIRE(device);
     for (bool asked = false; !asked; usleep(500)) {
       const simgpu::Session session(**device);
-      const auto process = session.seen().find_process(pid);
+      const auto process = session.seen().find_process(pid, simgpu::own_pid_namespace());
       asked = process && session.seen().is_asked(*process);
     }
   }

@@ -396,13 +396,9 @@ void Device::leave(uint64_t block) {
 std::optional<Device::ProcessView> Device::process_view(int32_t pid) {
   if (forked()) return std::nullopt;
   Session session(*shared_);
-  const auto process = session.seen().find_process(pid);
+  const auto process = session.seen().find_process(pid, shared_->pid_namespace());
   // The dead are removed a little later.
-  if (!process) return std::nullopt;
-  const uint64_t start = process_start_time(pid);
-  if (start != session.seen().state().process[*process].start_time && start != UINT64_MAX) {
-    return std::nullopt;
-  }
+  if (!process || session.is_dead(*process)) return std::nullopt;
   const checkpoint_record& record = session.seen().state().checkpoint[*process];
   return ProcessView{record.state, record.restore_thread};
 }
@@ -417,7 +413,7 @@ std::expected<int32_t, Status> Device::ask(int32_t pid, const CheckpointRequest&
     uint64_t until_real_ns = 0;
     {
       Session session(*shared_);
-      const auto process = session.seen().find_process(pid);
+      const auto process = session.seen().find_process(pid, shared_->pid_namespace());
       if (!process) return std::unexpected(Status::kStale);
       const process_state& state = session.seen().state().process[*process];
       if (number != 0 && state.start_time != start_time) return std::unexpected(Status::kStale);
@@ -446,6 +442,7 @@ Status Device::serve_requests() {
   Session session(*shared_);
   const auto process = session.own_process();
   if (!process) return process.error();
+  session.hold_life(*process);
   session.model().set_restore_thread(*process, static_cast<int32_t>(gettid()));
   return Status::kOk;
 }

@@ -466,13 +466,15 @@ void DeviceModel::reschedule(uint32_t device, ModelNs at_ns) {
 
 // ------------------------------------------------------------- processes, contexts and streams
 
-std::expected<uint32_t, Status> DeviceModel::add_process(int32_t pid, uint64_t start_time) {
+std::expected<uint32_t, Status> DeviceModel::add_process(int32_t pid, uint64_t start_time,
+                                                         uint64_t pid_namespace) {
   for (uint32_t p = 0; p < kMaxProcesses; ++p) {
     if (s_.process[p].used != 0) continue;
     s_.head.dirty_tables = 1;
     s_.process[p] = {};
     s_.process[p].pid = pid;
     s_.process[p].start_time = start_time;
+    s_.process[p].pid_namespace = pid_namespace;
     s_.process[p].used = 1;
     step();
     return p;

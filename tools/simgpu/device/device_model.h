@@ -162,7 +162,8 @@ struct device_state {
 struct process_state {
   int32_t pid;
   uint32_t used;
-  uint64_t start_time;  // /proc/pid/stat, field 22
+  uint64_t pid_namespace;  // shared_device.h; 0: not known
+  uint64_t start_time;     // shared_device.h
   uint32_t context_count;
   uint32_t away;  // checkpointed: what its contexts and itself hold is counted on no device
   uint64_t busy_ns[kMaxDevices];  // of contexts that are gone
@@ -245,7 +246,8 @@ class DeviceModel {
   void advance_to(ModelNs now_ns);
 
   // --- processes, contexts, streams; all at the state's time ---
-  std::expected<uint32_t, Status> add_process(int32_t pid, uint64_t start_time);
+  std::expected<uint32_t, Status> add_process(int32_t pid, uint64_t start_time,
+                                              uint64_t pid_namespace = 0);
   void remove_process(uint32_t process);
   std::expected<ContextId, Status> create_context(uint32_t process, uint32_t device);
   Status destroy_context(ContextId context);
@@ -279,7 +281,7 @@ class DeviceModel {
   bool is_complete(OpPoint point) const;
   bool has_work_to_report(uint32_t process) const;
   bool is_asked(uint32_t process) const;
-  std::optional<uint32_t> find_process(int32_t pid) const;
+  std::optional<uint32_t> find_process(int32_t pid, uint64_t pid_namespace) const;
   StreamId id_of(uint32_t context, uint32_t stream) const;
   // Lower bounds: not before this can the point be complete, or can `collect` have something for
   // the process, unless somebody submits, satisfies or removes something. kNever: not by time

@@ -124,9 +124,10 @@ bool DeviceModel::is_asked(uint32_t process) const {
   return s_.checkpoint[process].asked != s_.checkpoint[process].answered;
 }
 
-std::optional<uint32_t> DeviceModel::find_process(int32_t pid) const {
+std::optional<uint32_t> DeviceModel::find_process(int32_t pid, uint64_t pid_namespace) const {
   for (uint32_t p = 0; p < kMaxProcesses; ++p) {
-    if (s_.process[p].used != 0 && s_.process[p].pid == pid) return p;
+    const process_state& known = s_.process[p];
+    if (known.used != 0 && known.pid == pid && known.pid_namespace == pid_namespace) return p;
   }
   return std::nullopt;
 }

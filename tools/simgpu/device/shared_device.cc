@@ -59,6 +59,15 @@ uint32_t load_word(uint32_t& word) {
   return std::atomic_ref<uint32_t>(word).load(std::memory_order_acquire);
 }
 
+void make_robust(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
 // A complete file under a name of its own: nobody ever sees one that is not ready.
 std::expected<std::string, std::string> write_new_file(const std::string& path,
                                                        const SimParameters& parameters) {
@@ -89,12 +98,8 @@ std::expected<std::string, std::string> write_new_file(const std::string& path,
   shared->profile = parameters.profile;
 
   auto* control = reinterpret_cast<shared_control*>(base + kControlOffset);
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&control->mutex, &attributes);
-  pthread_mutexattr_destroy(&attributes);
+  make_robust(control->mutex);
+  for (pthread_mutex_t& life : control->life) make_robust(life);
   for (uint32_t i = 0; i < 2; ++i) {
     DeviceModel::initialise(
         *reinterpret_cast<model_state*>(base + kStatesOffset + i * kStateStride));
@@ -154,6 +159,15 @@ uint64_t process_start_time(int32_t pid) {
   return start;
 }
 
+uint64_t own_pid_namespace() {
+  char self[16];
+  const ssize_t length = readlink("/proc/self", self, sizeof self - 1);
+  if (length <= 0) return 0;
+  self[length] = '\0';
+  struct stat about;
+  return std::atoi(self) == getpid() && stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+}
+
 std::expected<std::unique_ptr<SharedDevice>, std::string> SharedDevice::open_existing(
     const std::string& path) {
   const auto failed = [&](const std::string& reason, const std::string& remedy) {
@@ -192,7 +206,9 @@ std::expected<std::unique_ptr<SharedDevice>, std::string> SharedDevice::open_exi
   std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, count_fork); });
   device->fork_epoch_ = fork_epoch.load(std::memory_order_relaxed);
   device->pid_ = getpid();
-  device->start_time_ = process_start_time(device->pid_);
+  device->pid_namespace_ = own_pid_namespace();
+  device->start_time_ =
+      device->pid_namespace_ != 0 ? process_start_time(device->pid_) : monotonic_ns();
   arm_crash_points();
   return device;
 }
@@ -333,10 +349,7 @@ void Session::commit() {
 void Session::remove_the_dead() {
   control_.liveness_real_ns = real_ns_;
   for (uint32_t p = 0; p < kMaxProcesses; ++p) {
-    const process_state& process = seen().state().process[p];
-    if (process.used == 0 || process.pid == device_.pid_) continue;
-    const uint64_t start = process_start_time(process.pid);
-    if (start == process.start_time || start == UINT64_MAX) continue;
+    if (seen().state().process[p].used == 0 || !is_dead(p)) continue;
     model().remove_process(p);
     wake_everybody();
   }
@@ -349,16 +362,41 @@ std::expected<uint32_t, Status> Session::own_process() {
   for (uint32_t p = 0; p < kMaxProcesses; ++p) {
     const process_state& process = seen().state().process[p];
     if (process.used != 0 && process.pid == device_.pid_ &&
+        process.pid_namespace == device_.pid_namespace_ &&
         process.start_time == device_.start_time_) {
       device_.process_.store(p, std::memory_order_release);
       return p;
     }
   }
-  auto added = model().add_process(device_.pid_, device_.start_time_);
+  auto added = model().add_process(device_.pid_, device_.start_time_, device_.pid_namespace_);
   if (!added) return added;
   control_.wake[*added].service_until = 0;
   device_.process_.store(*added, std::memory_order_release);
   return added;
+}
+
+void Session::hold_life(uint32_t process) {
+  // A dead process that had the slot before may have left it marked.
+  pthread_mutex_t& life = control_.life[process];
+  const int taken = pthread_mutex_trylock(&life);
+  if (taken == EOWNERDEAD) pthread_mutex_consistent(&life);
+  if (taken != ENOTRECOVERABLE) return;
+  make_robust(life);
+  pthread_mutex_lock(&life);
+}
+
+bool Session::is_dead(uint32_t p) const {
+  const process_state& process = seen().state().process[p];
+  if (p == device_.process()) return false;
+  if (device_.pid_namespace_ != 0 && process.pid_namespace == device_.pid_namespace_) {
+    if (process.pid == device_.pid_) return false;
+    const uint64_t start = process_start_time(process.pid);
+    return start != process.start_time && start != UINT64_MAX;
+  }
+  const int taken = pthread_mutex_trylock(&control_.life[p]);
+  // A mark that is not cleared stays, for who looks next.
+  if (taken == 0 || taken == EOWNERDEAD) pthread_mutex_unlock(&control_.life[p]);
+  return taken == EOWNERDEAD || taken == ENOTRECOVERABLE;
 }
 
 void Session::wake_everybody() {

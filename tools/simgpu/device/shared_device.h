@@ -13,7 +13,12 @@
 // by one store of `active`; unlock; wake. Who dies in between leaves the published state as it was:
 // the robust mutex tells the next one (EOWNERDEAD), who overwrites the spare and goes on. The only
 // words changed outside that are the wake-up words, where a lost or an extra change costs at most
-// one short sleep. The lock and two non-private futexes are the only primitives.
+// one short sleep. Robust mutexes and two non-private futexes are the only primitives.
+//
+// Who is dead: a process of one's own pid namespace is looked up in /proc, by pid and start time.
+// Of another namespace (a container) the pid says nothing, and its service thread's mutex is asked,
+// which the kernel marks when that thread ends. One that is killed in another namespace before its
+// service thread has begun keeps its slot until a process of that namespace looks.
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +33,7 @@
 
 namespace simgpu {
 
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 // Longest real sleep: a waiter looks for dead processes at least this often.
 inline constexpr uint64_t kMaxSleepRealNs = 20'000'000;
 // Dead processes are looked for at most this often by whoever locks.
@@ -55,6 +60,7 @@ struct shared_control {
   uint64_t liveness_real_ns;
   uint64_t copied_bytes;  // into spare states, for whoever measures
   process_wake wake[kMaxProcesses];
+  pthread_mutex_t life[kMaxProcesses];  // robust; the process's service thread has it until it ends
 };
 
 inline constexpr size_t round_to_page(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -84,6 +90,8 @@ class SharedDevice {
   lull::channel::ModelClock clock() const { return {prefix().origin_ns, prefix().slow_motion}; }
   const std::string& path() const { return path_; }
   bool forked() const;
+  // own_pid_namespace(), when the device was opened.
+  uint64_t pid_namespace() const { return pid_namespace_; }
   // This process's slot among the model's processes; kMaxProcesses before its first context.
   uint32_t process() const { return process_.load(std::memory_order_acquire); }
 
@@ -117,7 +125,8 @@ class SharedDevice {
   char* base_ = nullptr;
   uint32_t fork_epoch_ = 0;
   int32_t pid_ = 0;
-  uint64_t start_time_ = 0;
+  uint64_t pid_namespace_ = 0;
+  uint64_t start_time_ = 0;  // where the namespace is not known: when the device was opened
   std::atomic<uint32_t> process_{kMaxProcesses};
   ModelParameters parameters_;
 };
@@ -140,6 +149,10 @@ class Session {
   void commit();
   // The slot of this process, added when it has none yet.
   std::expected<uint32_t, Status> own_process();
+  // Once a process, by its service thread, of this process's slot.
+  void hold_life(uint32_t process);
+  // It has ended, as far as can be known; the next look for the dead removes it.
+  bool is_dead(uint32_t process) const;
   // Wake-ups, sent after the lock is released.
   void wake_service(uint32_t process) { wake_services_ |= 1U << process; }
   void wake_changed(uint32_t process) { wake_changed_ |= 1U << process; }
@@ -163,5 +176,8 @@ class Session {
 
 // Start time of a live process from /proc (field 22 of its stat), 0 when it is gone or a zombie.
 uint64_t process_start_time(int32_t pid);
+// A number of this process's pid namespace, the same in all its processes. 0: not known, for /proc
+// is not there or shows another namespace's processes.
+uint64_t own_pid_namespace();
 
 }  // namespace simgpu
