@@ -30,6 +30,7 @@ void add_total(Json& row, const Total& total) {
   row["estimated"] = total.is_estimate();
   row["measured_us"] = us(static_cast<double>(total.measured_ns));
   row["total_us"] = us_or_null(total.total_ns(), total.is_known());
+  row["error_us"] = us_or_null(total.error_ns, total.is_known());
 }
 
 Json kernel_json(const Report& report, const KernelRow& row, double all_ns, CallSites& sites) {
@@ -230,7 +231,8 @@ std::expected<std::string, std::string> report_csv(const Json& report, const std
   const auto found = report.find(table);
   if (found == report.end() || !found->is_array()) {
     return std::unexpected(fmt::format(
-        "'{}' is no table: use one of kernels, tasks, streams, devices, held, iterations", table));
+        "'{}' is no table: use one of kernels, tasks, streams, devices, held, iterations",
+        table));
   }
   std::string out;
   for (const Json& row : *found) {
