@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/kernel_kind.h"
 
 namespace lull::trace {
 namespace {
@@ -41,6 +42,7 @@ Json kernel_json(const Report& report, const KernelRow& row, double all_ns, Call
   out["name"] = display_name(info.name);
   out["mangled"] = info.name;
   out["kind"] = kind_name(info.kind);
+  out["work"] = work_kind(info.kind, display_name(info.name));
   out["grid"] = info.grid;
   out["block"] = info.block;
   out["shared_bytes"] = info.shared_bytes;
@@ -133,6 +135,14 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
   Json& kernels = out["kernels"] = Json::array();
   for (const KernelRow* row : sorted_kernels(report, by)) {
     kernels.push_back(kernel_json(report, *row, all_ns, sites));
+  }
+  Json& kinds = out["kinds"] = Json::array();
+  for (const KindRow& row : kind_rows(report)) {
+    kinds.push_back({{"kind", row.kind},
+                     {"count", row.count},
+                     {"total_us", us(row.total_ns)},
+                     {"estimated", row.estimated},
+                     {"share", all_ns > 0 ? Json(share(row.total_ns / all_ns)) : Json()}});
   }
   Json& tasks = out["tasks"] = Json::array();
   for (const ClientRow& row : report.clients) {
@@ -231,7 +241,7 @@ std::expected<std::string, std::string> report_csv(const Json& report, const std
   const auto found = report.find(table);
   if (found == report.end() || !found->is_array()) {
     return std::unexpected(fmt::format(
-        "'{}' is no table: use one of kernels, tasks, streams, devices, held, iterations",
+        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, iterations",
         table));
   }
   std::string out;

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/kernel_kind.h"
 #include "tools/lull/trace/text_table.h"
 #include "tools/measure/values.h"
 
@@ -139,6 +140,19 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
   return out + table.text();
 }
 
+std::string kinds_text(const Report& report) {
+  const auto rows = kind_rows(report);
+  double all_ns = 0;
+  for (const KindRow& row : rows) all_ns += row.total_ns;
+  if (all_ns <= 0) return {};
+  TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, {"KIND", Align::kLeft}});
+  for (const KindRow& row : rows) {
+    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns), percent(row.total_ns / all_ns),
+               fmt::format("{}", row.count), std::string(row.kind)});
+  }
+  return "\nKINDS of kernels, by name\n" + table.text();
+}
+
 std::string tasks_text(const Report& report) {
   TextTable table({{"ID"},
                    {"TASK", Align::kLeft},
@@ -262,6 +276,7 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
     out += '\n';
   }
   out += kernels_text(report, options, sites);
+  out += kinds_text(report);
   out += tasks_text(report);
   out += streams_text(report);
   out += held_text(report);
