@@ -363,8 +363,10 @@ uint32_t clients_per_user(const Config& config) {
   return config.max_clients_per_user.value_or(config.max_clients - config.max_clients / 2);
 }
 
-uint32_t timing_period_for(const Config& config, uint32_t wish) {
-  const uint32_t timing = wish == channel::kTimingUnset ? config.timing : wish;
+uint32_t timing_period_for(const Config& config, uint32_t wish,
+                           std::optional<channel::lull_timing> recording) {
+  uint32_t timing = wish == channel::kTimingUnset ? config.timing : wish;
+  if (recording && wish != channel::kTimingOff) timing = *recording;
   if (timing == channel::kTimingOff) return 0;
   if (timing == channel::kTimingFull) return 1;
   return config.timing_period >= 2 ? config.timing_period : kDefaultTimingPeriod;

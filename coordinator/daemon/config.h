@@ -94,7 +94,10 @@ struct Config {
 std::optional<channel::lull_timing> parse_timing(const std::string& word);
 uint32_t clients_per_user(const Config& config);
 // What lull_control.timing_period says to a client with this wish.
-uint32_t timing_period_for(const Config& config, uint32_t wish);
+// `recording`: how a trace that is recorded now wants launches timed. It goes before the client's
+// wish, except that a client that wishes none is not timed.
+uint32_t timing_period_for(const Config& config, uint32_t wish,
+                           std::optional<channel::lull_timing> recording = {});
 
 // channel::lull_moves: what this program is granted that asks for `asked`.
 uint32_t moves_for(const Config& config, const Peer& peer, uint32_t asked);

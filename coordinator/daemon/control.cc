@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "coordinator/daemon/config.h"
 #include "coordinator/engine/json_depth.h"
 
 namespace lull::daemon {
@@ -136,6 +137,17 @@ json answer_trace(const json& request, const Peer& peer, ControlTarget& target) 
                                  "is expected",
                                  shown(request, "file")));
     }
+  }
+  if (request.contains("timing")) {
+    std::string word;
+    const bool is_text = text("timing", word);
+    const auto timing = is_text ? parse_timing(word) : std::nullopt;
+    if (!order || !timing) {
+      return failure(fmt::format("cannot trace: timing is {}: off, sampled or full, with a file, is "
+                                 "expected",
+                                 shown(request, "timing")));
+    }
+    order->timing = timing;
   }
   const auto figures = target.trace(order, stop != request.end(), peer);
   if (!figures) return failure(figures.error());

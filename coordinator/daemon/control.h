@@ -10,6 +10,7 @@
 //   {"op":"priority","task":"train","level":7}      {"ok":true,"changed":[client ids],"level":7}
 //   {"op":"may","priority":2}                       {"ok":true,"priority":2,"highest":2}
 //   {"op":"trace","file":"/a/b.lull"}               {"ok":true,"trace":{"file","running",..}}
+//       may have "timing":"full" (off, sampled): of all clients that do not wish none, until it stops
 //   {"op":"trace","stop":true}                      the same; with neither: how it stands
 //   {"op":"profile"}                                {"ok":true,"directory":..,"profiles":[{..}]};
 //   paged

@@ -183,6 +183,9 @@ class Daemon : private ControlTarget {
   void record_end(Session& session);
   void keep_records(uint64_t monotonic_ns);
   void adapt_traced_spacing(Session& session, bool eventful) const;
+  // How the trace that is recorded now wants launches timed, and every client told so.
+  std::optional<channel::lull_timing> recorded_timing() const;
+  void publish_timing();
   std::expected<void, std::string> start_decision_log(const std::string& file);
 
   // ---- jobs that move (daemon_moves.cc) ----

@@ -206,7 +206,7 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   if (birth.task.empty()) birth.task = fmt::format("pid {}", peer.pid);
   birth.job = job_of(peer, birth.job_name, id);
   channel::write_birth(region->view(), id.value,
-                       timing_period_for(settings_.config, hello.timing),
+                       timing_period_for(settings_.config, hello.timing, recorded_timing()),
                        verdict.granted.level,
                        (birth.moves & channel::kMovesOversubscribe) != 0
                            ? 0

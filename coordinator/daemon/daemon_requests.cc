@@ -245,9 +245,7 @@ void Daemon::reload() {
   ledger_.set_reserve(fresh.memory_reserve_bytes);
   tell_moves_of_devices();
   if (settings_.timing) settings_.config.timing = *settings_.timing;
-  for (const auto& [id, session] : sessions_) {
-    session->set_timing_period(timing_period_for(fresh, session->who().timing_wish));
-  }
+  publish_timing();
   if (asks_driver()) {
     ask_driver();
   } else if (!settings_.simulated) {

@@ -33,6 +33,7 @@ std::expected<void, std::string> Daemon::start_recording(TraceOrder order) {
     if (!session->gone) session->drain(clock_, now, devices_, /*thorough=*/true, inputs_);
   }
   recording_since_launches_ = clock_.ready();
+  publish_timing();
   begin_recording();
   return {};
 }
@@ -48,6 +49,7 @@ void Daemon::begin_recording() {
     last_trace_["running"] = false;
     last_trace_["written"] = true;
     recorder_.reset();
+    publish_timing();
     return;
   }
   log_.detail(fmt::format("recording into {}", recorder_->figures()["file"].get<std::string>()));
@@ -77,6 +79,19 @@ void Daemon::stop_recording() {
     wake(*session);
   }
   recorder_->close();
+  publish_timing();
+}
+
+std::optional<channel::lull_timing> Daemon::recorded_timing() const {
+  return recorder_ ? recorder_->timing() : std::nullopt;
+}
+
+void Daemon::publish_timing() {
+  for (const auto& [id, session] : sessions_) {
+    if (session->gone) continue;
+    session->set_timing_period(
+        timing_period_for(settings_.config, session->who().timing_wish, recorded_timing()));
+  }
 }
 
 void Daemon::keep_records(uint64_t monotonic_ns) {

@@ -30,6 +30,8 @@ struct TraceOrder {
   std::string file;
   std::string source = "lulld";  // who recorded
   std::string command;           // of the recorded program, where there is one
+  // While it runs; none: each client as it wishes, or as the daemon is set.
+  std::optional<channel::lull_timing> timing;
 };
 
 class TraceRecorder final : public SessionObserver {
@@ -44,6 +46,10 @@ class TraceRecorder final : public SessionObserver {
   // Once the clock is ready: nothing can have been launched before.
   void begin(const Clock& clock, const std::string& policy);
   bool has_begun() const { return writer_.has_value(); }
+  // Until it closes.
+  std::optional<channel::lull_timing> timing() const {
+    return closing_ ? std::nullopt : order_.timing;
+  }
 
   // `before`: what it had done before the recording began.
   void client_started(Session& session, const channel::ThreadTotals& before, Instant now);

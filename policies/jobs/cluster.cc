@@ -25,6 +25,10 @@ void add(Pace& pace, uint64_t count, Duration each) {
   pace.time.ns += static_cast<int64_t>(count) * each.ns;
 }
 
+bool any_pinned(const Unit& unit) {
+  return std::any_of(unit.jobs.begin(), unit.jobs.end(), [](const Job* job) { return job->pinned; });
+}
+
 }  // namespace
 
 const Pace* Job::alone(GpuKind kind, size_t gpus) const {
@@ -312,6 +316,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     settle(now, *there);
     remove_unit(unit);
     there->jobs.push_back(job);
+    there->pinned = any_pinned(*there);
     job->unit = there;
     forget_pace(*there);
     return;
@@ -374,7 +379,10 @@ Unit& Cluster::split(Instant now, Job& job) {
   std::erase(old.jobs, &job);
   if (old.joined == &job || old.jobs.size() == 1) old.joined = nullptr;
   forget_pace(old);
+  old.pinned = any_pinned(old);
   Unit& unit = make_unit(job, now);
+  unit.pinned = job.pinned;
+  if (job.pinned) unit.wanted = old.wanted;
   unit.gpus = old.gpus;
   unit.move_cost = old.move_cost;
   job.pace = {};
@@ -549,22 +557,24 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
         Unit& own = split(now, *job);
         if (unit->running) out.push_back({Unpack{command.job}, reason});
         own.held = true;
+        job->pinned = own.pinned = false;
         return true;
       }
       unit->held = true;
-      unit->pinned = false;
+      job->pinned = unit->pinned = false;
       if (unit->running) stop(now, *unit, reason, out);
       return true;
     case Command::Order::kResume:
       unit->held = false;
       return true;
     case Command::Order::kPin:
-      unit->pinned = true;
+      job->pinned = unit->pinned = true;
       unit->wanted = unit->running ? unit->gpus : Places{};
       return true;
     case Command::Order::kUnpin:
-      unit->pinned = false;
-      unit->wanted.clear();
+      job->pinned = false;
+      unit->pinned = any_pinned(*unit);
+      if (!unit->pinned) unit->wanted.clear();
       return true;
     case Command::Order::kMigrate: {
       Places to = places(command.to);
@@ -575,7 +585,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
         if (ran) out.push_back({Unpack{command.job}, reason});
       }
       unit->held = false;
-      unit->pinned = true;
+      job->pinned = unit->pinned = true;
       unit->wanted = std::move(to);
       return true;
     }

@@ -38,6 +38,7 @@ struct Job {
   Instant arrived;
   bool started = false;  // it has something to resume
   bool movable = true;
+  bool pinned = false;          // by the operator
   uint64_t memory_bytes = 0;    // measured, else as asked for; 0: not known
   uint32_t busy_per_mille = 0;  // of its first GPU while it ran alone; 0: not known
   Pace pace;
@@ -73,7 +74,7 @@ struct Unit {
   Places gpus;             // where it runs, or ran last; empty: never placed
   bool running = false;
   bool held = false;    // suspended by the operator
-  bool pinned = false;  // stays where it is
+  bool pinned = false;  // any of its jobs is: it stays where it is
   Places wanted;        // of a pinned one: where the operator wants it
   Instant since;        // running: from when; else: when it stopped (or arrived)
   Instant settled;      // until when its jobs were charged for what they had

@@ -38,3 +38,11 @@ TEST_CASE("as periods, 0 is off and 1 is full; a word that is none is refused") 
   CHECK(bad.error().find("timing is \"often\": \"off\", \"sampled\" or \"full\" is expected") !=
         std::string::npos);
 }
+
+TEST_CASE("while a trace wants every launch timed all are, but those of a client that wishes none") {
+  const Config sampled = parsed(R"({"timing": "sampled"})");
+  CHECK(timing_period_for(sampled, channel::kTimingUnset, channel::kTimingFull) == 1);
+  CHECK(timing_period_for(sampled, channel::kTimingSampled, channel::kTimingFull) == 1);
+  CHECK(timing_period_for(sampled, channel::kTimingOff, channel::kTimingFull) == 0);
+  CHECK(timing_period_for(sampled, channel::kTimingFull, channel::kTimingOff) == 0);
+}

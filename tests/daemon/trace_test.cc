@@ -288,6 +288,25 @@ TEST_CASE("tracing begins and ends while clients run, and counts from then on") 
   CHECK(got.all<trace::PriorityChange>()[0].priority.level == 3);
 }
 
+TEST_CASE("a trace has running clients and new ones timed as it says, and puts that back") {
+  TracingNode node("", /*tracing=*/false);
+  auto running = node.client("serve", 5);
+  const auto period = [](FakeClient& client) {
+    return channel::atomic32(client.region().control()->timing_period)
+        .load(std::memory_order_relaxed);
+  };
+  const uint32_t before = period(*running);
+  CHECK(before > 1);
+  REQUIRE(node.ask_for({{"op", "trace"}, {"file", node.dir.path("t")}, {"timing", "full"}})["ok"] ==
+          true);
+  CHECK(period(*running) == 1);
+  auto added = node.client("train", 6);
+  CHECK(period(*added) == 1);
+  REQUIRE(node.ask_for({{"op", "trace"}, {"stop", true}})["ok"] == true);
+  CHECK(period(*running) == before);
+  CHECK(period(*added) == before);
+}
+
 TEST_CASE("requests to trace that make no sense are refused with what would") {
   TracingNode node("", /*tracing=*/false);
   const auto error = [&](const json& request) {

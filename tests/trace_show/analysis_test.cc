@@ -103,7 +103,7 @@ TEST_CASE("launches without a measured length are estimated and marked") {
   CHECK(json["kernels"][0]["total_us"] == 2.0);
   CHECK(json["kernels"][1]["total_us"].is_null());
   CHECK(json["kernels"][1]["p50_us"].is_null());
-  CHECK(report_text(report, {}, sites).find("~2 us") != std::string::npos);
+  CHECK(report_text(report, {}, sites).find("~2 us ± ") != std::string::npos);
 }
 
 TEST_CASE("orders by count and by gap differ from that by time") {

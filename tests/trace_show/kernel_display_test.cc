@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
+#include <random>
+#include <set>
 
+#include "tests/seed.h"
 #include "tools/lull/trace/call_site.h"
 
 using namespace lull::trace;
@@ -53,4 +56,53 @@ TEST_CASE("symbols of files that are none are none") {
   const auto bytes = std::as_bytes(std::span(junk));
   CHECK(lull::command::ElfSymbols(bytes).at(16).empty());
   CHECK(lull::command::ElfSymbols(bytes.first(3)).at(0).empty());
+}
+
+TEST_CASE("names that differ are shown so that they differ, at any width") {
+  const std::vector<std::string> names = {
+      "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+      "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>)",
+      "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::Half>, "
+      "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::Half>)",
+      "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<float>, "
+      "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>)",
+      "void at::native::vectorized_elementwise_kernel<4, at::native::GeluFunctor<float>, "
+      "std::array<char*, 2ul> >(int, at::native::GeluFunctor<float>)",
+      "gemm_64x64<1>(float*)",
+      "gemm_64x64<1, 2>(float*)",
+      "Memcpy DtoH (Device -> Pageable)"};
+  for (size_t chars = 8; chars < 200; ++chars) {
+    const auto shown = shorten_names(names, chars);
+    CHECK(std::set<std::string>(shown.begin(), shown.end()).size() == names.size());
+    if (chars < 40) continue;
+    for (const std::string& name : shown) {
+      INFO(name);
+      CHECK(name.size() <= chars);
+    }
+  }
+  const auto shown = shorten_names(names, 60);
+  CHECK(shown[1].find("c10") != std::string::npos);
+  CHECK(shown[3].find("Gelu") != std::string::npos);
+  // The same name is the same in each row.
+  CHECK(shorten_names({names[0], names[1], names[0]}, 40)[0] ==
+        shorten_names({names[0], names[1], names[0]}, 40)[2]);
+}
+
+TEST_CASE("made-up names that differ in one token stay apart") {
+  std::mt19937_64 random(lull::tests::test_seed());
+  for (int round = 0; round < 200; ++round) {
+    std::set<std::string> names;
+    for (int n = 0; n < 12; ++n) {
+      std::string name = "ns::kernel<";
+      for (int argument = 0; argument < 8; ++argument) {
+        name += (argument > 0 ? ", T" : "T") + std::to_string(random() % 2);
+      }
+      names.insert(name + ">");
+    }
+    const std::vector<std::string> all(names.begin(), names.end());
+    for (const size_t chars : {8, 20, 30}) {
+      const auto shown = shorten_names(all, chars);
+      CHECK(std::set<std::string>(shown.begin(), shown.end()).size() == all.size());
+    }
+  }
 }

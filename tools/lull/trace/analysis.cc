@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/sampled_total.h"
 
 namespace lull::trace {
 namespace {
@@ -119,6 +121,7 @@ void Analysis::on(const Launch& launch) {
     sum->count += 1;
     sum->untimed_copies += is_copy(kind);
   }
+  if (!is_copy(kind)) count_untimed(last_stream_, launch.kernel, 1);
   ++(kind == UnitKind::kCopy ? row.copies : kind == UnitKind::kMemset ? row.memsets : row.launches);
   state.iterations.launched(info.id, launch.at, row.last_bytes);
   if (launch.held.ns <= 0) return;
@@ -154,6 +157,7 @@ void Analysis::on(const Timing& timing) {
     add(*sum);
     sum->untimed_copies -= copy;
   }
+  if (!copy) count_untimed(last_stream_, timing.kernel, -1);
   if (timing.start.ns < 0) {
     on_device.without_start += 1;
     on_device.without_start_ns = add_ns(on_device.without_start_ns, timing.duration.ns);
@@ -220,6 +224,74 @@ Analysis::ClientState& Analysis::client(ClientId id) {
   return *last_client_;
 }
 
+void Analysis::count_untimed(size_t stream_row, KernelIndex kernel, int64_t change) {
+  const uint64_t key = uint64_t{stream_row} << 32 | kernel;
+  if (const auto found = untimed_.find(key); found != untimed_.end()) {
+    found->second += change;
+  } else if (untimed_.size() < kMaxUntimed) {
+    untimed_.emplace(key, change);
+  }
+}
+
+// Each kernel on a device is estimated from its own samples; a stream, a task and a device are the
+// sums of their kernels.
+void Analysis::estimate() {
+  std::unordered_map<uint64_t, SampleMean> means;  // by device (high word) and kernel
+  LogHistogram all;
+  for (KernelRow& row : report_.kernels) {
+    const SampleMean mean = sample_mean(row.duration);
+    Total& total = row.total;
+    if (total.is_estimate()) {
+      const uint64_t untimed = total.to_time() - total.timed;
+      total.untimed_ns = mean.mean_ns * static_cast<double>(untimed);
+      total.error_ns = error_ns(mean, untimed);
+    }
+    means.emplace(uint64_t{row.device.value} << 32 | row.kernel, mean);
+  }
+  struct Sum {
+    double untimed_ns = 0, squared_error = 0;
+    uint64_t launches = 0;
+  };
+  std::unordered_map<uint32_t, Sum> tasks, devices;
+  const auto set = [](Total& total, Sum sum) {
+    if (!total.is_estimate()) return;
+    // Of kernels without a sample the others' mean is all there is, give or take as much.
+    const uint64_t untimed = total.to_time() - total.timed;
+    if (untimed > sum.launches) {
+      const double guess = static_cast<double>(total.measured_ns) /
+                           static_cast<double>(total.timed) *
+                           static_cast<double>(untimed - sum.launches);
+      sum.untimed_ns += guess;
+      sum.squared_error += guess * guess;
+    }
+    total.untimed_ns = sum.untimed_ns;
+    total.error_ns = std::sqrt(sum.squared_error);
+  };
+  // In order, so that sums of the same file are the same to the last bit.
+  std::vector<std::pair<uint64_t, int64_t>> pairs(untimed_.begin(), untimed_.end());
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<Sum> streams(report_.streams.size());
+  for (const auto& [key, untimed] : pairs) {
+    const size_t at = key >> 32;
+    if (untimed <= 0 || at >= streams.size()) continue;
+    const StreamRow& row = report_.streams[at];
+    const auto found = means.find(uint64_t{row.device.value} << 32 | (key & UINT32_MAX));
+    if (found == means.end() || found->second.samples == 0) continue;
+    const auto launches = static_cast<uint64_t>(untimed);
+    const double error = error_ns(found->second, launches);
+    for (Sum* sum : {&streams[at], &tasks[row.client.value], &devices[row.device.value]}) {
+      sum->untimed_ns += found->second.mean_ns * static_cast<double>(untimed);
+      sum->squared_error += error * error;
+      sum->launches += launches;
+    }
+  }
+  for (size_t i = 0; i < streams.size(); ++i) set(report_.streams[i].total, streams[i]);
+  for (DeviceRow& row : report_.devices) set(row.total, devices[row.info.device.value]);
+  for (auto& state : clients_) {
+    set(state->row.total, tasks[state->row.started.client.value]);
+  }
+}
+
 StreamRow& Analysis::stream(ClientId client, DeviceId device, StreamSlot stream) {
   const auto is_it = [&](const StreamRow& row) {
     return row.client == client && row.device == device && row.stream == stream;
@@ -235,7 +307,10 @@ StreamRow& Analysis::stream(ClientId client, DeviceId device, StreamSlot stream)
       return report_.streams[index];
     }
   }
-  if (report_.streams.size() >= kMaxStreams) return report_.streams.back();
+  if (report_.streams.size() >= kMaxStreams) {
+    last_stream_ = report_.streams.size() - 1;
+    return report_.streams.back();
+  }
   std::vector<size_t>& rows = stream_index_[key];
   report_.streams.push_back({client, device, stream, {}, 0});
   last_stream_ = report_.streams.size() - 1;
@@ -258,6 +333,7 @@ Report Analysis::finish(std::string problem) {
     for (KernelRow& row : rows) report_.kernels.push_back(std::move(row));
   }
   kernels_.clear();
+  estimate();
   // Ties go by index, so that the same file always gives the same table.
   std::stable_sort(report_.kernels.begin(), report_.kernels.end(),
                    [](const KernelRow& a, const KernelRow& b) {
@@ -294,6 +370,7 @@ size_t Analysis::kept_bytes() const {
   for (const auto& state : clients_) bytes += sizeof *state + state->iterations.kept_bytes();
   for (const DeviceRow& row : report_.devices) bytes += sizeof row + row.busy.kept_bytes();
   for (const HeldRow& row : report_.held) bytes += sizeof row + row.held.kept_bytes();
+  bytes += untimed_.size() * 48;
   bytes += report_.streams.capacity() * (sizeof(StreamRow) + 64);
   return bytes;
 }

@@ -20,6 +20,8 @@ class Analysis {
   // Streams and pairs of holder and held beyond these are added up in the last row.
   static constexpr size_t kMaxStreams = 1U << 16;
   static constexpr size_t kMaxHeldPairs = 1U << 16;
+  // Beyond these a stream's untimed launches of another kernel count as its launches on average.
+  static constexpr size_t kMaxUntimed = 1U << 20;
   static constexpr size_t kMaxPolicies = 1000;
 
   explicit Analysis(FileInfo info);
@@ -50,8 +52,10 @@ class Analysis {
   void saw(Instant at);
   KernelRow& kernel_row(KernelIndex kernel, DeviceId device);
   ClientState& client(ClientId id);
+  void count_untimed(size_t stream_row, KernelIndex kernel, int64_t change);
   StreamRow& stream(ClientId client, DeviceId device, StreamSlot stream);
   DeviceRow& device(DeviceId id);
+  void estimate();
 
   Report report_;
   bool any_time_ = false;
@@ -62,6 +66,8 @@ class Analysis {
   std::unordered_map<uint64_t, std::vector<size_t>> stream_index_;
   size_t last_stream_ = SIZE_MAX;
   std::unordered_map<uint64_t, size_t> held_index_;
+  // How many launches of a kernel (low word) in a row of streams (high word) were not timed.
+  std::unordered_map<uint64_t, int64_t> untimed_;
 };
 
 }  // namespace lull::trace

@@ -134,9 +134,10 @@ std::string comparison_text(const Report& a, const Report& b,
   for (size_t i = 0; i < shown; ++i) measure.add(cells(changes[i], ""));
   const size_t before = measure.width_before_last();
   const size_t room = width > before + 24 ? width - before : 24;
-  for (size_t i = 0; i < shown; ++i) {
-    table.add(cells(changes[i], shorten_name(display_name(changes[i].kernel.name), room)));
-  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < shown; ++i) names.push_back(display_name(changes[i].kernel.name));
+  names = shorten_names(names, room);
+  for (size_t i = 0; i < shown; ++i) table.add(cells(changes[i], names[i]));
   return out + table.text();
 }
 

@@ -158,9 +158,12 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
   data["first_ns"] = lanes_.first_ns() - origin_ns;
   data["last_ns"] = lanes_.last_ns() - origin_ns;
   Json& kernels = data["kernels"] = Json::array();
-  for (const KernelInfo& info : report.kernel_infos) {
-    const std::string name = display_name(info.name);
-    kernels.push_back({name, shorten_name(name, 60), shape_text(info), kind_name(info.kind)});
+  std::vector<std::string> names;
+  for (const KernelInfo& info : report.kernel_infos) names.push_back(display_name(info.name));
+  const auto short_names = shorten_names(names, 60);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const KernelInfo& info = report.kernel_infos[i];
+    kernels.push_back({names[i], short_names[i], shape_text(info), kind_name(info.kind)});
   }
   data["gaps"] = gap_histogram(report);
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "coordinator/trace/events.h"
 
@@ -23,6 +24,11 @@ std::string display_name(const std::string& name);
 // `name` in at most `chars` characters (at least 8): first without the return type and the
 // parameters, then with template arguments left out, <..>, then cut in the middle, "..".
 std::string shorten_name(std::string_view name, size_t chars);
+
+// All of a table's names. Names that differ are shown so that they differ: where `shorten_name` makes
+// two of them equal, the tokens that tell them apart stay, what they have in common becomes "..", and
+// what still fits is filled up. Longer than `chars` only where those tokens are.
+std::vector<std::string> shorten_names(const std::vector<std::string>& names, size_t chars);
 
 // "96x1x1 / 128x1x1"; empty for copies, memsets and graphs.
 std::string shape_text(const KernelInfo& kernel);

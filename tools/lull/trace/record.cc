@@ -31,6 +31,7 @@ constexpr std::chrono::milliseconds kSlowLook{500};
 struct Order {
   LaunchWishes wishes;
   std::string output;  // whole path
+  std::string timing;  // off, sampled, full
   bool force = false;
   Words program;
 };
@@ -172,6 +173,7 @@ int record_program(Order order) {
   const auto begun = ask_daemon(socket, {{"op", "trace"},
                                          {"file", order.output},
                                          {"source", "lull trace record"},
+                                         {"timing", order.timing},
                                          {"command", joined(order.program)}});
   if (!begun) return fail(begun.error().text, kRunFailed);
 
@@ -196,8 +198,10 @@ int record_node(const Order& order) {
   const std::string socket = order.wishes.socket.empty() ? default_socket() : order.wishes.socket;
   if (const auto room = make_room(order); !room) return fail(room.error(), kFailed);
   StopSignals stop;
-  const auto begun = ask_daemon(
-      socket, {{"op", "trace"}, {"file", order.output}, {"source", "lull trace record"}});
+  const auto begun = ask_daemon(socket, {{"op", "trace"},
+                                         {"file", order.output},
+                                         {"source", "lull trace record"},
+                                         {"timing", order.timing}});
   if (!begun) return fail(begun.error().text, kFailed);
   fmt::print(stderr, "lull: recording what all tasks launch into {}: Ctrl-C ends it\n",
              order.output);
@@ -224,7 +228,8 @@ int record_node(const Order& order) {
 
 int trace_record_main(const Words& words) {
   Order order;
-  std::string priority, sim, timing;
+  std::string priority, sim;
+  order.timing = "full";
   double slow_motion = 0;
   bool call_sites = false;
   CommandLine line(
@@ -235,8 +240,8 @@ int trace_record_main(const Words& words) {
       "lull trace record");
   line.option("-o,--output", order.output, "the trace to write").required();
   line.flag("--force", order.force, "replace the file if it is there");
-  line.option("--timing", timing,
-              "off, sampled or full: which launches are timed (default: sampled)")
+  line.option("--timing", order.timing,
+              "full, sampled or off: which launches are timed while it records (default: full)")
       .one_of({"off", "sampled", "full"});
   line.flag("--call-sites", call_sites, "tell kernels apart by the host code that launches them");
   line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
@@ -282,7 +287,7 @@ int trace_record_main(const Words& words) {
     }
     wishes.slow_motion = slow_motion;
   }
-  wishes.timing = timing;
+  wishes.timing = order.timing;
   wishes.call_sites = call_sites;
   // The daemon is another process, in another folder.
   std::error_code ignored;
@@ -292,8 +297,7 @@ int trace_record_main(const Words& words) {
       return fail("--socket: a program is recorded by a lulld of its own", usage);
     return record_program(std::move(order));
   }
-  if (wishes.simulate || !priority.empty() || !timing.empty() || call_sites ||
-      !wishes.name.empty()) {
+  if (wishes.simulate || !priority.empty() || call_sites || !wishes.name.empty()) {
     return fail("these options are of a program: lull trace record -o FILE [OPTIONS] -- PROGRAM",
                 usage);
   }

@@ -5,10 +5,11 @@
 //   count        launches with a record
 //   timed        of these, those whose length on the device was measured
 //   measured_ns  the sum of the measured lengths
-//   total_ns     what all of them took: measured_ns where every launch is timed, else
-//                measured_ns * count / timed, an estimate and marked so; unknown (< 0) without any.
+//   total_ns     what all of them took: measured_ns where every launch is timed, else an estimate
+//                (sampled_total.h), marked so; unknown (< 0) without any.
 //                Sums over several kernels leave untimed copies out of it: small ones never are
 //                timed, and kernels say nothing about them
+//   error_ns     half of the 95 % interval around an estimate; 0 where all is measured
 #pragma once
 
 #include <algorithm>
@@ -34,10 +35,11 @@ struct Total {
   bool is_estimate() const { return timed > 0 && timed < to_time(); }
   double total_ns() const {
     if (!is_known()) return -1;
-    const auto measured = static_cast<double>(measured_ns);
-    return is_estimate() ? measured * static_cast<double>(to_time()) / static_cast<double>(timed)
-                         : measured;
+    return static_cast<double>(measured_ns) + (is_estimate() ? untimed_ns : 0);
   }
+  // Set when the analysis ends.
+  double untimed_ns = 0;  // what the launches that were not timed are estimated to have taken
+  double error_ns = 0;
 };
 
 // A kernel (name, image, shape, call site) on one device.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/kernel_kind.h"
 
 namespace lull::trace {
 namespace {
@@ -30,6 +31,7 @@ void add_total(Json& row, const Total& total) {
   row["estimated"] = total.is_estimate();
   row["measured_us"] = us(static_cast<double>(total.measured_ns));
   row["total_us"] = us_or_null(total.total_ns(), total.is_known());
+  row["error_us"] = us_or_null(total.error_ns, total.is_known());
 }
 
 Json kernel_json(const Report& report, const KernelRow& row, double all_ns, CallSites& sites) {
@@ -40,6 +42,7 @@ Json kernel_json(const Report& report, const KernelRow& row, double all_ns, Call
   out["name"] = display_name(info.name);
   out["mangled"] = info.name;
   out["kind"] = kind_name(info.kind);
+  out["work"] = work_kind(info.kind, display_name(info.name));
   out["grid"] = info.grid;
   out["block"] = info.block;
   out["shared_bytes"] = info.shared_bytes;
@@ -132,6 +135,14 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
   Json& kernels = out["kernels"] = Json::array();
   for (const KernelRow* row : sorted_kernels(report, by)) {
     kernels.push_back(kernel_json(report, *row, all_ns, sites));
+  }
+  Json& kinds = out["kinds"] = Json::array();
+  for (const KindRow& row : kind_rows(report)) {
+    kinds.push_back({{"kind", row.kind},
+                     {"count", row.count},
+                     {"total_us", us(row.total_ns)},
+                     {"estimated", row.estimated},
+                     {"share", all_ns > 0 ? Json(share(row.total_ns / all_ns)) : Json()}});
   }
   Json& tasks = out["tasks"] = Json::array();
   for (const ClientRow& row : report.clients) {
@@ -230,7 +241,8 @@ std::expected<std::string, std::string> report_csv(const Json& report, const std
   const auto found = report.find(table);
   if (found == report.end() || !found->is_array()) {
     return std::unexpected(fmt::format(
-        "'{}' is no table: use one of kernels, tasks, streams, devices, held, iterations", table));
+        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, iterations",
+        table));
   }
   std::string out;
   for (const Json& row : *found) {

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/kernel_kind.h"
 #include "tools/lull/trace/text_table.h"
 #include "tools/measure/values.h"
 
@@ -18,9 +19,15 @@ constexpr size_t kLeastNameChars = 24;
 
 std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
 
-// "~" marks an estimate.
+// "~6.5 ms ± 0.3": an estimate, with half of its 95 % interval in the same unit.
 std::string total_text(const Total& total) {
-  return (total.is_estimate() ? "~" : "") + time_text(total.total_ns(), total.is_known());
+  const std::string text = time_text(total.total_ns(), total.is_known());
+  if (!total.is_estimate()) return text;
+  const double ns = total.total_ns();
+  const double unit = ns < 1e3 ? 1 : ns < 1e6 ? 1e3 : ns < 1e9 ? 1e6 : 1e9;
+  const double error = total.error_ns / unit;
+  return error < 10 ? fmt::format("~{} ± {:.2g}", text, error)
+                    : fmt::format("~{} ± {:.0f}", text, error);
 }
 std::string quantile_text(const LogHistogram& lengths, double share) {
   return time_text(lengths.quantile_ns(share), lengths.count() > 0);
@@ -58,7 +65,9 @@ std::string counts_text(const Report& report) {
     out += report.timings >= report.launches
                ? ", all timed"
                : fmt::format(", {} of them timed{}", percent(part),
-                             report.timings > 0 ? ": totals marked ~ are estimates" : "");
+                             report.timings > 0
+                                 ? ": totals marked ~ are estimates, ± half of a 95 % interval"
+                                 : "");
   }
   uint64_t dropped = 0;
   for (const ClientRow& row : report.clients) dropped += row.dropped();
@@ -107,20 +116,41 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
   const size_t before = measure.width_before_last();
   const size_t room =
       std::max(kLeastNameChars, options.width > before ? options.width - before : 0);
+  static const KernelInfo kUnknown;
+  const auto info_of = [&](size_t row) -> const KernelInfo& {
+    return rows[row]->kernel < report.kernel_infos.size() ? report.kernel_infos[rows[row]->kernel]
+                                                          : kUnknown;
+  };
+  size_t widest_shape = 0;
+  std::vector<std::string> whole_names;
   for (size_t i = 0; i < shown; ++i) {
-    static const KernelInfo kUnknown;
-    const KernelInfo& info = rows[i]->kernel < report.kernel_infos.size()
-                                 ? report.kernel_infos[rows[i]->kernel]
-                                 : kUnknown;
-    std::string shape = shape_text(info);
-    if (!shape.empty()) shape = "  " + shape;
-    const size_t for_name = room > shape.size() + kLeastNameChars ? room - shape.size() : room;
-    std::string name = shorten_name(display_name(info.name), for_name);
-    if (for_name != room) name += shape;
+    widest_shape = std::max(widest_shape, shape_text(info_of(i)).size() + 2);
+    whole_names.push_back(display_name(info_of(i).name));
+  }
+  const bool with_shape = room > widest_shape + kLeastNameChars;
+  const auto names = shorten_names(whole_names, with_shape ? room - widest_shape : room);
+  for (size_t i = 0; i < shown; ++i) {
+    const KernelInfo& info = info_of(i);
+    std::string name = names[i];
+    const std::string shape = shape_text(info);
+    if (with_shape && !shape.empty()) name += "  " + shape;
     if (!info.call_site.empty()) name += "  from " + sites.line(info.call_site, 3);
     table.add(cells(*rows[i], std::move(name)));
   }
   return out + table.text();
+}
+
+std::string kinds_text(const Report& report) {
+  const auto rows = kind_rows(report);
+  double all_ns = 0;
+  for (const KindRow& row : rows) all_ns += row.total_ns;
+  if (all_ns <= 0) return {};
+  TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, {"KIND", Align::kLeft}});
+  for (const KindRow& row : rows) {
+    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns), percent(row.total_ns / all_ns),
+               fmt::format("{}", row.count), std::string(row.kind)});
+  }
+  return "\nKINDS of kernels, by name\n" + table.text();
 }
 
 std::string tasks_text(const Report& report) {
@@ -246,6 +276,7 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
     out += '\n';
   }
   out += kernels_text(report, options, sites);
+  out += kinds_text(report);
   out += tasks_text(report);
   out += streams_text(report);
   out += held_text(report);
