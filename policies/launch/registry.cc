@@ -2,10 +2,10 @@
 
 #include "policies/launch/exclusive.h"
 #include "policies/launch/fikit.h"
-#include "policies/launch/guarded.h"
+#include "policies/launch/guarded/guarded.h"
 #include "policies/launch/priority.h"
 #include "policies/launch/share.h"
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/task_guard.h"
 #include "policies/launch/time_slice.h"
 
 namespace lull::policies {

@@ -19,14 +19,14 @@
 #include <vector>
 
 #include "policies/launch/client_table.h"
-#include "policies/launch/lower_work.h"
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/observe/lower_work.h"
+#include "policies/launch/guarded/task_guard.h"
 
 namespace lull::policies {
 
 inline constexpr int64_t kReactionPreset = 15'000;
 
-struct CrowdMember {
+struct ClientState {
   std::unique_ptr<TaskGuard> guard;  // of one with lower clients
   Instant released_at = kNever;      // the head let go last, until it has launched
   int64_t reaction_ns = kReactionPreset;
@@ -48,7 +48,7 @@ struct RestingGroup {
   bool same = true;               // as at the begin of the step
 };
 
-class Crowd {
+class ClientActivity {
  public:
   // Applies the event: as ClientTable does. Who it is about is awake, everybody where it changes
   // who is there.
@@ -63,8 +63,8 @@ class Crowd {
   size_t size() const { return members_.size(); }
   Member& member(uint32_t index) { return table_.members()[index]; }
   const Member& member(uint32_t index) const { return table_.members()[index]; }
-  CrowdMember& own(uint32_t index) { return members_[index]; }
-  const CrowdMember& own(uint32_t index) const { return members_[index]; }
+  ClientState& own(uint32_t index) { return members_[index]; }
+  const ClientState& own(uint32_t index) const { return members_[index]; }
   const std::vector<uint32_t>& awake() const { return awake_; }  // ascending
   std::vector<RestingGroup>& resting() { return groups_; }
   LowerWork& lower_work() { return lower_work_; }
@@ -88,7 +88,7 @@ class Crowd {
   bool may_rest(uint32_t index, Instant now) const;
 
   ClientTable table_;
-  std::vector<CrowdMember> members_;  // as the table's
+  std::vector<ClientState> members_;  // as the table's
   std::vector<uint32_t> awake_;
   std::vector<RestingGroup> groups_;
   std::array<uint32_t, kLevels> resting_{};   // by level
@@ -100,7 +100,7 @@ class Crowd {
 };
 
 template <typename UsualOf>
-void Crowd::settle_down(Instant now, UsualOf usual_of) {
+void ClientActivity::settle_down(Instant now, UsualOf usual_of) {
   std::erase_if(awake_, [&](uint32_t index) {
     if (!may_rest(index, now)) return false;
     rest(index, usual_of(members_[index]));

@@ -15,7 +15,7 @@
 
 namespace lull::policies {
 
-class TailAccount {
+class ErrorBudget {
  public:
   static constexpr int64_t kSurely_x1000 = 1'000;
 
@@ -51,7 +51,7 @@ class TailAccount {
   // Of what p99 allows, in millionths.
   int64_t aim_x1000() const { return aim_x1000_; }
 
-  bool operator==(const TailAccount&) const = default;
+  bool operator==(const ErrorBudget&) const = default;
 
  private:
   // Per request. Ten in a thousand are over at most: what is left, and what is kept back of those.
