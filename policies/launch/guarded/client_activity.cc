@@ -1,6 +1,7 @@
 #include "policies/launch/guarded/client_activity.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace lull::policies {
@@ -95,11 +96,17 @@ void ClientActivity::rest(uint32_t index, int64_t usual_ns) {
     }
   }
   if (!has_higher(priority)) return;
+  const auto beyond =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(one.beyond_charge_ns)));
   auto group = std::ranges::find_if(groups_, [&](const RestingGroup& g) {
-    return g.priority == priority && g.reaction_ns == one.reaction_ns && g.usual_ns == usual_ns;
+    return g.priority == priority && g.reaction_ns == one.reaction_ns && g.usual_ns == usual_ns &&
+           g.beyond_charge_ns == beyond;
   });
   if (group == groups_.end()) {
-    groups_.push_back({.priority = priority, .reaction_ns = one.reaction_ns, .usual_ns = usual_ns});
+    groups_.push_back({.priority = priority,
+                       .reaction_ns = one.reaction_ns,
+                       .usual_ns = usual_ns,
+                       .beyond_charge_ns = beyond});
     group = groups_.end() - 1;
   }
   insert(group->members, index);

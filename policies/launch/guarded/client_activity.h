@@ -31,6 +31,9 @@ struct ClientState {
   Instant released_at = kNever;      // the head let go last, until it has launched
   int64_t reaction_ns = kReactionPreset;
   int64_t unit_ns = 0;   // usual length of its launches
+  // By so much a launch lately exceeded what its credit is charged, at most: its gate reckons with
+  // the kernel's mean, wherever in the iteration it comes, and the room with what most take there.
+  int64_t beyond_charge_ns = 0;
   uint32_t kernels = 0;  // on the device, copies apart
   bool awake = true;
   bool waited = false;   // events of its own since its guard was settled
@@ -42,6 +45,7 @@ struct RestingGroup {
   Priority priority;
   int64_t reaction_ns = 0;
   int64_t usual_ns = 0;           // credit that keeps the device busy
+  int64_t beyond_charge_ns = 0;   // rounded up to a power of two, so that groups are few
   std::vector<uint32_t> members;  // ascending
   std::optional<int64_t> told;    // the credit that all of them have been told
   int64_t credit = 0;             // of now

@@ -3,27 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "policies/launch/client_table.h"
+#include "policies/launch/guarded/admission.h"
+#include "policies/launch/guarded/budget/floor_account.h"
 #include "policies/launch/guarded/client_activity.h"
 #include "policies/launch/guarded/observe/device_queue.h"
-#include "policies/launch/guarded/budget/floor_account.h"
 #include "policies/launch/guarded/task_guard.h"
 
 namespace lull::policies {
 namespace {
 
-// Credit: at least the first, so many of the low client's usual units, at most the second.
-constexpr Duration kSmallCredit{50'000};
-constexpr Duration kUsualCredit{200'000};
-constexpr Duration kLargestCredit{1'000'000};
-constexpr int64_t kUnits = 3;
-constexpr int64_t kCreditStep = 4'096;
-constexpr int64_t kSmallStep = 1'024;
-constexpr int64_t kReactions = 5;  // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
+constexpr int64_t kChargesRemembered = 256;  // launches
 
 class Guarded final : public LaunchPolicy {
  public:
@@ -38,7 +33,7 @@ class Guarded final : public LaunchPolicy {
       if (its.waited && its.guard) its.guard->settle(lower_units(clients_.member(index)) > 0);
       its.waited = false;
     }
-    clients_.settle_down(now, [](const ClientState& its) { return usual_credit(its); });
+    clients_.settle_down(now, [](const ClientState& its) { return habits_of(its).usual.ns; });
     look_again_ = false;
     decide_all(now, out);
     Instant wake = clients_.table().has_several_levels() ? clients_.table().next_expiry(now) : kNever;
@@ -67,6 +62,10 @@ class Guarded final : public LaunchPolicy {
       if (first) began(member, launch->stream, now);
       if (its.guard) its.guard->submitted(*launch, lower_units(member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
+      const Duration most = almost_surely(launch->predicted, launch->expected);
+      its.beyond_charge_ns =
+          std::max((most - launch->charged).ns,
+                   its.beyond_charge_ns - its.beyond_charge_ns / kChargesRemembered);
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
@@ -155,9 +154,13 @@ class Guarded final : public LaunchPolicy {
   uint32_t lower_units(const Member& than) const {
     return sum_below(than, [](const Member& low) { return low.units; });
   }
-  Duration lower_in_flight(const Member& than) const {
+  Duration lower_in_flight(const Member& than, const TaskGuard& than_guard) const {
     return sum_below(than, [&](const Member& low) {
-      return std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      Duration there = std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      for (const WaitingHead& head : low.heads) {
+        if (head.released) there += than_guard.cost(head.kernel, head.predicted);
+      }
+      return there;
     });
   }
 
@@ -198,7 +201,8 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.room(now, lower_units(high)) - lower_in_flight(high) + done - switch_cost(guard);
+    return guard.room(now, lower_units(high)) - lower_in_flight(high, guard) + done -
+           switch_cost(guard);
   }
 
   // That lower work has the device at all.
@@ -206,24 +210,15 @@ class Guarded final : public LaunchPolicy {
     return std::max(switch_cost_, guard.switch_cost());
   }
 
-  // What all who are above a level leave it.
-  struct Room {
-    Duration room;        // for work of this level and below
-    Duration borne;       // by those above, while none of them is there
-    bool over = false;    // a service above is too slow anyway
-    int64_t sharers = 1;  // clients of the level that launch
-    bool known = false;
-  };
   const Room& room_for(const Member& low, Instant now) {
-    Room& room = rooms_[low.priority.level];
-    if (!room.known) room = look_for_room(low, now);
-    return room;
+    std::optional<Room>& room = rooms_[low.priority.level];
+    if (!room) room = look_for_room(low, now);
+    return *room;
   }
   Room look_for_room(const Member& low, Instant now) const {
     // Who rests, or is away, may be back any time.
     const bool rests = clients_.rests_above(low.priority);
-    Room found{
-        .room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit, .known = true};
+    Room found{.room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit};
     int64_t sharers = 0;
     bool clean = false;
     for (const uint32_t index : clients_.awake()) {
@@ -291,8 +286,9 @@ class Guarded final : public LaunchPolicy {
   }
 
   int64_t resting_credit(const RestingGroup& group, Instant now) {
-    return allow(clients_.member(group.members.front()), group.reaction_ns, group.usual_ns, now)
-        .credit;
+    const Member& first = clients_.member(group.members.front());
+    const LaunchHabits habits{{group.reaction_ns}, {group.usual_ns}, {group.beyond_charge_ns}};
+    return allow(room_for(first, now), habits, first.in_flight).credit.ns;
   }
 
   // Those from .. to - 1. Whether any of them was told something.
@@ -316,30 +312,10 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  static int64_t usual_credit(const ClientState& its) {
-    return std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns), kUsualCredit.ns,
-                      kLargestCredit.ns);
-  }
-
-  // For a client of this level with so much in flight.
-  struct Allowance {
-    int64_t usable, most, credit;
-  };
-  Allowance allow(const Member& member, int64_t reaction_ns, int64_t usual_ns, Instant now) {
-    const Room& room = room_for(member, now);
-    const int64_t usable = room.room.ns - reaction_ns;
-    int64_t most = usual_ns;
-    // Half of a large room, so that few units have to be let go by name and the device stays busy.
-    while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
-    // All of it in a service that is too slow anyway: what its host launches meanwhile has its
-    // turns between the important client's launches, and a long unit behind them is reached.
-    if (room.over) most = std::max(most, member.in_flight.ns + usable);
-    // In steps, so that it is not published anew with every event.
-    int64_t credit = std::min(most, member.in_flight.ns + usable / room.sharers);
-    credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
-    // Short units while nobody is there cost little, whatever is known.
-    credit = std::max(credit, room.borne.ns / room.sharers / kSmallStep * kSmallStep);
-    return {usable, most, credit};
+  static LaunchHabits habits_of(const ClientState& its) {
+    const Duration reaction{its.reaction_ns};
+    return {reaction, usual_credit(reaction, Duration{its.unit_ns}),
+            Duration{its.beyond_charge_ns}};
   }
 
   void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
@@ -349,37 +325,45 @@ class Guarded final : public LaunchPolicy {
       return;
     }
     give_floor(index, now, out);
-    const ClientState& its = clients_.own(index);
-    const Allowance allowed = allow(member, its.reaction_ns, usual_credit(its), now);
-    tell(member, allowed.credit, out);
-    long_heads(index, allowed, now, out);
+    const LaunchHabits habits = habits_of(clients_.own(index));
+    Allowance allowed = allow(room_for(member, now), habits, member.in_flight);
+    // What is let go by name is on its way: the credit that goes with it reckons with that.
+    if (long_heads(index, allowed, now, out)) {
+      allowed = allow(room_for(member, now), habits, member.in_flight);
+    }
+    tell(member, allowed.credit.ns, out);
   }
 
   // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
-  void long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
+  // Whether any was let go.
+  bool long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
     Member& member = clients_.member(index);
-    if (member.heads.empty()) return;
+    if (member.heads.empty()) return false;
     // What is let go early can do no more good than keep the device busy, and more harm where the
     // slack is less than it seems.
     const Duration there = member.in_flight - queue_.spared(member.client);
-    const bool busy = (there - queue_.progress(now)).ns > allowed.most;
+    const bool busy = there - queue_.progress(now) > allowed.most;
     // However little such units cost, what is there cannot be called back.
     const bool enough = there < member.in_flight && member.units > 1;
-    if (busy || enough) return;
+    if (busy || enough) return false;
+    bool any = false;
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
-      if (member.in_flight.ns + head.charged.ns <= allowed.credit)
-        continue;  // the gate lets it through
-      const Duration cost = cost_above(member, head.kernel, head.predicted);
-      if (cost.ns > allowed.usable && !afforded(index, head, now)) {
+      if (member.in_flight + head.charged <= allowed.credit) continue;  // the gate lets it through
+      const Duration cost =
+          cost_above(member, head.kernel, almost_surely(head.predicted, head.expected));
+      if (cost > allowed.usable && !afforded(index, head, now)) {
         look_again_ = true;
         refuse(member, cost);
         continue;
       }
-      if (cost.ns > allowed.usable) spend(index, head, now);
+      if (cost > allowed.usable) spend(index, head, now);
       release(index, head, now, out);
-      allowed.usable -= cost.ns;
+      allowed.usable -= cost;
+      any = true;
     }
+    if (any) guards_changed();
+    return any;
   }
 
   // What this unit costs at most, and by how much less it is expected to.
@@ -387,7 +371,7 @@ class Guarded final : public LaunchPolicy {
     Duration most, spare;
   };
   static Cost cost_of(const TaskGuard& guard, const WaitingHead& head) {
-    const Duration most = guard.cost(head.kernel, head.predicted);
+    const Duration most = guard.cost(head.kernel, almost_surely(head.predicted, head.expected));
     return {most, most - guard.cost(head.kernel, head.expected)};
   }
 
@@ -401,7 +385,8 @@ class Guarded final : public LaunchPolicy {
   // By how much it exceeds the room that `high` leaves.
   Duration excess(const Member& high, const TaskGuard& guard, const ClientState& low,
                   const WaitingHead& head, Instant now) const {
-    const Duration needed = guard.cost(head.kernel, head.predicted) + Duration{low.reaction_ns};
+    const Duration needed = guard.cost(head.kernel, almost_surely(head.predicted, head.expected)) +
+                            Duration{low.reaction_ns};
     return needed - room_beside(high, guard, now);
   }
 
@@ -461,7 +446,7 @@ class Guarded final : public LaunchPolicy {
   ClientActivity clients_;
   DeviceQueue queue_;
   FloorAccount floor_;
-  std::array<Room, kLevels> rooms_;  // by level, as far as known in this step
+  std::array<std::optional<Room>, kLevels> rooms_;  // by level, as far as known in this step
   bool changed_ = false;             // ... is what guards say since this was last looked at
   bool look_again_ = false;
   Instant wake_ = kNever;
@@ -470,8 +455,9 @@ class Guarded final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
-  return std::make_unique<Guarded>(GuardLimits{values[0], values[1], values[4]}, values[2],
-                                   Duration{values[3] * 1000});
+  return std::make_unique<Guarded>(
+      GuardLimits{values[kGuardedMean], values[kGuardedP99], values[kGuardedWithout]},
+      values[kGuardedFloor], Duration{values[kGuardedSwitchCost] * 1000});
 }
 
 }  // namespace lull::policies

@@ -79,7 +79,7 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline().known();
-    if (timeline().begin(pattern_.round(), pattern_.next())) {
+    if (timeline().begin(limits_.has(Part::kTurns) ? pattern_.round() : 0, pattern_.next())) {
       forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
@@ -141,12 +141,12 @@ void TaskGuard::end_service(bool whole) {
     request_.took_ns += service_took_ns_;
     request_.delay_ns += service_delay_ns_;
     request_.usual_ns += feedback_.mean().ns + pattern_.offset().ns;
-    if (!spent_ && compares()) correct();
+    if (!spent_ && compares() && limits_.has(Part::kGuessedSlack)) correct();
     if (request_.services >= services()) end_request();
     spent_ = false;
   }
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
-  if (compared) {
+  if (compared && limits_.has(Part::kRounds)) {
     pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)}, requests_.between_pauses());
   } else {
     pattern_.restart();
@@ -169,9 +169,10 @@ void TaskGuard::end_request() {
   const bool over = excess > 0;
   if (told) tail_.ended(over, request_.undisturbed, is_compared());
   if (compares() && (over ? !request_.excepted : !request_.spent)) {
-    tail_.aim_after(over);
+    if (limits_.has(Part::kTailAim)) tail_.aim_after(over, limits_.has(Part::kUnmeant));
     // Slack that was only guessed at is most likely what was missing.
-    correct_by(-std::max(2 * excess, over ? correction_ns_ / 2 : 0));
+    if (limits_.has(Part::kGuessedSlack))
+      correct_by(-std::max(2 * excess, over ? correction_ns_ / 2 : 0));
   }
   request_ = std::exchange(next_, Request{});
 }
@@ -300,7 +301,8 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   // None of the next one is lost yet, but for what the service at hand has, if that is its first.
   const int64_t lost = closing() ? 0 : service_delay_ns_;
   // What comes in a pause at random costs no more than its length, whatever is known of the slack.
-  const bool away = in_step_ && timeline().pauses_at_random() && timeline().is_away(now, excess);
+  const bool away = limits_.has(Part::kRandomPause) && in_step_ && timeline().pauses_at_random() &&
+                    timeline().is_away(now, excess);
   return (away ? tail_limit_ns() * kTailPause_x1000 / 1000 : tail_limit_ns()) - lost;
 }
 
@@ -317,7 +319,7 @@ bool TaskGuard::over_anyway(Instant now) const {
   if (request_.excepted) return request_.opened || delay_ns() + late_ns(now) > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
   // more such services are owed than may be, that is not to be built on.
-  if (tail_.owes() || !feedback_.varied()) return false;
+  if (!limits_.has(Part::kOverrun) || tail_.owes() || !feedback_.varied()) return false;
   const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
   if (delay_ns() + schedule_.blocked().ns <= surely) return false;  // as is so almost always
   return foreseen_delay_ns(now) > surely;
@@ -330,7 +332,8 @@ int64_t TaskGuard::allowed_ns(Instant now) const {
     const int64_t plenty = account_ns_ - mean_allowance_ns(kLeftByException);
     return spends() ? std::max<int64_t>(0, plenty) : 0;
   }
-  if (spent_ && delay_ns() > longest_delay_ns() && !closing()) return spendable_ns();
+  if (limits_.has(Part::kRefinements) && spent_ && delay_ns() > longest_delay_ns() && !closing())
+    return spendable_ns();
   return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - delay_ns()));
 }
 
@@ -345,8 +348,8 @@ int64_t TaskGuard::scale_x1024(Instant now) const {
 // nothing for others, one of which might make a service exceed the tail.
 bool TaskGuard::waits_for_pause() const {
   const Duration longest{std::max(refused_ns_, refused_before_ns_)};
-  return !idle() && in_step_ && timeline().known() && longest.ns > tail_limit_ns() &&
-         timeline().goes_away(longest);
+  return limits_.has(Part::kPauseFirst) && !idle() && in_step_ && timeline().known() &&
+         longest.ns > tail_limit_ns() && timeline().goes_away(longest);
 }
 
 // What of the accounts is within `room`. While it has nothing there and may be back at once, no more
@@ -373,7 +376,7 @@ bool TaskGuard::has_turns_left(uint32_t lower_units) const {
 Duration TaskGuard::room(Instant now, uint32_t lower_units) const {
   const Duration room{slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
   // What is there when such a service ends delays the next one, too.
-  const bool fills = !idle() && knows_slack() && over_anyway(now);
+  const bool fills = limits_.has(Part::kFilling) && !idle() && knows_slack() && over_anyway(now);
   if (!fills || has_turns_left(lower_units)) return room;
   return std::min(room, lower_units < own_left() ? schedule_.lower_done_in_time() : Duration{});
 }
@@ -421,7 +424,8 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
 int64_t TaskGuard::chance_x1000(Duration excess, Duration spare, Instant now) const {
   const int64_t most = (tail_left_ns(excess, now) - given_ns(now)) * 1024 / unit_scale_x1024();
   const int64_t beyond = most - (excess - spare).ns;  // its mean
-  if (beyond <= 0 || spare.ns <= 0) return ErrorBudget::kSurely_x1000;
+  if (!limits_.has(Part::kChance) || beyond <= 0 || spare.ns <= 0)
+    return ErrorBudget::kSurely_x1000;
   return kLongerThanMean_x1000 -
          (kLongerThanMean_x1000 - kLongerThanMost_x1000) * std::min(beyond, spare.ns) / spare.ns;
 }
@@ -430,20 +434,24 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
   const bool within_tail = cost <= tail_left_ns(excess, now);
   // In a pause at random it most likely costs nothing; what it does cost then is owed.
-  const bool by_chance = spends() && in_step_ && account_ns_ > 0 && before_request(now) &&
-                         timeline().pauses_at_random() && timeline().is_away(now, excess);
+  const bool by_chance = limits_.has(Part::kRandomPause) && spends() && in_step_ &&
+                         account_ns_ > 0 && before_request(now) && timeline().pauses_at_random() &&
+                         timeline().is_away(now, excess);
   const bool in_mean = cost <= std::max(spendable_ns(), given_ns(now));
   if (!in_mean && !(by_chance && within_tail)) return false;
   if (within_tail) return true;
-  const bool again = spent_ && closing() && !timeline().is_away(now, excess);
+  const bool again =
+      limits_.has(Part::kRefinements) && spent_ && closing() && !timeline().is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
-  const bool uncounted = through(now) && foreseen_delay_ns(now) > longest_delay_ns();
+  const bool uncounted = limits_.has(Part::kRefinements) && through(now) &&
+                         foreseen_delay_ns(now) > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 
 // Wherever in a request it goes, that will exceed the tail.
 bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
-  return in_step_ && timeline().known() && spare.ns * kUnsurePart <= length.ns &&
+  return limits_.has(Part::kOpening) && in_step_ && timeline().known() &&
+         spare.ns * kUnsurePart <= length.ns &&
          (length - spare).ns > timeline().best_slack().ns + lent_ns() + tail_limit_ns();
 }
 
@@ -469,12 +477,13 @@ void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant 
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) const {
-  if (!timeline().known() || !in_step_) return false;
+  if (!limits_.has(Part::kBetterMoment) || !timeline().known() || !in_step_) return false;
   // Where requests come at random, between two of them most likely costs nothing.
   if (idle() && timeline().is_away(now, length)) return false;
   if (opens_request(length, spare, now)) return !request_begins(now);
   // What was let go has not made the request an exception yet, and may have taken less than foretold.
-  const bool in_vain = request_.excepted && !through(now) && tail_.affords() && !over_anyway(now);
+  const bool in_vain = limits_.has(Part::kRefinements) && request_.excepted && !through(now) &&
+                       tail_.affords() && !over_anyway(now);
   if (spent_ && !in_vain) return false;
   if (!idle()) return true;
   const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);

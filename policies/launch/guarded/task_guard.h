@@ -24,14 +24,34 @@
 
 namespace lull::policies {
 
-// To see what each part is worth: 1, only what fits the slack goes; 2, and what waits say that others
-// cost is spent from the accounts; 3, all: and whole services steer.
-inline constexpr int64_t kGuardParts = 3;
+// What the simulator may take out, to see what it is worth; GuardLimits::without is a sum of
+// 1 << Part.
+enum class Part : uint8_t {
+  kAccounts,      // what is beyond the slack is spent from the budgets
+  kServices,      // whole services correct what waits say
+  kPauseFirst,    // while a long launch waits for a random pause, the budgets give nothing
+  kOpening,       // a launch that is over wherever it goes opens its request
+  kRandomPause,   // in a pause at random a launch goes at its likely cost
+  kFilling,       // an exception is filled by turns
+  kGuessedSlack,  // more slack is guessed at while the mean budget is full, and less after a
+                  // surprise
+  kTailAim,       // of the p99 limit less is aimed at after a request that was over unmeant
+  kOverrun,       // a launch that took far longer than foretold makes an exception
+  kChance,        // an exception is charged by its probability
+  kRefinements,   // no two exceptions for one launch, and none that is not counted yet
+  kUnmeant,       // exceptions are kept back for unmeant ones
+  kRounds,        // services that take different times by turns are compared with their like
+  kRequests,      // p99 is about requests of several services
+  kKernelCosts,   // a long launch costs the share of its length that its like have cost
+  kTurns,         // slack is known by turn
+  kBetterMoment,  // an exception waits for the best moment of the iteration
+};
 
 struct GuardLimits {
   int64_t mean_per_mille = 30;
   int64_t tail_per_mille = 50;
-  int64_t parts = kGuardParts;
+  int64_t without = 0;
+  bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
   bool operator==(const GuardLimits&) const = default;
 };
 
@@ -76,7 +96,8 @@ class TaskGuard {
   bool idle() const { return schedule_.idle(); }
   // What a lower unit costs it if it is in the way for as long as that takes.
   Duration cost(KernelId kernel, Duration predicted) const {
-    return schedule_.kernel_costs().cost(kernel, predicted);
+    return limits_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, predicted)
+                                           : predicted;
   }
   // What it costs that others have the device at all, beside what their work takes: it changes hands
   // to them, unless they have it, and back; and before that to own work that is waiting.
@@ -154,10 +175,10 @@ class TaskGuard {
   }
   int64_t tail_allowance_ns() const { return tail_allowance_ns(services()); }
   // Of the request at hand.
-  int64_t services() const { return requests_.services(); }
+  int64_t services() const { return limits_.has(Part::kRequests) ? requests_.services() : 1; }
   int64_t delay_ns() const { return request_.delay_ns + service_delay_ns_; }
-  bool spends() const { return limits_.parts >= 2; }
-  bool compares() const { return limits_.parts >= 3; }
+  bool spends() const { return limits_.has(Part::kAccounts); }
+  bool compares() const { return limits_.has(Part::kServices); }
   bool closing() const;
   bool closing_request(Instant now) const;
   bool before_request(Instant now) const;
