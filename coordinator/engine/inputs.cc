@@ -351,9 +351,10 @@ void Engine::Core::take(const Launched& input) {
       learned.position == detector.lowest_memory_position()) {
     client->ranks->at_lowest = true;
   }
-  tell(on, *client,
-       policies::Submitted{client->id, input.thread, input.kernel, said.predicted, said.gap, unit.at,
-                           said.expected, place, slot_id(slot), input.copy});
+  tell(
+      on, *client,
+      policies::Submitted{client->id, input.thread, input.kernel, said.predicted, said.gap, unit.at,
+                          said.expected, place, slot_id(slot), input.copy, use.published});
   mark(*client);
 
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);

@@ -57,6 +57,7 @@ struct Submitted {  // a unit went to the driver; a head waiting on `thread` is 
   IterationPlace place = {};
   StreamSlot stream = {};
   bool copy = false;  // it occupies a copy engine, no multiprocessor
+  Duration charged = expected;  // what a credit had to hold for it
 };
 struct Completed {  // `units` units of a client are done, or were cancelled
   ClientId client;

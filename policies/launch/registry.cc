@@ -2,10 +2,9 @@
 
 #include "policies/launch/exclusive.h"
 #include "policies/launch/fikit.h"
-#include "policies/launch/guarded.h"
+#include "policies/launch/guarded/guarded.h"
 #include "policies/launch/priority.h"
 #include "policies/launch/share.h"
-#include "policies/launch/task_guard.h"
 #include "policies/launch/time_slice.h"
 
 namespace lull::policies {
@@ -37,7 +36,6 @@ constexpr PolicyRow kRows[] = {
        {"p99_per_mille", 50, 0, 10'000},
        {"floor_per_mille", 0, 0, 500},
        {"switch_cost_us", 0, 0, 1'000'000},
-       {"parts", kGuardParts, 1, kGuardParts},
        {kMaxHoldKey, 30'000, 0, 3'600'000}}},
      ProgressNeed::kBetweenLevels,
      Holding::kByPrediction,

@@ -16,6 +16,7 @@
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
 #include "tools/simulate/replay.h"
+#include "tools/simulate/simulated_policies.h"
 
 namespace lull::command {
 namespace {
@@ -144,7 +145,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   }
   if (w.policies.empty()) w.policies.assign(kComparedPolicies.begin(), kComparedPolicies.end());
   for (std::string& policy : w.policies) {
-    const auto choice = policies::parse_policy(policy);
+    const auto choice = policies::parse_policy(policy, simulate::simulated_policies());
     if (!choice) {
       complain("simulate: --policy: " + choice.error());
       return kUsage;
@@ -152,7 +153,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
     if (hold && choice->row->holding == policies::Holding::kByPrediction &&
         policy.find(policies::kMaxHoldKey) == std::string::npos) {
       policy += fmt::format(" {}={}", policies::kMaxHoldKey, static_cast<int64_t>(w.max_hold_ms));
-      if (const auto both = policies::parse_policy(policy); !both) {
+      if (const auto both = policies::parse_policy(policy, simulate::simulated_policies()); !both) {
         complain("simulate: --max-hold: " + both.error());
         return kUsage;
       }

@@ -16,6 +16,7 @@
 
 #include "coordinator/daemon/publish_queue.h"
 #include "coordinator/engine/engine.h"
+#include "tools/simulate/simulated_policies.h"
 
 namespace lull::simulate {
 
@@ -25,7 +26,7 @@ struct CoordinatorOptions {
   Duration control_latency{10'000};
   Duration poll{5'000};
   std::string model;  // of the devices, as the driver names them
-  std::span<const policies::PolicyRow> policies = policies::policy_rows();
+  std::span<const policies::PolicyRow> policies = simulated_policies();
 };
 
 class CoordinatorModel {

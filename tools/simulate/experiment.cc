@@ -69,7 +69,7 @@ class Watcher {
 Allowance allowance_of(const std::string& policy, SlowdownBound stated) {
   Allowance allowance;
   const auto read = [&](const std::string& text) {
-    const auto choice = policies::parse_policy(text);
+    const auto choice = policies::parse_policy(text, simulated_policies());
     if (!choice) return;
     for (size_t i = 0; i < policies::kMaxSettings; ++i) {
       const auto share = static_cast<double>(choice->values[i]) / 1000;

@@ -1,5 +1,5 @@
 // What a policy knows to be on the device.
-#include "policies/launch/device_queue.h"
+#include "policies/launch/guarded/observe/device_queue.h"
 
 #include <catch2/catch.hpp>
 

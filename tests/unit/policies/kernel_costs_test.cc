@@ -1,5 +1,5 @@
 // What long lower kernels cost a client beside which they run.
-#include "policies/launch/kernel_costs.h"
+#include "policies/launch/guarded/observe/kernel_costs.h"
 
 #include <catch2/catch.hpp>
 

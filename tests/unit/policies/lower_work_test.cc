@@ -1,12 +1,12 @@
 // What a guard that rests is told afterwards: the same as if it had been told of each launch.
-#include "policies/launch/lower_work.h"
+#include "policies/launch/guarded/observe/lower_work.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
 #include <vector>
 
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/task_guard.h"
 
 using namespace lull;
 using namespace lull::policies;

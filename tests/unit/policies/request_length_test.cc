@@ -1,5 +1,5 @@
 // How many services make one request.
-#include "policies/launch/request_length.h"
+#include "policies/launch/guarded/model/request_length.h"
 
 #include <catch2/catch.hpp>
 

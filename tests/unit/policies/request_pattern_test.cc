@@ -1,5 +1,5 @@
 // The period of a program in which its host waits, from launches and waits alone.
-#include "policies/launch/request_pattern.h"
+#include "policies/launch/guarded/model/request_pattern.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,5 +1,5 @@
 // What others really cost one task's services, learnt from how long they take with them and without.
-#include "policies/launch/service_feedback.h"
+#include "policies/launch/guarded/model/service_feedback.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

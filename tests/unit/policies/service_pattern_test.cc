@@ -1,5 +1,5 @@
 // Services that take different times by turns.
-#include "policies/launch/service_pattern.h"
+#include "policies/launch/guarded/model/service_pattern.h"
 
 #include <catch2/catch.hpp>
 #include <random>

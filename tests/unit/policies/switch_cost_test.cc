@@ -1,5 +1,5 @@
 // What it costs a client that others have had the device.
-#include "policies/launch/switch_cost.h"
+#include "policies/launch/guarded/observe/switch_cost.h"
 
 #include <catch2/catch.hpp>
 

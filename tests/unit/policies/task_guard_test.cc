@@ -1,5 +1,5 @@
 // What `guarded` keeps of an important task: how its iteration goes by itself, and its accounts.
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/task_guard.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/launch/own_timeline.h"
+#include "policies/launch/guarded/model/iteration_model.h"
 
 using namespace lull;
 using namespace lull::policies;
@@ -19,10 +19,10 @@ Instant us(int64_t us) { return Instant{us * 1000}; }
 Duration long_us(int64_t us) { return Duration{us * 1000}; }
 constexpr int64_t kForEver = 1'000'000'000'000;
 
-// ---- OwnTimeline ------------------------------------------------------------------------------
+// ---- IterationModel ------------------------------------------------------------------------------
 
 // Two launches, at 0 and at 20 us, of 10 and 30 us; the host waits until `end_us`.
-void iterate(OwnTimeline& timeline, int64_t start_us, int64_t end_us, int64_t delay_us = 0) {
+void iterate(IterationModel& timeline, int64_t start_us, int64_t end_us, int64_t delay_us = 0) {
   timeline.begin();
   timeline.launched(0, us(start_us), Duration{});
   timeline.worked(timeline.spot(0), long_us(10), /*seen=*/true);
@@ -32,14 +32,14 @@ void iterate(OwnTimeline& timeline, int64_t start_us, int64_t end_us, int64_t de
 }
 
 // So many of them, 100 us from one to the next, by themselves; the last of them ends at -40 us.
-OwnTimeline learnt(const std::function<int64_t(int)>& end_us, int count = 20) {
-  OwnTimeline timeline;
+IterationModel learnt(const std::function<int64_t(int)>& end_us, int count = 20) {
+  IterationModel timeline;
   timeline.restart(2);
   for (int n = -count; n < 0; ++n) iterate(timeline, 100 * n, end_us(n + count));
   timeline.begin();
   return timeline;
 }
-OwnTimeline steady() {
+IterationModel steady() {
   return learnt([](int) { return 60; });
 }
 
@@ -59,7 +59,7 @@ class PausingHost {
     return timeline.is_away(us(now_us_ + since_us), long_us(length_us));
   }
 
-  OwnTimeline timeline;
+  IterationModel timeline;
 
  private:
   int64_t now_us_ = 0;
@@ -67,7 +67,7 @@ class PausingHost {
 
 // Two stretches of two launches each, from the first of which the host waits so long. Whether the
 // service has become another.
-bool two_stretches(OwnTimeline& timeline, int64_t& now_us, int64_t first_us, int64_t second_us) {
+bool two_stretches(IterationModel& timeline, int64_t& now_us, int64_t first_us, int64_t second_us) {
   const bool other = timeline.begin();
   for (uint32_t position = 0; position < 4; position += 2) {
     timeline.launched(position, us(now_us), Duration{});
@@ -235,9 +235,9 @@ int64_t charged_at_last(int count, const Request& request, int64_t lower_us, uin
 }  // namespace
 
 TEST_CASE("An iteration is known after two whole ones") {
-  OwnTimeline timeline;
+  IterationModel timeline;
   timeline.restart(2);
-  for (uint32_t n = 0; n < OwnTimeline::kEnough; ++n) {
+  for (uint32_t n = 0; n < IterationModel::kEnough; ++n) {
     CHECK_FALSE(timeline.known());
     iterate(timeline, 100 * n, 60);
   }
@@ -249,7 +249,7 @@ TEST_CASE("An iteration is known after two whole ones") {
   CHECK(timeline.length() == 3);
   CHECK(timeline.best_slack().ns == 0);
   // Of whole ones: what begins again in its first half does not count.
-  OwnTimeline broken;
+  IterationModel broken;
   broken.restart(4);
   for (int n = 0; n < 40; ++n) {
     broken.begin();
@@ -261,7 +261,7 @@ TEST_CASE("An iteration is known after two whole ones") {
 }
 
 TEST_CASE("The next wait is due after the pauses until there, as seen before, in and behind them") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   // The last wait has ended at -40; the pause before the first launch is 40.
   CHECK(timeline.due(us(-40)).ns == us(60).ns);
   CHECK(timeline.due(us(-10)).ns == us(60).ns);
@@ -281,7 +281,7 @@ TEST_CASE("The next wait is due after the pauses until there, as seen before, in
 }
 
 TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   CHECK(timeline.work(timeline.spot(0)).ns == 40'000);
   CHECK(timeline.work(timeline.spot(1)).ns == 30'000);
   CHECK(timeline.work(timeline.spot(2)).ns == 0);
@@ -296,7 +296,7 @@ TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
     timeline.waited(us(start_us + 60), Duration{}, /*plain=*/true);
   };
   for (int n = 0; n < 100; ++n) with_wait(100 * n);
-  const OwnTimeline::Spot first = timeline.spot(0), second = timeline.spot(1);
+  const IterationModel::Spot first = timeline.spot(0), second = timeline.spot(1);
   timeline.begin();
   CHECK(timeline.work(timeline.spot(0)).ns == 10'000);
   CHECK(timeline.work(second).ns == 40'000);  // of the iteration before, still there
@@ -309,8 +309,8 @@ TEST_CASE("Work is counted up to the next wait, wherever the waits are") {
 }
 
 // Of a round of so many: what each takes until its end, the device's work twice that of the first kind.
-OwnTimeline learnt_by_turns(const std::vector<int64_t>& ends_us, size_t round, int count = 60) {
-  OwnTimeline timeline;
+IterationModel learnt_by_turns(const std::vector<int64_t>& ends_us, size_t round, int count = 60) {
+  IterationModel timeline;
   timeline.restart(2);
   for (int n = -count; n <= 0; ++n) {
     const size_t turn = static_cast<size_t>(n + count) % ends_us.size();
@@ -329,8 +329,8 @@ TEST_CASE("Where iterations go differently by turns each turn has its own course
   const std::vector<int64_t> ends_us{50, 80, 95};
   for (const int more : {0, 1, 2}) {  // which one is next
     INFO("turn " << more);
-    OwnTimeline known = learnt_by_turns(ends_us, 3, 60 + more);
-    OwnTimeline mixed = learnt_by_turns(ends_us, 0, 60 + more);
+    IterationModel known = learnt_by_turns(ends_us, 3, 60 + more);
+    IterationModel mixed = learnt_by_turns(ends_us, 0, 60 + more);
     const int64_t pause_us = 100 - ends_us[static_cast<size_t>(more + 2) % 3];
     CHECK(known.sure_pause().ns == long_us(pause_us).ns);
     CHECK(known.pause_of_all().ns == mixed.pause_of_all().ns);
@@ -343,9 +343,9 @@ TEST_CASE("Where iterations go differently by turns each turn has its own course
 }
 
 TEST_CASE("What is in flight of the turn before is counted as that turn goes") {
-  OwnTimeline timeline = learnt_by_turns({50, 80}, 2);
+  IterationModel timeline = learnt_by_turns({50, 80}, 2);
   timeline.launched(0, us(0), Duration{});
-  const OwnTimeline::Spot first = timeline.spot(1);
+  const IterationModel::Spot first = timeline.spot(1);
   timeline.launched(1, us(20), Duration{});
   timeline.begin(2, 1);
   CHECK(timeline.work(first).ns == 30'000 + 70'000);
@@ -353,7 +353,7 @@ TEST_CASE("What is in flight of the turn before is counted as that turn goes") {
 }
 
 TEST_CASE("A round that is not known any more is forgotten, what is known of all iterations is not") {
-  OwnTimeline timeline = learnt_by_turns({50, 80}, 2);
+  IterationModel timeline = learnt_by_turns({50, 80}, 2);
   CHECK(timeline.due(us(0)).ns == us(50).ns);
   timeline.begin();
   CHECK(timeline.known());
@@ -367,7 +367,7 @@ TEST_CASE("A round that is not known any more is forgotten, what is known of all
 
 TEST_CASE("An iteration that the host hardly ever waits in is none") {
   for (const int launches_a_wait : {1, 2, 10}) {
-    OwnTimeline timeline;
+    IterationModel timeline;
     timeline.restart(1);
     for (int n = 0; n < 100; ++n) {
       timeline.begin();
@@ -382,7 +382,7 @@ TEST_CASE("An iteration that the host hardly ever waits in is none") {
 }
 
 TEST_CASE("Work that was seen counts for more than what was predicted") {
-  OwnTimeline timeline;
+  IterationModel timeline;
   timeline.restart(1);
   const auto once = [&](int64_t start_us) {
     timeline.begin();
@@ -405,9 +405,9 @@ TEST_CASE("Work that was seen counts for more than what was predicted") {
 }
 
 TEST_CASE("A host of varying pace has less slack, one of random pauses none") {
-  const OwnTimeline even = steady();
-  const OwnTimeline uneven = learnt([](int n) { return n % 2 == 0 ? 58 : 62; }, 40);
-  const OwnTimeline wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; }, 40);
+  const IterationModel even = steady();
+  const IterationModel uneven = learnt([](int n) { return n % 2 == 0 ? 58 : 62; }, 40);
+  const IterationModel wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; }, 40);
   CHECK(even.best_slack().ns == 60'000);
   CHECK(uneven.best_slack().ns < 56'000);
   CHECK(uneven.best_slack().ns > 45'000);
@@ -417,7 +417,7 @@ TEST_CASE("A host of varying pace has less slack, one of random pauses none") {
 }
 
 TEST_CASE("Own work that the device has yet to do at a launch is no slack") {
-  OwnTimeline timeline;
+  IterationModel timeline;
   timeline.restart(1);
   for (int n = 0; n < 20; ++n) {
     timeline.begin();
@@ -430,13 +430,13 @@ TEST_CASE("Own work that the device has yet to do at a launch is no slack") {
 }
 
 TEST_CASE("An iteration that others delayed does not change what is known of its own time") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   for (int n = 0; n < 10; ++n) iterate(timeline, 100 * n, 90, /*delay=*/30);
   timeline.begin();
   timeline.launched(0, us(2000), Duration{});
   CHECK(timeline.due(us(2000)).ns == us(2060).ns);
   // Where nothing is known yet, it is the best there is.
-  OwnTimeline fresh;
+  IterationModel fresh;
   fresh.restart(2);
   for (int n = 0; n < 3; ++n) iterate(fresh, 100 * n, 90, /*delay=*/30);
   fresh.begin();
@@ -445,7 +445,7 @@ TEST_CASE("An iteration that others delayed does not change what is known of its
 }
 
 TEST_CASE("What was guessed from delayed iterations is forgotten at the first undisturbed one") {
-  OwnTimeline timeline;
+  IterationModel timeline;
   timeline.restart(2);
   for (int n = 0; n < 3; ++n) iterate(timeline, 100 * n, 90, /*delay=*/10);
   iterate(timeline, 300, 60);
@@ -455,7 +455,7 @@ TEST_CASE("What was guessed from delayed iterations is forgotten at the first un
 }
 
 TEST_CASE("A task whose own time changes is learnt anew") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   for (int n = 0; n < 200; ++n) iterate(timeline, 200 * n, 150);
   timeline.begin();
   timeline.launched(0, us(50'000), Duration{});
@@ -532,7 +532,7 @@ TEST_CASE("A host that is away for long now and then is known by what is usual")
 
 TEST_CASE("A service starts behind the wait of the longest stretch") {
   for (const bool first_longer : {true, false}) {
-    OwnTimeline timeline;
+    IterationModel timeline;
     timeline.restart(4);
     int64_t now_us = 0;
     for (int n = 0; n < 20; ++n) {
@@ -551,7 +551,7 @@ TEST_CASE("A service starts behind the wait of the longest stretch") {
 TEST_CASE("Where two stretches take about the same the service does not flap") {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
-    OwnTimeline timeline;
+    IterationModel timeline;
     timeline.restart(4);
     int64_t now_us = 0;
     int others = 0;
@@ -577,14 +577,14 @@ TEST_CASE("Where two stretches take about the same the service does not flap") {
 }
 
 TEST_CASE("How late a wait is can be said of a host of steady pace only") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   CHECK(timeline.lateness(us(0), long_us(1)).ns > kForEver);  // nothing launched
   timeline.launched(0, us(0), Duration{});
   timeline.launched(1, us(20), Duration{});
   CHECK(timeline.lateness(us(75), Duration{}).ns == 15'000);
   CHECK(timeline.lateness(us(60), Duration{}).ns == 0);
   CHECK(timeline.lateness(us(50), Duration{}).ns == 0);
-  OwnTimeline wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; });
+  IterationModel wild = learnt([](int n) { return n % 2 == 0 ? 45 : 75; });
   wild.launched(0, us(0), Duration{});
   wild.launched(1, us(20), Duration{});
   CHECK(wild.lateness(us(75), long_us(1)).ns > kForEver);
@@ -592,7 +592,7 @@ TEST_CASE("How late a wait is can be said of a host of steady pace only") {
 }
 
 TEST_CASE("A pause of the host is longer than usual by what it exceeds it") {
-  OwnTimeline timeline = steady();
+  IterationModel timeline = steady();
   timeline.launched(0, us(0), Duration{});
   CHECK(timeline.longer_pause(1, us(27)).ns == 7'000);
   CHECK(timeline.longer_pause(1, us(15)).ns == 0);

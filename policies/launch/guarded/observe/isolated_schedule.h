@@ -19,15 +19,15 @@
 #include <optional>
 #include <vector>
 
-#include "policies/launch/kernel_costs.h"
+#include "policies/launch/guarded/observe/kernel_costs.h"
 #include "policies/launch/launch_policy.h"
-#include "policies/launch/lower_work.h"
-#include "policies/launch/own_timeline.h"
-#include "policies/launch/switch_cost.h"
+#include "policies/launch/guarded/observe/lower_work.h"
+#include "policies/launch/guarded/model/iteration_model.h"
+#include "policies/launch/guarded/observe/switch_cost.h"
 
 namespace lull::policies {
 
-class OwnShadow {
+class IsolatedSchedule {
  public:
   // ---- the client's life ----
   // A launch comes: whether it is the first of a stretch; then, with all that follows from that, it
@@ -62,8 +62,8 @@ class OwnShadow {
   void catch_up(const LowerWork::Since& since, Priority own, uint32_t left);
 
   // ---- answers ----
-  OwnTimeline& timeline() { return timeline_; }
-  const OwnTimeline& timeline() const { return timeline_; }
+  IterationModel& timeline() { return timeline_; }
+  const IterationModel& timeline() const { return timeline_; }
   KernelCosts& kernel_costs() { return kernel_costs_; }
   const KernelCosts& kernel_costs() const { return kernel_costs_; }
   bool idle() const { return in_flight_.empty(); }
@@ -103,14 +103,14 @@ class OwnShadow {
   // It knows better from here on: what its errors were until now is no measure.
   void knows_better() { noise_ns_ = 0; }
 
-  bool operator==(const OwnShadow&) const = default;
+  bool operator==(const IsolatedSchedule&) const = default;
 
  private:
   struct InFlight {
     Instant at;
     StreamSlot stream;
     bool copy = false;
-    OwnTimeline::Spot spot;  // in its iteration, where that is known
+    IterationModel::Spot spot;  // in its iteration, where that is known
     Duration predicted;
     Duration seen;    // what it takes by itself, where that was seen; else 0
     Instant own_end;  // in the shadow
@@ -145,7 +145,7 @@ class OwnShadow {
 
   static constexpr uint32_t kOutOfStep = UINT32_MAX;
 
-  OwnTimeline timeline_;
+  IterationModel timeline_;
   KernelCosts kernel_costs_;
   SwitchCost switch_;
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "policies/launch/client_table.h"
-#include "policies/launch/kernel_costs.h"
+#include "policies/launch/guarded/observe/kernel_costs.h"
 
 namespace lull::policies {
 

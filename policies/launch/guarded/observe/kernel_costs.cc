@@ -1,4 +1,4 @@
-#include "policies/launch/kernel_costs.h"
+#include "policies/launch/guarded/observe/kernel_costs.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "policies/launch/own_shadow.h"
+#include "policies/launch/guarded/observe/isolated_schedule.h"
 
 #include <cstdlib>
 #include <utility>
@@ -26,21 +26,21 @@ constexpr size_t kDeepQueue = 256;
 
 }  // namespace
 
-void OwnShadow::look_for_wait() {
+void IsolatedSchedule::look_for_wait() {
   launches_ += 1;
   if (launches_ > kLaunchesAWait && idle() && began_ != kNever) {
     wait_ = {.at = moved_at_, .end = moved_at_, .own_end = own_free_};
   }
 }
 
-bool OwnShadow::begins_stretch(Instant at, bool lower_in_flight) {
+bool IsolatedSchedule::begins_stretch(Instant at, bool lower_in_flight) {
   if (began_ != kNever) return false;
   began_ = at;
   if (idle()) clean_ = !lower_in_flight && !behind_switch();
   return true;
 }
 
-void OwnShadow::submitted(const Submitted& launch, bool in_step, bool lower_in_flight) {
+void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool lower_in_flight) {
   const IterationPlace& place = launch.place;
   Duration work = scaled(launch.expected), seen{-1};
   Stream& its = stream(launch.stream);
@@ -84,7 +84,7 @@ void OwnShadow::submitted(const Submitted& launch, bool in_step, bool lower_in_f
                         launch.expected, std::max(Duration{}, seen), its.own_free});
 }
 
-void OwnShadow::completed(const Completed& completed, Instant now, bool lower_in_flight) {
+void IsolatedSchedule::completed(const Completed& completed, Instant now, bool lower_in_flight) {
   uint32_t left = completed.units;
   done_.clear();
   Stream& its = stream(completed.stream);
@@ -134,7 +134,7 @@ void OwnShadow::completed(const Completed& completed, Instant now, bool lower_in
   }
 }
 
-void OwnShadow::synced(const Synced& wait) {
+void IsolatedSchedule::synced(const Synced& wait) {
   const Stream& its = stream(wait.stream);
   if (wait_.at == kNever) wait_ = {.at = wait.at};
   wait_.at = std::max(wait_.at, wait.at);
@@ -144,7 +144,7 @@ void OwnShadow::synced(const Synced& wait) {
 }
 
 // Own work of other streams than the one that has been waited for.
-Duration OwnShadow::left_to_do(const Synced& wait) const {
+Duration IsolatedSchedule::left_to_do(const Synced& wait) const {
   Duration left;
   for (const InFlight& launch : in_flight_) {
     if (launch.copy || launch.stream == wait.stream) continue;
@@ -154,7 +154,7 @@ Duration OwnShadow::left_to_do(const Synced& wait) const {
   return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));
 }
 
-std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {
+std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_flight) {
   const Wait wait = std::exchange(wait_, Wait{});
   if (wait.at == kNever || (began_ == kNever && blocked_ns_ == 0)) return {};
   launches_ = 0;
@@ -197,19 +197,19 @@ std::optional<OwnShadow::Waited> OwnShadow::settle(bool lower_in_flight) {
   return result;
 }
 
-void OwnShadow::service_ended(Duration usual) {
+void IsolatedSchedule::service_ended(Duration usual) {
   service_ = usual;
   longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
 }
 
-void OwnShadow::disturbed(bool copy, Instant at) {
+void IsolatedSchedule::disturbed(bool copy, Instant at) {
   clean_ = false;
   if (!copy) switch_.others_came();
   if (!copy) count_beside(at, lower_there_ + 1);
   run_ = {};
 }
 
-void OwnShadow::lower_ran(Instant from, Instant until) {
+void IsolatedSchedule::lower_ran(Instant from, Instant until) {
   if (computing_ == 0) return;
   // Work that could have run would have had its turn by now.
   if (lower_turn_ns_ >= kLongestTurn.ns) return;
@@ -219,7 +219,7 @@ void OwnShadow::lower_ran(Instant from, Instant until) {
   lower_beside_ns_ += ran;
 }
 
-void OwnShadow::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
+void IsolatedSchedule::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
   count_beside(now, left);
   switch_.others_ended(kernels, left, now);
   // Own work that waits has the device back.
@@ -227,13 +227,13 @@ void OwnShadow::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
 }
 
 // Until now, own and lower work were on the device or not.
-void OwnShadow::count_beside(Instant now, uint32_t lower_there) {
+void IsolatedSchedule::count_beside(Instant now, uint32_t lower_there) {
   if (beside_since_ != kNever) beside_ns_ += std::max<int64_t>(0, (now - beside_since_).ns);
   lower_there_ = lower_there;
   beside_since_ = computing_ > 0 && lower_there_ > 0 ? now : kNever;
 }
 
-void OwnShadow::catch_up(const LowerWork::Since& since, Priority own, uint32_t left) {
+void IsolatedSchedule::catch_up(const LowerWork::Since& since, Priority own, uint32_t left) {
   if (since.came) disturbed(/*copy=*/true, Instant{0});
   lower_there_ = left;
   if (since.kernels > 0) switch_.others_came(since.kernels);
@@ -241,23 +241,23 @@ void OwnShadow::catch_up(const LowerWork::Since& since, Priority own, uint32_t l
   kernel_costs_.catch_up(since.running, own, since.mark);
 }
 
-Duration OwnShadow::lower_done_in_time() const {
+Duration IsolatedSchedule::lower_done_in_time() const {
   const int64_t pace_x1024 =
       std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_), kMostPace_x1024);
   return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
 }
 
-OwnShadow::Stream& OwnShadow::stream(StreamSlot slot) {
+IsolatedSchedule::Stream& IsolatedSchedule::stream(StreamSlot slot) {
   if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
   return streams_[slot.value];
 }
 
 // What own work waits at most for the device to change hands: how much it did, the waits say.
-Duration OwnShadow::longest_switch() const {
+Duration IsolatedSchedule::longest_switch() const {
   return {switch_.cost().ns * 33 / 32};
 }
 
-void OwnShadow::shift(Duration by) {
+void IsolatedSchedule::shift(Duration by) {
   own_free_ = own_free_ + by;
   for (Stream& its : streams_) {
     its.own_end = its.own_end + by;
@@ -267,7 +267,7 @@ void OwnShadow::shift(Duration by) {
 }
 
 // What is done took the device so long together, with nobody else there.
-void OwnShadow::see_work(Duration took) {
+void IsolatedSchedule::see_work(Duration took) {
   int64_t predicted = 0;
   for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
   // Of what began with its launch only the end was seen late; between two ends that evens out.
@@ -281,7 +281,7 @@ void OwnShadow::see_work(Duration took) {
 }
 
 // The device has done nothing but own work for a while: how long that really took.
-void OwnShadow::calibrate(Instant now) {
+void IsolatedSchedule::calibrate(Instant now) {
   real_ns_ += (now - run_.from).ns;
   predicted_ns_ += run_.predicted.ns;
   run_ = {.from = now};

@@ -15,7 +15,7 @@
 
 namespace lull::policies {
 
-class TailAccount {
+class ErrorBudget {
  public:
   static constexpr int64_t kSurely_x1000 = 1'000;
 
@@ -33,8 +33,9 @@ class TailAccount {
     full_for_ = left_x1000_ < kMost_x1000 ? 0 : full_for_ + 1;
   }
   // ... and nothing was let go that should make it do so.
-  void aim_after(bool over) {
-    if (over) unmeant_for_ = std::min(unmeant_for_ + kUnmeantFor, kUnmeantMost * kUnmeantFor);
+  void aim_after(bool over, bool remembers = true) {
+    if (over && remembers)
+      unmeant_for_ = std::min(unmeant_for_ + kUnmeantFor, kUnmeantMost * kUnmeantFor);
     const int64_t more = broken() ? 0 : kAimMore_x1000;
     aim_x1000_ = std::clamp<int64_t>(aim_x1000_ + (over ? -aim_x1000_ / kAimLess : more), 0, kAim_x1000);
   }
@@ -51,7 +52,7 @@ class TailAccount {
   // Of what p99 allows, in millionths.
   int64_t aim_x1000() const { return aim_x1000_; }
 
-  bool operator==(const TailAccount&) const = default;
+  bool operator==(const ErrorBudget&) const = default;
 
  private:
   // Per request. Ten in a thousand are over at most: what is left, and what is kept back of those.
@@ -67,7 +68,9 @@ class TailAccount {
   static constexpr uint32_t kPlentyFor = 50;  // requests
   static constexpr int64_t kAim_x1000 = 875'000;
   static constexpr int64_t kAimLess = 4;
-  static constexpr int64_t kAimMore_x1000 = 4'000;
+  // So that no more than five in a thousand are over unmeant: a quarter of the aim, five times in
+  // 1,000.
+  static constexpr int64_t kAimMore_x1000 = kAim_x1000 / kAimLess * 5 / 1'000;
 
   int64_t left_x1000_ = kFirst_x1000;
   uint32_t full_for_ = 0;     // so many requests ended with all saved that may be

@@ -1,4 +1,4 @@
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/task_guard.h"
 
 #include <algorithm>
 #include <utility>
@@ -58,13 +58,13 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   const bool was_in_step = in_step_;
   in_step_ = place.in_step && timeline().has_waits();
-  shadow_.look_for_wait();
+  schedule_.look_for_wait();
   settle(lower_in_flight);
   const bool away = host_away(launch.at);
-  if (shadow_.begins_stretch(launch.at, lower_in_flight)) {
+  if (schedule_.begins_stretch(launch.at, lower_in_flight)) {
     if (!in_step_) end_service(/*whole=*/false);
     if (in_step_ && place.position != timeline().service_start()) {
-      pause_ = std::min(launch.at - shadow_.waited_until(), timeline().pause_of_all());
+      pause_ = std::min(launch.at - schedule_.waited_until(), timeline().pause_of_all());
     }
   }
   const bool starts = in_step_ && place.position == timeline().service_start();
@@ -79,17 +79,17 @@ void TaskGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline().known();
-    if (timeline().begin(pattern_.round(), pattern_.next())) {
+    if (timeline().begin(limits_.has(Part::kTurns) ? pattern_.round() : 0, pattern_.next())) {
       forget_services();  // they begin elsewhere now
       service_whole_ = false;
     }
-    if (timeline().known() && !known) shadow_.knows_better();
+    if (timeline().known() && !known) schedule_.knows_better();
   }
   if (service_began_ == kNever) service_began_ = launch.at;
 
   Submitted placed = launch;
   placed.place = place;
-  shadow_.submitted(placed, in_step_, lower_in_flight);
+  schedule_.submitted(placed, in_step_, lower_in_flight);
 }
 
 void TaskGuard::forget_services() {
@@ -99,7 +99,7 @@ void TaskGuard::forget_services() {
 }
 
 void TaskGuard::settle(bool lower_in_flight) {
-  const std::optional<OwnShadow::Waited> wait = shadow_.settle(lower_in_flight);
+  const std::optional<IsolatedSchedule::Waited> wait = schedule_.settle(lower_in_flight);
   if (!wait) return;
   period_.waited(wait->at);
   clean_stretches_ += wait->clean ? 1 : 0;
@@ -123,7 +123,7 @@ void TaskGuard::settle(bool lower_in_flight) {
 }
 
 void TaskGuard::end_service(bool whole) {
-  const bool served = service_began_ != kNever && shadow_.waited_until() > service_began_;
+  const bool served = service_began_ != kNever && schedule_.waited_until() > service_began_;
   const bool compared = served && whole && compares();
   const int64_t foretold_ns = service_delay_ns_;
   if (served) {
@@ -141,22 +141,22 @@ void TaskGuard::end_service(bool whole) {
     request_.took_ns += service_took_ns_;
     request_.delay_ns += service_delay_ns_;
     request_.usual_ns += feedback_.mean().ns + pattern_.offset().ns;
-    if (!spent_ && compares()) correct();
+    if (!spent_ && compares() && limits_.has(Part::kGuessedSlack)) correct();
     if (request_.services >= services()) end_request();
     spent_ = false;
   }
   // Less what the waits say: what comparing made of that has gone by the pattern itself.
-  if (compared) {
+  if (compared && limits_.has(Part::kRounds)) {
     pattern_.add(Duration{std::max<int64_t>(0, service_took_ns_ - foretold_ns)}, requests_.between_pauses());
   } else {
     pattern_.restart();
   }
   if (served) requests_.served(pattern_.round());
-  shadow_.service_ended(Duration{own_service_ns_});
+  schedule_.service_ended(Duration{own_service_ns_});
   refused_before_ns_ = std::exchange(refused_ns_, 0);
   service_began_ = kNever;
   service_whole_ = false;
-  service_undisturbed_ = shadow_.clean();
+  service_undisturbed_ = schedule_.clean();
   service_took_ns_ = 0;
   waits_delay_ns_ = 0;
   service_delay_ns_ = 0;
@@ -169,9 +169,10 @@ void TaskGuard::end_request() {
   const bool over = excess > 0;
   if (told) tail_.ended(over, request_.undisturbed, is_compared());
   if (compares() && (over ? !request_.excepted : !request_.spent)) {
-    tail_.aim_after(over);
+    if (limits_.has(Part::kTailAim)) tail_.aim_after(over, limits_.has(Part::kUnmeant));
     // Slack that was only guessed at is most likely what was missing.
-    correct_by(-std::max(2 * excess, over ? correction_ns_ / 2 : 0));
+    if (limits_.has(Part::kGuessedSlack))
+      correct_by(-std::max(2 * excess, over ? correction_ns_ / 2 : 0));
   }
   request_ = std::exchange(next_, Request{});
 }
@@ -235,8 +236,8 @@ bool TaskGuard::refused(Duration length) {
 }
 
 bool TaskGuard::may_rest(Instant now) const {
-  if (!shadow_.may_rest() || !through(now)) return false;
-  if (shadow_.between_stretches() && !host_away(now)) return false;
+  if (!schedule_.may_rest() || !through(now)) return false;
+  if (schedule_.between_stretches() && !host_away(now)) return false;
   // A unit that is let go now opens no request: the host has been away for longer than usual, or
   // nothing is known of its iterations.
   const bool away = timeline().is_away(now, Duration{INT64_MAX / 4});
@@ -244,7 +245,7 @@ bool TaskGuard::may_rest(Instant now) const {
 }
 
 void TaskGuard::catch_up(const LowerWork::Since& since, Priority own, uint32_t left, Instant now) {
-  shadow_.catch_up(since, own, left);
+  schedule_.catch_up(since, own, left);
   // Beside the first one, all that was let go meanwhile says the same.
   for (uint64_t i = std::min<uint64_t>(since.spends, 2); i > 0; --i) spend({}, {}, {}, now);
   if (since.refused.ns > 0) refused(since.refused);
@@ -267,7 +268,7 @@ void TaskGuard::correct_by(int64_t more_ns) {
 }
 
 bool TaskGuard::knows_slack() const {
-  return timeline().known() && in_step_ && shadow_.knows_place();
+  return timeline().known() && in_step_ && schedule_.knows_place();
 }
 
 // More slack than is known of is a guess, whose cost the account has to bear.
@@ -276,13 +277,13 @@ int64_t TaskGuard::lent_ns() const { return std::min(correction_ns_, std::max<in
 int64_t TaskGuard::slack_ns(Instant now) const {
   const int64_t correction = lent_ns();
   // As if whatever comes in its way cost it, and whatever has since the last wait.
-  if (!knows_slack()) return correction - shadow_.blocked_since_wait().ns;
-  const Duration own = shadow_.work_left() + shadow_.host_late();
+  if (!knows_slack()) return correction - schedule_.blocked_since_wait().ns;
+  const Duration own = schedule_.work_left() + schedule_.host_late();
   const int64_t slack = (timeline().due(now, idle()) - now - own).ns + correction;
   if (!idle()) return slack;
   // The device has caught up: until it is back with more, less what its host is late already.
   const int64_t pause = std::max<int64_t>(0, (timeline().next_launch() - now).ns);
-  return std::max(slack, pause - std::min(std::max<int64_t>(0, -slack), shadow_.host_late().ns));
+  return std::max(slack, pause - std::min(std::max<int64_t>(0, -slack), schedule_.host_late().ns));
 }
 
 int64_t TaskGuard::tail_limit_ns() const {
@@ -300,7 +301,8 @@ int64_t TaskGuard::tail_left_ns(Duration excess, Instant now) const {
   // None of the next one is lost yet, but for what the service at hand has, if that is its first.
   const int64_t lost = closing() ? 0 : service_delay_ns_;
   // What comes in a pause at random costs no more than its length, whatever is known of the slack.
-  const bool away = in_step_ && timeline().pauses_at_random() && timeline().is_away(now, excess);
+  const bool away = limits_.has(Part::kRandomPause) && in_step_ && timeline().pauses_at_random() &&
+                    timeline().is_away(now, excess);
   return (away ? tail_limit_ns() * kTailPause_x1000 / 1000 : tail_limit_ns()) - lost;
 }
 
@@ -317,9 +319,9 @@ bool TaskGuard::over_anyway(Instant now) const {
   if (request_.excepted) return request_.opened || delay_ns() + late_ns(now) > tail_limit_ns();
   // A unit may have taken far longer than foretold: what has really run in the way says so. While
   // more such services are owed than may be, that is not to be built on.
-  if (tail_.owes() || !feedback_.varied()) return false;
+  if (!limits_.has(Part::kOverrun) || tail_.owes() || !feedback_.varied()) return false;
   const int64_t surely = longest_delay_ns() * kSurelyOver_x2 / 2;
-  if (delay_ns() + shadow_.blocked().ns <= surely) return false;  // as is so almost always
+  if (delay_ns() + schedule_.blocked().ns <= surely) return false;  // as is so almost always
   return foreseen_delay_ns(now) > surely;
 }
 
@@ -330,7 +332,8 @@ int64_t TaskGuard::allowed_ns(Instant now) const {
     const int64_t plenty = account_ns_ - mean_allowance_ns(kLeftByException);
     return spends() ? std::max<int64_t>(0, plenty) : 0;
   }
-  if (spent_ && delay_ns() > longest_delay_ns() && !closing()) return spendable_ns();
+  if (limits_.has(Part::kRefinements) && spent_ && delay_ns() > longest_delay_ns() && !closing())
+    return spendable_ns();
   return std::min(spendable_ns(), std::max<int64_t>(0, tail_limit_ns() - delay_ns()));
 }
 
@@ -345,8 +348,8 @@ int64_t TaskGuard::scale_x1024(Instant now) const {
 // nothing for others, one of which might make a service exceed the tail.
 bool TaskGuard::waits_for_pause() const {
   const Duration longest{std::max(refused_ns_, refused_before_ns_)};
-  return !idle() && in_step_ && timeline().known() && longest.ns > tail_limit_ns() &&
-         timeline().goes_away(longest);
+  return limits_.has(Part::kPauseFirst) && !idle() && in_step_ && timeline().known() &&
+         longest.ns > tail_limit_ns() && timeline().goes_away(longest);
 }
 
 // What of the accounts is within `room`. While it has nothing there and may be back at once, no more
@@ -360,22 +363,22 @@ int64_t TaskGuard::given_ns(Instant now) const {
 
 // Own launches of this service that are not through, made or yet to come.
 uint32_t TaskGuard::own_left() const {
-  if (timeline().service_launched()) return shadow_.computing();
+  if (timeline().service_launched()) return schedule_.computing();
   const uint32_t length = timeline().length();
-  return shadow_.computing() + (length + timeline().service_start() - timeline().next_position()) % length;
+  return schedule_.computing() + (length + timeline().service_start() - timeline().next_position()) % length;
 }
 
 // One more unit has its turn before them, whatever its length.
 bool TaskGuard::has_turns_left(uint32_t lower_units) const {
-  return own_left() > lower_units + shadow_.longest_row() + kTurnsMissed;
+  return own_left() > lower_units + schedule_.longest_row() + kTurnsMissed;
 }
 
 Duration TaskGuard::room(Instant now, uint32_t lower_units) const {
   const Duration room{slack_ns(now) + given_ns(now) * 1024 / scale_x1024(now)};
   // What is there when such a service ends delays the next one, too.
-  const bool fills = !idle() && knows_slack() && over_anyway(now);
+  const bool fills = limits_.has(Part::kFilling) && !idle() && knows_slack() && over_anyway(now);
   if (!fills || has_turns_left(lower_units)) return room;
-  return std::min(room, lower_units < own_left() ? shadow_.lower_done_in_time() : Duration{});
+  return std::min(room, lower_units < own_left() ? schedule_.lower_done_in_time() : Duration{});
 }
 
 // Every launch of the service has been made.
@@ -397,13 +400,13 @@ bool TaskGuard::before_request(Instant now) const {
 bool TaskGuard::through(Instant now) const {
   if (!in_step_ || !timeline().known()) return idle();
   // Nothing of it is left to do, but for what its wait was not for.
-  return closing_request(now) && (shadow_.in_flight() <= 1 || shadow_.between_stretches());
+  return closing_request(now) && (schedule_.in_flight() <= 1 || schedule_.between_stretches());
 }
 
 // Long enough for a pause between requests.
 bool TaskGuard::host_away(Instant now) const {
-  const Duration paused = now - shadow_.waited_until();
-  return shadow_.between_stretches() && idle() && paused > RequestLength::pause(Duration{own_service_ns_});
+  const Duration paused = now - schedule_.waited_until();
+  return schedule_.between_stretches() && idle() && paused > RequestLength::pause(Duration{own_service_ns_});
 }
 
 // No unit costs more than it is long, whatever waits have missed of others.
@@ -421,7 +424,8 @@ int64_t TaskGuard::cost_ns(Duration excess, Instant now) const {
 int64_t TaskGuard::chance_x1000(Duration excess, Duration spare, Instant now) const {
   const int64_t most = (tail_left_ns(excess, now) - given_ns(now)) * 1024 / unit_scale_x1024();
   const int64_t beyond = most - (excess - spare).ns;  // its mean
-  if (beyond <= 0 || spare.ns <= 0) return TailAccount::kSurely_x1000;
+  if (!limits_.has(Part::kChance) || beyond <= 0 || spare.ns <= 0)
+    return ErrorBudget::kSurely_x1000;
   return kLongerThanMean_x1000 -
          (kLongerThanMean_x1000 - kLongerThanMost_x1000) * std::min(beyond, spare.ns) / spare.ns;
 }
@@ -430,20 +434,24 @@ bool TaskGuard::affords(Duration excess, Duration spare, Instant now) const {
   const int64_t cost = cost_ns(excess, now);
   const bool within_tail = cost <= tail_left_ns(excess, now);
   // In a pause at random it most likely costs nothing; what it does cost then is owed.
-  const bool by_chance = spends() && in_step_ && account_ns_ > 0 && before_request(now) &&
-                         timeline().pauses_at_random() && timeline().is_away(now, excess);
+  const bool by_chance = limits_.has(Part::kRandomPause) && spends() && in_step_ &&
+                         account_ns_ > 0 && before_request(now) && timeline().pauses_at_random() &&
+                         timeline().is_away(now, excess);
   const bool in_mean = cost <= std::max(spendable_ns(), given_ns(now));
   if (!in_mean && !(by_chance && within_tail)) return false;
   if (within_tail) return true;
-  const bool again = spent_ && closing() && !timeline().is_away(now, excess);
+  const bool again =
+      limits_.has(Part::kRefinements) && spent_ && closing() && !timeline().is_away(now, excess);
   // The request at hand is counted when the next one begins, which such a unit delays.
-  const bool uncounted = through(now) && foreseen_delay_ns(now) > longest_delay_ns();
+  const bool uncounted = limits_.has(Part::kRefinements) && through(now) &&
+                         foreseen_delay_ns(now) > longest_delay_ns();
   return tail_.affords(chance_x1000(excess, spare, now), uncounted) && !again;
 }
 
 // Wherever in a request it goes, that will exceed the tail.
 bool TaskGuard::surely_exceeds(Duration length, Duration spare) const {
-  return in_step_ && timeline().known() && spare.ns * kUnsurePart <= length.ns &&
+  return limits_.has(Part::kOpening) && in_step_ && timeline().known() &&
+         spare.ns * kUnsurePart <= length.ns &&
          (length - spare).ns > timeline().best_slack().ns + lent_ns() + tail_limit_ns();
 }
 
@@ -469,12 +477,13 @@ void TaskGuard::spend(Duration excess, Duration length, Duration spare, Instant 
 }
 
 bool TaskGuard::has_better_moment(Instant now, Duration length, Duration spare) const {
-  if (!timeline().known() || !in_step_) return false;
+  if (!limits_.has(Part::kBetterMoment) || !timeline().known() || !in_step_) return false;
   // Where requests come at random, between two of them most likely costs nothing.
   if (idle() && timeline().is_away(now, length)) return false;
   if (opens_request(length, spare, now)) return !request_begins(now);
   // What was let go has not made the request an exception yet, and may have taken less than foretold.
-  const bool in_vain = request_.excepted && !through(now) && tail_.affords() && !over_anyway(now);
+  const bool in_vain = limits_.has(Part::kRefinements) && request_.excepted && !through(now) &&
+                       tail_.affords() && !over_anyway(now);
   if (spent_ && !in_vain) return false;
   if (!idle()) return true;
   const bool violates = length.ns - slack_ns(now) > tail_left_ns(length, now);

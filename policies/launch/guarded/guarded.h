@@ -27,6 +27,18 @@
 
 namespace lull::policies {
 
+// Where each setting stands in the policy's row (registry.cc). The last one is the simulator's
+// alone: parts to take out, a sum of 1 << Part.
+enum GuardedSetting : size_t {
+  kGuardedMean,
+  kGuardedP99,
+  kGuardedFloor,
+  kGuardedSwitchCost,
+  kGuardedMaxHold,
+  kGuardedWithout,
+};
+inline constexpr int64_t kAllParts = (int64_t{1} << 17) - 1;
+
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values);
 
 }  // namespace lull::policies

@@ -1,7 +1,7 @@
 // The guard of one important client: what others have cost it so far, and how much lower work may
 // be on the device now. guarded.h says how it decides; Guarded feeds it. Pure.
 //
-// What others cost at each wait of its host, its shadow says (own_shadow.h). A service is a period of
+// What others cost at each wait of its host, its shadow says (isolated_schedule.h). A service is a period of
 // launches and waits (request_pattern.h) where there is one, else an iteration with waits as it is
 // detected, else a stretch (the launches up to a wait). The whole time of an
 // iteration then corrects what its waits say (service_feedback.h), those that take different times by
@@ -15,23 +15,43 @@
 #include <cstdint>
 
 #include "policies/launch/launch_policy.h"
-#include "policies/launch/own_shadow.h"
-#include "policies/launch/request_pattern.h"
-#include "policies/launch/request_length.h"
-#include "policies/launch/service_feedback.h"
-#include "policies/launch/service_pattern.h"
-#include "policies/launch/tail_account.h"
+#include "policies/launch/guarded/observe/isolated_schedule.h"
+#include "policies/launch/guarded/model/request_pattern.h"
+#include "policies/launch/guarded/model/request_length.h"
+#include "policies/launch/guarded/model/service_feedback.h"
+#include "policies/launch/guarded/model/service_pattern.h"
+#include "policies/launch/guarded/budget/error_budget.h"
 
 namespace lull::policies {
 
-// To see what each part is worth: 1, only what fits the slack goes; 2, and what waits say that others
-// cost is spent from the accounts; 3, all: and whole services steer.
-inline constexpr int64_t kGuardParts = 3;
+// What the simulator may take out, to see what it is worth; GuardLimits::without is a sum of
+// 1 << Part.
+enum class Part : uint8_t {
+  kAccounts,      // what is beyond the slack is spent from the budgets
+  kServices,      // whole services correct what waits say
+  kPauseFirst,    // while a long launch waits for a random pause, the budgets give nothing
+  kOpening,       // a launch that is over wherever it goes opens its request
+  kRandomPause,   // in a pause at random a launch goes at its likely cost
+  kFilling,       // an exception is filled by turns
+  kGuessedSlack,  // more slack is guessed at while the mean budget is full, and less after a
+                  // surprise
+  kTailAim,       // of the p99 limit less is aimed at after a request that was over unmeant
+  kOverrun,       // a launch that took far longer than foretold makes an exception
+  kChance,        // an exception is charged by its probability
+  kRefinements,   // no two exceptions for one launch, and none that is not counted yet
+  kUnmeant,       // exceptions are kept back for unmeant ones
+  kRounds,        // services that take different times by turns are compared with their like
+  kRequests,      // p99 is about requests of several services
+  kKernelCosts,   // a long launch costs the share of its length that its like have cost
+  kTurns,         // slack is known by turn
+  kBetterMoment,  // an exception waits for the best moment of the iteration
+};
 
 struct GuardLimits {
   int64_t mean_per_mille = 30;
   int64_t tail_per_mille = 50;
-  int64_t parts = kGuardParts;
+  int64_t without = 0;
+  bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
   bool operator==(const GuardLimits&) const = default;
 };
 
@@ -42,18 +62,18 @@ class TaskGuard {
   // ---- the protected client's life ----
   void submitted(const Submitted& launch, bool lower_in_flight);
   void completed(const Completed& done, Instant now, bool lower_in_flight) {
-    shadow_.completed(done, now, lower_in_flight);
+    schedule_.completed(done, now, lower_in_flight);
   }
   // Of one or several streams; `settle` when all that happened at that time has been told.
-  void synced(const Synced& wait) { shadow_.synced(wait); }
+  void synced(const Synced& wait) { schedule_.synced(wait); }
   void settle(bool lower_in_flight);
   // A lower unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy, Instant at) { shadow_.disturbed(copy, at); }
-  void lower_ran(Instant from, Instant until) { shadow_.lower_ran(from, until); }
-  KernelCosts& lower_kernels() { return shadow_.kernel_costs(); }
+  void disturbed(bool copy, Instant at) { schedule_.disturbed(copy, at); }
+  void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
+  KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
   // So many kernels of lower work are through or, with their client, gone; so many are left.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
-    shadow_.lower_ended(kernels, left, now);
+    schedule_.lower_ended(kernels, left, now);
   }
   // A unit of lower work of this length is turned away for this client's sake. Whether that is news.
   bool refused(Duration length);
@@ -64,7 +84,7 @@ class TaskGuard {
   bool may_rest(Instant now) const;
   // All that happened below its client's level meanwhile; `left` kernels of it are on the device.
   void catch_up(const LowerWork::Since& since, Priority own, uint32_t left, Instant now);
-  bool knows_costs() const { return shadow_.kernel_costs().knows_any(); }
+  bool knows_costs() const { return schedule_.kernel_costs().knows_any(); }
 
   // ---- answers ----
   // The lower clients must stay off the device until the accounts have recovered, or until it is
@@ -73,14 +93,15 @@ class TaskGuard {
   // Its iteration has waits, as far as is known. Where it has none, no slack is ever known.
   bool has_waits() const { return timeline().has_waits(); }
   // It has nothing on the device.
-  bool idle() const { return shadow_.idle(); }
+  bool idle() const { return schedule_.idle(); }
   // What a lower unit costs it if it is in the way for as long as that takes.
   Duration cost(KernelId kernel, Duration predicted) const {
-    return shadow_.kernel_costs().cost(kernel, predicted);
+    return limits_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, predicted)
+                                           : predicted;
   }
   // What it costs that others have the device at all, beside what their work takes: it changes hands
   // to them, unless they have it, and back; and before that to own work that is waiting.
-  Duration switch_cost() const { return shadow_.switch_cost(); }
+  Duration switch_cost() const { return schedule_.switch_cost(); }
   // Lower work that may be in flight at `now` so that the next wait ends as late as is allowed. The
   // client's own work in flight counts as if none of it had run. `lower_units` are on the device.
   Duration room(Instant now, uint32_t lower_units) const;
@@ -105,8 +126,8 @@ class TaskGuard {
   bool operator==(const TaskGuard&) const = default;
 
  private:
-  OwnTimeline& timeline() { return shadow_.timeline(); }
-  const OwnTimeline& timeline() const { return shadow_.timeline(); }
+  IterationModel& timeline() { return schedule_.timeline(); }
+  const IterationModel& timeline() const { return schedule_.timeline(); }
   void forget_services();
   void end_service(bool whole);
   void end_request();
@@ -124,7 +145,7 @@ class TaskGuard {
   int64_t late_ns(Instant now) const { return std::max<int64_t>(0, -slack_ns(now)); }
   // What the request has lost, and will have by the next wait to what really ran in its way.
   int64_t foreseen_delay_ns(Instant now) const {
-    return delay_ns() + std::min(late_ns(now), shadow_.blocked().ns);
+    return delay_ns() + std::min(late_ns(now), schedule_.blocked().ns);
   }
   int64_t lent_ns() const;
   int64_t spendable_ns() const;
@@ -154,10 +175,10 @@ class TaskGuard {
   }
   int64_t tail_allowance_ns() const { return tail_allowance_ns(services()); }
   // Of the request at hand.
-  int64_t services() const { return requests_.services(); }
+  int64_t services() const { return limits_.has(Part::kRequests) ? requests_.services() : 1; }
   int64_t delay_ns() const { return request_.delay_ns + service_delay_ns_; }
-  bool spends() const { return limits_.parts >= 2; }
-  bool compares() const { return limits_.parts >= 3; }
+  bool spends() const { return limits_.has(Part::kAccounts); }
+  bool compares() const { return limits_.has(Part::kServices); }
   bool closing() const;
   bool closing_request(Instant now) const;
   bool before_request(Instant now) const;
@@ -167,7 +188,7 @@ class TaskGuard {
   static constexpr uint32_t kMayKeep = 32;
 
   GuardLimits limits_;
-  OwnShadow shadow_;
+  IsolatedSchedule schedule_;
   RequestPattern period_;
   uint64_t generation_ = 0;
   bool in_step_ = false;
@@ -214,7 +235,7 @@ class TaskGuard {
 
   // ---- accounts ----
   int64_t account_ns_ = 0;
-  TailAccount tail_;
+  ErrorBudget tail_;
 };
 
 }  // namespace lull::policies

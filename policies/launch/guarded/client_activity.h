@@ -19,18 +19,21 @@
 #include <vector>
 
 #include "policies/launch/client_table.h"
-#include "policies/launch/lower_work.h"
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/observe/lower_work.h"
+#include "policies/launch/guarded/task_guard.h"
 
 namespace lull::policies {
 
 inline constexpr int64_t kReactionPreset = 15'000;
 
-struct CrowdMember {
+struct ClientState {
   std::unique_ptr<TaskGuard> guard;  // of one with lower clients
   Instant released_at = kNever;      // the head let go last, until it has launched
   int64_t reaction_ns = kReactionPreset;
   int64_t unit_ns = 0;   // usual length of its launches
+  // By so much a launch lately exceeded what its credit is charged, at most: its gate reckons with
+  // the kernel's mean, wherever in the iteration it comes, and the room with what most take there.
+  int64_t beyond_charge_ns = 0;
   uint32_t kernels = 0;  // on the device, copies apart
   bool awake = true;
   bool waited = false;   // events of its own since its guard was settled
@@ -42,13 +45,14 @@ struct RestingGroup {
   Priority priority;
   int64_t reaction_ns = 0;
   int64_t usual_ns = 0;           // credit that keeps the device busy
+  int64_t beyond_charge_ns = 0;   // rounded up to a power of two, so that groups are few
   std::vector<uint32_t> members;  // ascending
   std::optional<int64_t> told;    // the credit that all of them have been told
   int64_t credit = 0;             // of now
   bool same = true;               // as at the begin of the step
 };
 
-class Crowd {
+class ClientActivity {
  public:
   // Applies the event: as ClientTable does. Who it is about is awake, everybody where it changes
   // who is there.
@@ -63,8 +67,8 @@ class Crowd {
   size_t size() const { return members_.size(); }
   Member& member(uint32_t index) { return table_.members()[index]; }
   const Member& member(uint32_t index) const { return table_.members()[index]; }
-  CrowdMember& own(uint32_t index) { return members_[index]; }
-  const CrowdMember& own(uint32_t index) const { return members_[index]; }
+  ClientState& own(uint32_t index) { return members_[index]; }
+  const ClientState& own(uint32_t index) const { return members_[index]; }
   const std::vector<uint32_t>& awake() const { return awake_; }  // ascending
   std::vector<RestingGroup>& resting() { return groups_; }
   LowerWork& lower_work() { return lower_work_; }
@@ -88,7 +92,7 @@ class Crowd {
   bool may_rest(uint32_t index, Instant now) const;
 
   ClientTable table_;
-  std::vector<CrowdMember> members_;  // as the table's
+  std::vector<ClientState> members_;  // as the table's
   std::vector<uint32_t> awake_;
   std::vector<RestingGroup> groups_;
   std::array<uint32_t, kLevels> resting_{};   // by level
@@ -100,7 +104,7 @@ class Crowd {
 };
 
 template <typename UsualOf>
-void Crowd::settle_down(Instant now, UsualOf usual_of) {
+void ClientActivity::settle_down(Instant now, UsualOf usual_of) {
   std::erase_if(awake_, [&](uint32_t index) {
     if (!may_rest(index, now)) return false;
     rest(index, usual_of(members_[index]));

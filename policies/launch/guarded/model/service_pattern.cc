@@ -1,4 +1,4 @@
-#include "policies/launch/service_pattern.h"
+#include "policies/launch/guarded/model/service_pattern.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "policies/launch/request_length.h"
+#include "policies/launch/guarded/model/request_length.h"
 
 #include <algorithm>
 #include <numeric>

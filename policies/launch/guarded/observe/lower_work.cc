@@ -1,4 +1,4 @@
-#include "policies/launch/lower_work.h"
+#include "policies/launch/guarded/observe/lower_work.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "policies/launch/floor_account.h"
+#include "policies/launch/guarded/budget/floor_account.h"
 
 #include <algorithm>
 

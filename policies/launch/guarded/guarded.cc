@@ -1,29 +1,24 @@
-#include "policies/launch/guarded.h"
+#include "policies/launch/guarded/guarded.h"
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "policies/launch/client_table.h"
-#include "policies/launch/crowd.h"
-#include "policies/launch/device_queue.h"
-#include "policies/launch/floor_account.h"
-#include "policies/launch/task_guard.h"
+#include "policies/launch/guarded/admission.h"
+#include "policies/launch/guarded/budget/floor_account.h"
+#include "policies/launch/guarded/client_activity.h"
+#include "policies/launch/guarded/observe/device_queue.h"
+#include "policies/launch/guarded/task_guard.h"
 
 namespace lull::policies {
 namespace {
 
-// Credit: at least the first, so many of the low client's usual units, at most the second.
-constexpr Duration kSmallCredit{50'000};
-constexpr Duration kUsualCredit{200'000};
-constexpr Duration kLargestCredit{1'000'000};
-constexpr int64_t kUnits = 3;
-constexpr int64_t kCreditStep = 4'096;
-constexpr int64_t kSmallStep = 1'024;
-constexpr int64_t kReactions = 5;  // credit covers so many, so that the device stays busy
 constexpr Duration kLookAgain{100'000};
+constexpr int64_t kChargesRemembered = 256;  // launches
 
 class Guarded final : public LaunchPolicy {
  public:
@@ -33,15 +28,15 @@ class Guarded final : public LaunchPolicy {
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
     for (const Event& event : events) take(event, now);
     floor_.settle(now);
-    for (const uint32_t index : crowd_.awake()) {
-      CrowdMember& its = crowd_.own(index);
-      if (its.waited && its.guard) its.guard->settle(lower_units(crowd_.member(index)) > 0);
+    for (const uint32_t index : clients_.awake()) {
+      ClientState& its = clients_.own(index);
+      if (its.waited && its.guard) its.guard->settle(lower_units(clients_.member(index)) > 0);
       its.waited = false;
     }
-    crowd_.settle_down(now, [](const CrowdMember& its) { return usual_credit(its); });
+    clients_.settle_down(now, [](const ClientState& its) { return habits_of(its).usual.ns; });
     look_again_ = false;
     decide_all(now, out);
-    Instant wake = crowd_.table().has_several_levels() ? crowd_.table().next_expiry(now) : kNever;
+    Instant wake = clients_.table().has_several_levels() ? clients_.table().next_expiry(now) : kNever;
     if (look_again_) wake = std::min(wake, now + kLookAgain);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
       wake_ = wake;
@@ -54,35 +49,39 @@ class Guarded final : public LaunchPolicy {
     if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
     floor_.take(event);
     const auto* left = std::get_if<Left>(&event);
-    const uint32_t gone = left == nullptr ? 0 : crowd_.kernels_of(left->client);
-    const std::optional<uint32_t> index = crowd_.apply(event, now);
+    const uint32_t gone = left == nullptr ? 0 : clients_.kernels_of(left->client);
+    const std::optional<uint32_t> index = clients_.apply(event, now);
     if (left != nullptr) forget(left->client, gone, now);
-    if (Crowd::changes_who_is_there(event)) choose_guarded();
+    if (ClientActivity::changes_who_is_there(event)) choose_guarded();
     if (!index) return;
-    const Member& member = crowd_.member(*index);
-    CrowdMember& its = crowd_.own(*index);
+    const Member& member = clients_.member(*index);
+    ClientState& its = clients_.own(*index);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
       const bool first = queue_.first(launch->client, launch->stream) == nullptr;
       queue_.submitted(*launch, cost_above(member, launch->kernel, launch->predicted));
       if (first) began(member, launch->stream, now);
       if (its.guard) its.guard->submitted(*launch, lower_units(member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
+      const Duration most = almost_surely(launch->predicted, launch->expected);
+      its.beyond_charge_ns =
+          std::max((most - launch->charged).ns,
+                   its.beyond_charge_ns - its.beyond_charge_ns / kChargesRemembered);
       if (its.released_at != kNever) {
         const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
         its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
         its.released_at = kNever;
       }
-      crowd_.count_kernels(*index, launch->copy ? 0 : 1, 0);
+      clients_.count_kernels(*index, launch->copy ? 0 : 1, 0);
       guards_above(member, [&](TaskGuard& guard) { guard.disturbed(launch->copy, launch->at); });
-      crowd_.lower_work().came(member.priority, launch->copy);
+      clients_.lower_work().came(member.priority, launch->copy);
     } else if (const auto* done = std::get_if<Completed>(&event)) {
       const Instant ran_from = queue_.moved_at();
       guards_above(member, [&](TaskGuard& guard) {
         guard.lower_kernels().ended(done->client, done->stream, now);
       });
-      crowd_.lower_work().through(done->client, done->stream);
+      clients_.lower_work().through(done->client, done->stream);
       const uint32_t kernels = queue_.completed(*done, now);
-      crowd_.count_kernels(*index, 0, kernels);
+      clients_.count_kernels(*index, 0, kernels);
       if (kernels > 0) lower_ended(member, kernels, ran_from, now);
       if (its.guard) its.guard->completed(*done, now, lower_units(member) > 0);
       began(member, done->stream, now);
@@ -94,20 +93,20 @@ class Guarded final : public LaunchPolicy {
   void lower_ended(const Member& low, uint32_t kernels, Instant ran_from, Instant now) {
     for_awake_above(low, [&](const Member& high, TaskGuard& guard) {
       guard.lower_ran(ran_from, now);
-      guard.lower_ended(kernels, crowd_.lower_kernels(high.priority), now);
+      guard.lower_ended(kernels, clients_.lower_kernels(high.priority), now);
     });
-    crowd_.lower_work().ended(low.priority, now);
+    clients_.lower_work().ended(low.priority, now);
   }
 
   // Who has left. Everybody is awake.
   void forget(ClientId client, uint32_t gone, Instant now) {
     queue_.left(client);
-    crowd_.lower_work().left(client);
-    for (const uint32_t index : crowd_.awake()) {
-      TaskGuard* guard = crowd_.own(index).guard.get();
+    clients_.lower_work().left(client);
+    for (const uint32_t index : clients_.awake()) {
+      TaskGuard* guard = clients_.own(index).guard.get();
       if (guard == nullptr) continue;
       guard->lower_kernels().left(client);
-      guard->lower_ended(gone, crowd_.lower_kernels(crowd_.member(index).priority), now);
+      guard->lower_ended(gone, clients_.lower_kernels(clients_.member(index).priority), now);
     }
   }
 
@@ -127,12 +126,12 @@ class Guarded final : public LaunchPolicy {
   // A guard for everyone who has lower ones; it keeps what it knows while it has.
   void choose_guarded() {
     uint8_t lowest = 0;
-    for (const Member& member : crowd_.table().members()) {
+    for (const Member& member : clients_.table().members()) {
       lowest = std::max(lowest, member.priority.level);
     }
-    for (const uint32_t index : crowd_.awake()) {  // everybody
-      CrowdMember& its = crowd_.own(index);
-      const Member& member = crowd_.member(index);
+    for (const uint32_t index : clients_.awake()) {  // everybody
+      ClientState& its = clients_.own(index);
+      const Member& member = clients_.member(index);
       if (member.priority.level >= lowest) {
         its.guard.reset();
       } else if (!its.guard) {
@@ -146,8 +145,8 @@ class Guarded final : public LaunchPolicy {
   template <typename Of>
   auto sum_below(const Member& than, Of of) const {
     decltype(of(than)) sum{};
-    for (const uint32_t index : crowd_.awake()) {
-      const Member& member = crowd_.member(index);
+    for (const uint32_t index : clients_.awake()) {
+      const Member& member = clients_.member(index);
       if (member.priority > than.priority) sum += of(member);
     }
     return sum;
@@ -155,18 +154,22 @@ class Guarded final : public LaunchPolicy {
   uint32_t lower_units(const Member& than) const {
     return sum_below(than, [](const Member& low) { return low.units; });
   }
-  Duration lower_in_flight(const Member& than) const {
+  Duration lower_in_flight(const Member& than, const TaskGuard& than_guard) const {
     return sum_below(than, [&](const Member& low) {
-      return std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      Duration there = std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      for (const WaitingHead& head : low.heads) {
+        if (head.released) there += than_guard.cost(head.kernel, head.predicted);
+      }
+      return there;
     });
   }
 
   // Of those that are awake: the others' guards catch up, or have nothing to say.
   template <typename Use>
   void for_awake_above(const Member& low, Use use) {
-    for (const uint32_t index : crowd_.awake()) {
-      const Member& high = crowd_.member(index);
-      if (high.priority < low.priority) use(high, *crowd_.own(index).guard);
+    for (const uint32_t index : clients_.awake()) {
+      const Member& high = clients_.member(index);
+      if (high.priority < low.priority) use(high, *clients_.own(index).guard);
     }
   }
   template <typename Use>
@@ -180,13 +183,13 @@ class Guarded final : public LaunchPolicy {
     if (first == nullptr || first->copy) return;
     const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
     guards_above(member, [&](TaskGuard& guard) { guard.lower_kernels().began(unit, now); });
-    crowd_.lower_work().began(member.priority, unit, now);
+    clients_.lower_work().began(member.priority, unit, now);
   }
 
   // What a unit costs the one above it that it costs most; its length where there is none.
   Duration cost_above(const Member& low, KernelId kernel, Duration predicted) {
     if (predicted < KernelCosts::kLong || !has_higher(low)) return predicted;
-    Duration most = crowd_.cost_resting(low.priority, kernel, predicted);
+    Duration most = clients_.cost_resting(low.priority, kernel, predicted);
     guards_above(
         low, [&](const TaskGuard& guard) { most = std::max(most, guard.cost(kernel, predicted)); });
     return most;
@@ -198,7 +201,8 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.room(now, lower_units(high)) - lower_in_flight(high) + done - switch_cost(guard);
+    return guard.room(now, lower_units(high)) - lower_in_flight(high, guard) + done -
+           switch_cost(guard);
   }
 
   // That lower work has the device at all.
@@ -206,32 +210,23 @@ class Guarded final : public LaunchPolicy {
     return std::max(switch_cost_, guard.switch_cost());
   }
 
-  // What all who are above a level leave it.
-  struct Room {
-    Duration room;        // for work of this level and below
-    Duration borne;       // by those above, while none of them is there
-    bool over = false;    // a service above is too slow anyway
-    int64_t sharers = 1;  // clients of the level that launch
-    bool known = false;
-  };
   const Room& room_for(const Member& low, Instant now) {
-    Room& room = rooms_[low.priority.level];
-    if (!room.known) room = look_for_room(low, now);
-    return room;
+    std::optional<Room>& room = rooms_[low.priority.level];
+    if (!room) room = look_for_room(low, now);
+    return *room;
   }
   Room look_for_room(const Member& low, Instant now) const {
     // Who rests, or is away, may be back any time.
-    const bool rests = crowd_.rests_above(low.priority);
-    Room found{
-        .room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit, .known = true};
+    const bool rests = clients_.rests_above(low.priority);
+    Room found{.room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit};
     int64_t sharers = 0;
     bool clean = false;
-    for (const uint32_t index : crowd_.awake()) {
-      const Member& high = crowd_.member(index);
+    for (const uint32_t index : clients_.awake()) {
+      const Member& high = clients_.member(index);
       const bool active = high.is_active(now);
       if (high.priority == low.priority && active) ++sharers;
       if (high.priority >= low.priority) continue;
-      const TaskGuard& guard = *crowd_.own(index).guard;
+      const TaskGuard& guard = *clients_.own(index).guard;
       found.over = found.over || guard.over_anyway(now);
       clean = clean || (active && guard.wants_clean());
       if (clean) continue;
@@ -253,29 +248,29 @@ class Guarded final : public LaunchPolicy {
     changed_ = true;
   }
 
-  bool has_higher(const Member& low) const { return crowd_.has_higher(low.priority); }
+  bool has_higher(const Member& low) const { return clients_.has_higher(low.priority); }
 
   // In the order of clients: those that are awake one by one, and between them those that rest.
   void decide_all(Instant now, std::vector<Decision>& out) {
     const size_t first = out.size();
     guards_changed();
-    for (RestingGroup& group : crowd_.resting()) {
+    for (RestingGroup& group : clients_.resting()) {
       group.same = true;
       group.credit = resting_credit(group, now);
     }
     uint32_t from = 0;
-    for (const uint32_t index : crowd_.awake()) {
+    for (const uint32_t index : clients_.awake()) {
       changed_ = false;
       decide(index, now, out);
       if (!changed_) continue;
       tell_resting(from, index, out);
       from = index;
-      for (RestingGroup& group : crowd_.resting()) {
+      for (RestingGroup& group : clients_.resting()) {
         const int64_t before = std::exchange(group.credit, resting_credit(group, now));
         group.same = group.same && group.credit == before;
       }
     }
-    if (!tell_resting(from, static_cast<uint32_t>(crowd_.size()), out)) return;
+    if (!tell_resting(from, static_cast<uint32_t>(clients_.size()), out)) return;
     std::stable_sort(
         out.begin() + static_cast<ptrdiff_t>(first), out.end(),
         [](const Decision& a, const Decision& b) { return client_of(a) < client_of(b); });
@@ -291,19 +286,20 @@ class Guarded final : public LaunchPolicy {
   }
 
   int64_t resting_credit(const RestingGroup& group, Instant now) {
-    return allow(crowd_.member(group.members.front()), group.reaction_ns, group.usual_ns, now)
-        .credit;
+    const Member& first = clients_.member(group.members.front());
+    const LaunchHabits habits{{group.reaction_ns}, {group.usual_ns}, {group.beyond_charge_ns}};
+    return allow(room_for(first, now), habits, first.in_flight).credit.ns;
   }
 
   // Those from .. to - 1. Whether any of them was told something.
   bool tell_resting(uint32_t from, uint32_t to, std::vector<Decision>& out) {
     const size_t before = out.size();
-    for (RestingGroup& group : crowd_.resting()) {
+    for (RestingGroup& group : clients_.resting()) {
       auto at = group.told == group.credit ? group.members.end()
                                            : std::ranges::lower_bound(group.members, from);
       for (; at != group.members.end() && *at < to; ++at)
-        tell(crowd_.member(*at), group.credit, out);
-      if (to == crowd_.size()) group.told = group.same ? std::optional(group.credit) : std::nullopt;
+        tell(clients_.member(*at), group.credit, out);
+      if (to == clients_.size()) group.told = group.same ? std::optional(group.credit) : std::nullopt;
     }
     return out.size() != before;
   }
@@ -316,70 +312,58 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  static int64_t usual_credit(const CrowdMember& its) {
-    return std::clamp(std::max(kReactions * its.reaction_ns, kUnits * its.unit_ns), kUsualCredit.ns,
-                      kLargestCredit.ns);
-  }
-
-  // For a client of this level with so much in flight.
-  struct Allowance {
-    int64_t usable, most, credit;
-  };
-  Allowance allow(const Member& member, int64_t reaction_ns, int64_t usual_ns, Instant now) {
-    const Room& room = room_for(member, now);
-    const int64_t usable = room.room.ns - reaction_ns;
-    int64_t most = usual_ns;
-    // Half of a large room, so that few units have to be let go by name and the device stays busy.
-    while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
-    // All of it in a service that is too slow anyway: what its host launches meanwhile has its
-    // turns between the important client's launches, and a long unit behind them is reached.
-    if (room.over) most = std::max(most, member.in_flight.ns + usable);
-    // In steps, so that it is not published anew with every event.
-    int64_t credit = std::min(most, member.in_flight.ns + usable / room.sharers);
-    credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
-    // Short units while nobody is there cost little, whatever is known.
-    credit = std::max(credit, room.borne.ns / room.sharers / kSmallStep * kSmallStep);
-    return {usable, most, credit};
+  static LaunchHabits habits_of(const ClientState& its) {
+    const Duration reaction{its.reaction_ns};
+    return {reaction, usual_credit(reaction, Duration{its.unit_ns}),
+            Duration{its.beyond_charge_ns}};
   }
 
   void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
-    Member& member = crowd_.member(index);
+    Member& member = clients_.member(index);
     if (!has_higher(member)) {
       ClientTable::open(member, out);
       return;
     }
     give_floor(index, now, out);
-    const CrowdMember& its = crowd_.own(index);
-    const Allowance allowed = allow(member, its.reaction_ns, usual_credit(its), now);
-    tell(member, allowed.credit, out);
-    long_heads(index, allowed, now, out);
+    const LaunchHabits habits = habits_of(clients_.own(index));
+    Allowance allowed = allow(room_for(member, now), habits, member.in_flight);
+    // What is let go by name is on its way: the credit that goes with it reckons with that.
+    if (long_heads(index, allowed, now, out)) {
+      allowed = allow(room_for(member, now), habits, member.in_flight);
+    }
+    tell(member, allowed.credit.ns, out);
   }
 
   // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
-  void long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
-    Member& member = crowd_.member(index);
-    if (member.heads.empty()) return;
+  // Whether any was let go.
+  bool long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
+    Member& member = clients_.member(index);
+    if (member.heads.empty()) return false;
     // What is let go early can do no more good than keep the device busy, and more harm where the
     // slack is less than it seems.
     const Duration there = member.in_flight - queue_.spared(member.client);
-    const bool busy = (there - queue_.progress(now)).ns > allowed.most;
+    const bool busy = there - queue_.progress(now) > allowed.most;
     // However little such units cost, what is there cannot be called back.
     const bool enough = there < member.in_flight && member.units > 1;
-    if (busy || enough) return;
+    if (busy || enough) return false;
+    bool any = false;
     for (WaitingHead& head : member.heads) {
       if (head.released) continue;
-      if (member.in_flight.ns + head.charged.ns <= allowed.credit)
-        continue;  // the gate lets it through
-      const Duration cost = cost_above(member, head.kernel, head.predicted);
-      if (cost.ns > allowed.usable && !afforded(index, head, now)) {
+      if (member.in_flight + head.charged <= allowed.credit) continue;  // the gate lets it through
+      const Duration cost =
+          cost_above(member, head.kernel, almost_surely(head.predicted, head.expected));
+      if (cost > allowed.usable && !afforded(index, head, now)) {
         look_again_ = true;
         refuse(member, cost);
         continue;
       }
-      if (cost.ns > allowed.usable) spend(index, head, now);
+      if (cost > allowed.usable) spend(index, head, now);
       release(index, head, now, out);
-      allowed.usable -= cost.ns;
+      allowed.usable -= cost;
+      any = true;
     }
+    if (any) guards_changed();
+    return any;
   }
 
   // What this unit costs at most, and by how much less it is expected to.
@@ -387,32 +371,33 @@ class Guarded final : public LaunchPolicy {
     Duration most, spare;
   };
   static Cost cost_of(const TaskGuard& guard, const WaitingHead& head) {
-    const Duration most = guard.cost(head.kernel, head.predicted);
+    const Duration most = guard.cost(head.kernel, almost_surely(head.predicted, head.expected));
     return {most, most - guard.cost(head.kernel, head.expected)};
   }
 
   void refuse(const Member& low, Duration cost) {
     bool news = false;
     guards_above(low, [&](TaskGuard& guard) { news |= guard.refused(cost); });
-    crowd_.lower_work().refused(low.priority, cost);
+    clients_.lower_work().refused(low.priority, cost);
     if (news) guards_changed();
   }
 
   // By how much it exceeds the room that `high` leaves.
-  Duration excess(const Member& high, const TaskGuard& guard, const CrowdMember& low,
+  Duration excess(const Member& high, const TaskGuard& guard, const ClientState& low,
                   const WaitingHead& head, Instant now) const {
-    const Duration needed = guard.cost(head.kernel, head.predicted) + Duration{low.reaction_ns};
+    const Duration needed = guard.cost(head.kernel, almost_surely(head.predicted, head.expected)) +
+                            Duration{low.reaction_ns};
     return needed - room_beside(high, guard, now);
   }
 
   // Whether everyone above can bear this unit now, which is longer than the room they leave.
   bool afforded(uint32_t low, const WaitingHead& head, Instant now) const {
-    for (const uint32_t index : crowd_.awake()) {
-      const Member& high = crowd_.member(index);
-      if (high.priority >= crowd_.member(low).priority || !high.is_active(now)) continue;
-      const TaskGuard& guard = *crowd_.own(index).guard;
+    for (const uint32_t index : clients_.awake()) {
+      const Member& high = clients_.member(index);
+      if (high.priority >= clients_.member(low).priority || !high.is_active(now)) continue;
+      const TaskGuard& guard = *clients_.own(index).guard;
       if (guard.wants_clean()) return false;
-      const Duration over = excess(high, guard, crowd_.own(low), head, now);
+      const Duration over = excess(high, guard, clients_.own(low), head, now);
       if (over.ns <= 0) continue;
       const auto [most, spare] = cost_of(guard, head);
       if (!guard.affords(over, spare, now)) return false;
@@ -423,26 +408,26 @@ class Guarded final : public LaunchPolicy {
 
   // It is let go: whoever it is in the way of knows why.
   void spend(uint32_t low, const WaitingHead& head, Instant now) {
-    const Member& member = crowd_.member(low);
+    const Member& member = clients_.member(low);
     for_awake_above(member, [&](const Member& high, TaskGuard& guard) {
       const Duration over =
-          high.is_active(now) ? excess(high, guard, crowd_.own(low), head, now) : Duration{};
+          high.is_active(now) ? excess(high, guard, clients_.own(low), head, now) : Duration{};
       const auto [most, spare] = cost_of(guard, head);
       guard.spend(std::max(Duration{}, over), most, spare, now);
     });
-    crowd_.lower_work().spent(member.priority);
+    clients_.lower_work().spent(member.priority);
     guards_changed();
   }
 
   void release(uint32_t index, WaitingHead& head, Instant now, std::vector<Decision>& out) {
     head.released = true;
-    crowd_.own(index).released_at = now;
-    out.push_back(ReleaseHead{crowd_.member(index).client, head.thread, head.ticket});
+    clients_.own(index).released_at = now;
+    out.push_back(ReleaseHead{clients_.member(index).client, head.thread, head.ticket});
   }
 
   // A client that has had less than its floor goes on, whatever it costs.
   void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
-    Member& member = crowd_.member(index);
+    Member& member = clients_.member(index);
     if (member.heads.empty()) return;
     Duration due = floor_.due(member.client);
     for (const WaitingHead& head : member.heads) {
@@ -458,10 +443,10 @@ class Guarded final : public LaunchPolicy {
 
   const GuardLimits limits_;
   const Duration switch_cost_;
-  Crowd crowd_;
+  ClientActivity clients_;
   DeviceQueue queue_;
   FloorAccount floor_;
-  std::array<Room, kLevels> rooms_;  // by level, as far as known in this step
+  std::array<std::optional<Room>, kLevels> rooms_;  // by level, as far as known in this step
   bool changed_ = false;             // ... is what guards say since this was last looked at
   bool look_again_ = false;
   Instant wake_ = kNever;
@@ -470,8 +455,9 @@ class Guarded final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
-  return std::make_unique<Guarded>(GuardLimits{values[0], values[1], values[4]}, values[2],
-                                   Duration{values[3] * 1000});
+  return std::make_unique<Guarded>(
+      GuardLimits{values[kGuardedMean], values[kGuardedP99], values[kGuardedWithout]},
+      values[kGuardedFloor], Duration{values[kGuardedSwitchCost] * 1000});
 }
 
 }  // namespace lull::policies

@@ -1,4 +1,4 @@
-#include "policies/launch/service_feedback.h"
+#include "policies/launch/guarded/model/service_feedback.h"
 
 #include <algorithm>
 #include <array>

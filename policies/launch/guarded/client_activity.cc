@@ -1,6 +1,7 @@
-#include "policies/launch/crowd.h"
+#include "policies/launch/guarded/client_activity.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace lull::policies {
@@ -12,12 +13,12 @@ void insert(std::vector<uint32_t>& sorted, uint32_t index) {
 
 }  // namespace
 
-bool Crowd::changes_who_is_there(const Event& event) {
+bool ClientActivity::changes_who_is_there(const Event& event) {
   return std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
          std::holds_alternative<Reprioritised>(event);
 }
 
-std::optional<uint32_t> Crowd::apply(const Event& event, Instant now) {
+std::optional<uint32_t> ClientActivity::apply(const Event& event, Instant now) {
   const bool changes = changes_who_is_there(event);
   if (changes) rouse_all(now);
   const size_t before = table_.members().size();
@@ -39,7 +40,7 @@ std::optional<uint32_t> Crowd::apply(const Event& event, Instant now) {
   return index;
 }
 
-void Crowd::count_present() {
+void ClientActivity::count_present() {
   awake_.resize(members_.size());
   std::iota(awake_.begin(), awake_.end(), 0U);
   highest_ = Priority{kNoLevel};
@@ -50,13 +51,13 @@ void Crowd::count_present() {
   }
 }
 
-void Crowd::rouse_all(Instant now) {
+void ClientActivity::rouse_all(Instant now) {
   groups_.clear();
   for (uint32_t index = 0; index < members_.size(); ++index) rouse(index, now);
 }
 
-void Crowd::rouse(uint32_t index, Instant now) {
-  CrowdMember& one = members_[index];
+void ClientActivity::rouse(uint32_t index, Instant now) {
+  ClientState& one = members_[index];
   if (one.awake) return;
   one.awake = true;
   insert(awake_, index);
@@ -75,14 +76,14 @@ void Crowd::rouse(uint32_t index, Instant now) {
                       now);
 }
 
-bool Crowd::may_rest(uint32_t index, Instant now) const {
-  const CrowdMember& one = members_[index];
+bool ClientActivity::may_rest(uint32_t index, Instant now) const {
+  const ClientState& one = members_[index];
   return one.kernels == 0 && !member(index).is_active(now) &&
          (!one.guard || one.guard->may_rest(now));
 }
 
-void Crowd::rest(uint32_t index, int64_t usual_ns) {
-  CrowdMember& one = members_[index];
+void ClientActivity::rest(uint32_t index, int64_t usual_ns) {
+  ClientState& one = members_[index];
   one.awake = false;
   const Priority priority = member(index).priority;
   resting_[priority.level] += 1;
@@ -95,23 +96,29 @@ void Crowd::rest(uint32_t index, int64_t usual_ns) {
     }
   }
   if (!has_higher(priority)) return;
+  const auto beyond =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(one.beyond_charge_ns)));
   auto group = std::ranges::find_if(groups_, [&](const RestingGroup& g) {
-    return g.priority == priority && g.reaction_ns == one.reaction_ns && g.usual_ns == usual_ns;
+    return g.priority == priority && g.reaction_ns == one.reaction_ns && g.usual_ns == usual_ns &&
+           g.beyond_charge_ns == beyond;
   });
   if (group == groups_.end()) {
-    groups_.push_back({.priority = priority, .reaction_ns = one.reaction_ns, .usual_ns = usual_ns});
+    groups_.push_back({.priority = priority,
+                       .reaction_ns = one.reaction_ns,
+                       .usual_ns = usual_ns,
+                       .beyond_charge_ns = beyond});
     group = groups_.end() - 1;
   }
   insert(group->members, index);
   group->told.reset();
 }
 
-bool Crowd::rests_above(Priority than) const {
+bool ClientActivity::rests_above(Priority than) const {
   return std::any_of(resting_.begin(), resting_.begin() + than.level,
                      [](uint32_t n) { return n > 0; });
 }
 
-Duration Crowd::cost_resting(Priority than, KernelId kernel, Duration predicted) const {
+Duration ClientActivity::cost_resting(Priority than, KernelId kernel, Duration predicted) const {
   // Without experience a unit costs what it is long, which is the most.
   if (std::any_of(unversed_.begin(), unversed_.begin() + than.level,
                   [](uint32_t n) { return n > 0; })) {
@@ -125,19 +132,19 @@ Duration Crowd::cost_resting(Priority than, KernelId kernel, Duration predicted)
   return most;
 }
 
-uint32_t Crowd::kernels_of(ClientId client) {
+uint32_t ClientActivity::kernels_of(ClientId client) {
   const Member* member = table_.find(client);
   return member == nullptr
              ? 0
              : members_[static_cast<size_t>(member - table_.members().data())].kernels;
 }
 
-uint32_t Crowd::lower_kernels(Priority than) const {
+uint32_t ClientActivity::lower_kernels(Priority than) const {
   return std::accumulate(kernels_.begin() + than.level + 1, kernels_.end(), 0U);
 }
 
-void Crowd::count_kernels(uint32_t index, uint32_t came, uint32_t ended) {
-  CrowdMember& one = members_[index];
+void ClientActivity::count_kernels(uint32_t index, uint32_t came, uint32_t ended) {
+  ClientState& one = members_[index];
   uint32_t& all = kernels_[member(index).priority.level];
   all -= one.kernels;
   one.kernels += came;

@@ -1,4 +1,4 @@
-#include "policies/launch/own_timeline.h"
+#include "policies/launch/guarded/model/iteration_model.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -25,22 +25,22 @@ constexpr uint32_t kQueued = 500;
 
 }  // namespace
 
-void OwnTimeline::Estimate::add(int64_t sample_ns) {
+void IterationModel::Estimate::add(int64_t sample_ns) {
   count = std::min(count + 1, kWindow);
   const int64_t off = sample_ns - mean_ns;
   mean_ns += off / count;
   if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
 }
 
-void OwnTimeline::restart(uint32_t length, bool begins_request) {
-  *this = OwnTimeline();
+void IterationModel::restart(uint32_t length, bool begins_request) {
+  *this = IterationModel();
   begins_request_ = begins_request;
   all_.places.resize(length);
   all_.derive();
 }
 
 // What is known of all is what is known of each turn, until it has been seen once.
-void OwnTimeline::take_turns(size_t round, uint64_t count) {
+void IterationModel::take_turns(size_t round, uint64_t count) {
   if (round * all_.places.size() > kMostPlaces) round = 0;
   if (round != courses_.size()) {
     Course first = all_;
@@ -55,7 +55,7 @@ void OwnTimeline::take_turns(size_t round, uint64_t count) {
   turn_ = round == 0 ? 0 : static_cast<uint32_t>(count % round);
 }
 
-bool OwnTimeline::begin(size_t round, uint64_t count) {
+bool IterationModel::begin(size_t round, uint64_t count) {
   const uint32_t start = service_start_;
   begun_ = std::min(begun_ + 1, kJudged);
   take_turns(round, count);
@@ -69,7 +69,7 @@ bool OwnTimeline::begin(size_t round, uint64_t count) {
   return service_start_ != start;
 }
 
-void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
+void IterationModel::launched(uint32_t position, Instant at, Duration backlog) {
   if (position >= length()) return;
   const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
   if (stretch_.size() < kMostLaunches) stretch_.push_back({spot(position), at, pause, backlog.ns});
@@ -79,37 +79,37 @@ void OwnTimeline::launched(uint32_t position, Instant at, Duration backlog) {
   in_iteration_ += 1;
 }
 
-Duration OwnTimeline::sure_pause(Spot before) const {
+Duration IterationModel::sure_pause(Spot before) const {
   if (all_.places.empty()) return {};
   return {std::max<int64_t>(0, place(before).pause.low())};
 }
 
-Instant OwnTimeline::next_launch() const {
+Instant IterationModel::next_launch() const {
   return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause();
 }
 
-bool OwnTimeline::is_away(Instant now, Duration length) const {
+bool IterationModel::is_away(Instant now, Duration length) const {
   if (host_at_ == kNever || all_.places.empty()) return false;
   const Place& next = place(next_spot());
   if (next.pause.count < kEnough) return false;
   return next.usual_pause_ns > 2 * length.ns || is_overdue(next, now);
 }
 
-bool OwnTimeline::is_overdue(const Place& next, Instant now) const {
+bool IterationModel::is_overdue(const Place& next, Instant now) const {
   return (now - host_at_).ns > 2 * next.usual_pause_ns + kAtOnce.ns;
 }
 
-bool OwnTimeline::away_for_good(Instant now) const {
+bool IterationModel::away_for_good(Instant now) const {
   if (host_at_ == kNever || all_.places.empty()) return true;
   const Place& next = place(next_spot());
   return next.pause.count < kEnough || is_overdue(next, now);
 }
 
-bool OwnTimeline::pauses_at_random() const {
+bool IterationModel::pauses_at_random() const {
   return !all_.places.empty() && place(next_spot()).pause.low() <= 0;
 }
 
-Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
+Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
   if (position >= length() || position != next_ || host_at_ == kNever) return {};
   const Estimate& usual = place(spot(position)).pause;
   return usual.count == 0 ? Duration{} : std::max(Duration{}, now - host_at_ - Duration{usual.mean_ns});
@@ -117,12 +117,12 @@ Duration OwnTimeline::longer_pause(uint32_t position, Instant now) const {
 
 // Of all, and of its turn.
 template <typename Learn>
-void OwnTimeline::learn(Spot spot, Learn learn) {
+void IterationModel::learn(Spot spot, Learn learn) {
   learn(all_.places[spot.position]);
   if (spot.turn < courses_.size()) learn(courses_[spot.turn].places[spot.position]);
 }
 
-void OwnTimeline::worked(Spot spot, Duration took, bool seen) {
+void IterationModel::worked(Spot spot, Duration took, bool seen) {
   if (spot.position >= length()) return;
   learn(spot, [&](Place& place) {
     if (!seen) {
@@ -134,14 +134,14 @@ void OwnTimeline::worked(Spot spot, Duration took, bool seen) {
   });
 }
 
-Duration OwnTimeline::lateness(Instant at, Duration precision) const {
+Duration IterationModel::lateness(Instant at, Duration precision) const {
   if (stretch_.empty()) return kAnyLength;
   const Estimate& usual = place(stretch_.back().spot).until_end;
   if (usual.count < kEnough || kDeviations * usual.deviation_ns > precision.ns) return kAnyLength;
   return {std::max<int64_t>(0, (at - stretch_.back().at).ns - usual.low())};
 }
 
-void OwnTimeline::waited(Instant at, Duration delay, bool plain, Duration left) {
+void IterationModel::waited(Instant at, Duration delay, bool plain, Duration left) {
   host_at_ = at;
   waiting_is_over_ = true;
   if (stretch_.empty()) return;
@@ -171,7 +171,7 @@ void OwnTimeline::waited(Instant at, Duration delay, bool plain, Duration left) 
   stretch_.clear();
 }
 
-void OwnTimeline::Course::derive() {
+void IterationModel::Course::derive() {
   const auto length = static_cast<uint32_t>(places.size());
   work_after.resize(length + 1);
   next_wait.resize(length + 1, length == 0 ? 0 : length - 1);
@@ -187,7 +187,7 @@ void OwnTimeline::Course::derive() {
   best_slack_ns = find_best_slack_ns();
 }
 
-void OwnTimeline::derive() {
+void IterationModel::derive() {
   all_.derive();
   if (turn_ < courses_.size()) courses_[turn_].derive();
   // By a quarter longer than the one it was, so that it does not change from time to time.
@@ -220,7 +220,7 @@ void OwnTimeline::derive() {
   for (const Course& turn : courses_) best_slack_ns_ = std::max(best_slack_ns_, turn.best_slack_ns);
 }
 
-int64_t OwnTimeline::Course::find_best_slack_ns() const {
+int64_t IterationModel::Course::find_best_slack_ns() const {
   int64_t best = 0;
   for (uint32_t p = 0; p < places.size(); ++p) {
     const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places[p].pause.low()) : 0;
@@ -231,17 +231,17 @@ int64_t OwnTimeline::Course::find_best_slack_ns() const {
   return best;
 }
 
-bool OwnTimeline::Course::follows_wait(uint32_t position) const {
+bool IterationModel::Course::follows_wait(uint32_t position) const {
   const uint32_t before = position == 0 ? static_cast<uint32_t>(places.size()) - 1 : position - 1;
   return next_wait[before] == before;
 }
 
-bool OwnTimeline::wait_is_next() const {
+bool IterationModel::wait_is_next() const {
   if (waiting_is_over_) return false;
   return next_ >= length() || (next_ > 0 && course(turn_).next_wait[next_ - 1] == next_ - 1);
 }
 
-Instant OwnTimeline::due(Instant now, bool idle) const {
+Instant IterationModel::due(Instant now, bool idle) const {
   const Place& next = place(next_spot());
   if (host_at_ == kNever) return now + Duration{next.until_end.low()};
   const Place& last = stretch_.empty() ? next : place(stretch_.back().spot);
@@ -256,12 +256,12 @@ Instant OwnTimeline::due(Instant now, bool idle) const {
   return std::max(from_last, now + Duration{next.until_end.low()});
 }
 
-Duration OwnTimeline::seen_work(uint32_t position) const {
+Duration IterationModel::seen_work(uint32_t position) const {
   if (position >= length() || place(spot(position)).work_seen == 0) return {-1};
   return {place(spot(position)).work_ns};
 }
 
-Duration OwnTimeline::work(Spot from, bool idle) const {
+Duration IterationModel::work(Spot from, bool idle) const {
   if (from.position >= length()) return {};
   const bool waits = !idle && wait_is_next();
   const Spot next = waits ? spot(next_) : next_spot();

@@ -1,7 +1,7 @@
 // What others really cost one task's services, learnt from how long services take with them and
 // without. Pure.
 //
-// The delays that OwnShadow measures at waits are an estimate: too much where the task's own work
+// The delays that IsolatedSchedule measures at waits are an estimate: too much where the task's own work
 // could not have run anyway, too little where lower work slows it in ways that no wait shows. The
 // service's whole time less what an undisturbed one takes is another estimate, right in the mean
 // however the device is shared, but off by as much as services vary by themselves. Together:
@@ -23,7 +23,7 @@
 #include <deque>
 #include <vector>
 
-#include "policies/launch/service_pattern.h"
+#include "policies/launch/guarded/model/service_pattern.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {

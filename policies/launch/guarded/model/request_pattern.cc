@@ -1,4 +1,4 @@
-#include "policies/launch/request_pattern.h"
+#include "policies/launch/guarded/model/request_pattern.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 // what it is for the device, where the host waits; and so how much the device may be kept from it
 // before the host notices: its slack.
 //
-// Kept by OwnShadow for each task that it protects, and fed with every stretch (the launches up to
+// Kept by IsolatedSchedule for each task that it protects, and fed with every stretch (the launches up to
 // a wait of the host). It learns from those that others did not delay, and so goes on learning while
 // they run. A position is a launch's place in the detected iteration. Pure.
 //
@@ -22,7 +22,7 @@
 
 namespace lull::policies {
 
-class OwnTimeline {
+class IterationModel {
  public:
   // A new template: forget everything. `begins_request`: it begins where a request does.
   void restart(uint32_t length, bool begins_request = false);
@@ -100,7 +100,7 @@ class OwnTimeline {
   static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
   static constexpr int64_t kDeviations = 2;
 
-  bool operator==(const OwnTimeline&) const = default;
+  bool operator==(const IterationModel&) const = default;
 
  private:
   struct Estimate {

@@ -1,4 +1,4 @@
-#include "policies/launch/device_queue.h"
+#include "policies/launch/guarded/observe/device_queue.h"
 
 #include <algorithm>
 
