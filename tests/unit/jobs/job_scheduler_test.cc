@@ -55,7 +55,8 @@ class Node {
       scheduler.step(now, view, commands, orders);
       commands.clear();
       for (const JobOrder& order : orders) take(order);
-      REQUIRE(scheduler.broken_rule().empty());
+      INFO(scheduler.broken_rule());
+  REQUIRE(scheduler.broken_rule().empty());
     }
   }
 
