@@ -55,8 +55,7 @@ class Node {
       scheduler.step(now, view, commands, orders);
       commands.clear();
       for (const JobOrder& order : orders) take(order);
-      INFO(scheduler.broken_rule());
-  REQUIRE(scheduler.broken_rule().empty());
+      REQUIRE(scheduler.broken_rule().empty());
     }
   }
 
