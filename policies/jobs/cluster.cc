@@ -457,18 +457,6 @@ void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
   for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
 }
 
-void Cluster::exchange(Instant now, Unit& a, Unit& b, Why why, int64_t value, Out& out) {
-  const Places to_b = a.gpus, to_a = b.gpus;
-  const Instant turn_a = a.since, turn_b = b.since;
-  const Reason of_a{why, b.first().request.job, value}, of_b{why, a.first().request.job, value};
-  stop(now, a, of_a, out);
-  stop(now, b, of_b, out);
-  start(now, a, to_a, of_a, out);
-  start(now, b, to_b, of_b, out);
-  a.since = turn_a;
-  b.since = turn_b;
-}
-
 void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
   settle(now, unit);
   give(unit);
@@ -534,11 +522,6 @@ Unit& Cluster::part(Instant now, Job& job, Places gpus, Reason reason, Out& out)
   take(unit);
   out.push_back({Migrate{job.request.job, devices(unit.gpus)}, reason});
   return unit;
-}
-
-void Cluster::repack(Instant now, Job& job, Unit& host, Reason reason, Out& out) {
-  Unit& single = split(now, job);
-  pack(now, single, host, reason, out);
 }
 
 void Cluster::dissolve(Instant now, Unit& unit) {

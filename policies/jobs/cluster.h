@@ -139,8 +139,6 @@ class Cluster {
   const std::vector<Unit*>& units() const { return units_; }  // ascending by id
   Job* find(JobId job) const;
   uint32_t free_gpus() const { return free_gpus_; }
-  // Another one whenever a job has arrived or gone.
-  uint64_t generation() const { return 2 * arrivals_ - jobs_.size(); }
   GpuKind kind_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.kind; }
   NodeId node_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.node; }
   // What jobs of a unit need of each GPU together; none: one of them is not known.
@@ -157,8 +155,6 @@ class Cluster {
   // ---- decisions -----------------------------------------------------------------------------
   void start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
   void stop(Instant now, Unit& unit, Reason reason, Out& out);
-  // Two running units of as many GPUs change places.
-  void exchange(Instant now, Unit& a, Unit& b, Why why, int64_t value, Out& out);
   void migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
   // A unit of one job that runs: more or fewer GPUs.
   void resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
@@ -168,8 +164,6 @@ class Cluster {
   Unit& unpack(Instant now, Job& job, Reason reason, Out& out);
   // A packed job goes on alone on free GPUs, in a unit of its own.
   Unit& part(Instant now, Job& job, Places gpus, Reason reason, Out& out);
-  // A packed job goes over to another running unit.
-  void repack(Instant now, Job& job, Unit& host, Reason reason, Out& out);
   // A pack that does not run: each of its jobs waits for itself.
   void dissolve(Instant now, Unit& unit);
   // The operator's command; true where it changed something.

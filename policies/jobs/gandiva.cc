@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/jobs/arrange.h"
 #include "policies/jobs/elastic.h"
-#include "policies/jobs/exchange.h"
 #include "policies/jobs/ordered_policy.h"
 #include "policies/jobs/packing.h"
 #include "policies/jobs/relocation.h"
@@ -26,7 +26,9 @@ class Gandiva final : public OrderedPolicy {
         packing_({.most = static_cast<size_t>(values[1]),
                   .margin = static_cast<double>(values[2]) / 1000,
                   .patience = quantum_}),
-        exchange_(static_cast<double>(values[2]) / 1000, quantum_),
+        arrange_({.most = static_cast<size_t>(values[1]),
+                  .margin = static_cast<double>(values[2]) / 1000,
+                  .patience = quantum_}),
         grow_after_{values[3] * 1'000'000'000},
         level_gpu_ns_(static_cast<double>(values[4]) * kNsPerSecond) {}
 
@@ -55,10 +57,12 @@ class Gandiva final : public OrderedPolicy {
     return {2, level(now, unit), now.ns, -unit.since.ns};
   }
 
-  void before_round(Instant now, Cluster::Out& out) override { packing_.judge(now, cluster_, out); }
+  void before_round(Instant now, Cluster::Out& out) override {
+    packing_.judge(now, cluster_, arrange_, out);
+  }
 
   // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, or with
-  // less important jobs.
+  // less important jobs. One of two may be made anew with others.
   bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
     for (const Unit* unit : cluster_.units()) {
@@ -67,7 +71,8 @@ class Gandiva final : public OrderedPolicy {
     bool any = false;
     for (Unit* unit : waiting) {
       if (unit->jobs.size() < 2) continue;
-      if (cluster_.free_gpus() < unit->size() && unit->priority() >= least) continue;
+      const bool may_part = cluster_.free_gpus() >= unit->size() || unit->priority() < least;
+      if (unit->jobs.size() > 2 && !may_part) continue;
       cluster_.dissolve(now, *unit);
       any = true;
     }
@@ -78,13 +83,12 @@ class Gandiva final : public OrderedPolicy {
     if (waiting.empty()) {
       if (calm_since_ == kNever) calm_since_ = now;
       relocation_.spread(now, cluster_, out);
-      const bool trial =
-          exchange_.judge(now, cluster_, out) || packing_.try_other(now, cluster_, out);
-      if (!trial) exchange_.try_one(now, cluster_, out);
+      arrange_.step(now, cluster_, out);
       if (now - calm_since_ >= grow_after_) grow_elastic(now, cluster_, out);
       return;
     }
     calm_since_ = kNever;
+    arrange_.drop();
     relocation_.defragment(now, cluster_, waiting, out);
     std::vector<Unit*> left;
     for (Unit* unit : waiting) {
@@ -100,7 +104,7 @@ class Gandiva final : public OrderedPolicy {
 
   Duration quantum_;
   Packing packing_;
-  Exchange exchange_;
+  Arrange arrange_;
   Relocation relocation_;
   Duration grow_after_;
   double level_gpu_ns_;

@@ -10,6 +10,8 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
+// Turns for which a pair that was bad is not tried again, at first.
+constexpr int64_t kBadTurns = 15;
 // Hosts that are looked at for one job; the list is sorted by use, the first that fits is taken.
 constexpr size_t kMostHosts = 64;
 
@@ -42,58 +44,12 @@ void Packing::forget_the_gone(const Cluster& cluster) {
     return cluster.find(JobId{pair.first}) == nullptr ||
            cluster.find(JobId{pair.second}) == nullptr;
   };
-  std::erase_if(bad_, gone);
+  std::erase_if(bad_, [&](const auto& one) { return gone(one.first); });
   std::erase_if(worth_, [&](const auto& one) { return gone(one.first); });
 }
 
-uint64_t composition(const Unit& unit) {
-  std::vector<uint64_t> ids;
-  for (const Job* job : unit.jobs) ids.push_back(job->request.job.value);
-  std::sort(ids.begin(), ids.end());
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const uint64_t id : ids) hash = (hash ^ id) * 0x100000001b3;
-  return hash;
-}
-
-void Packing::judge_move(Instant now, Cluster& cluster, Cluster::Out& out) {
-  Job* job = cluster.find(move_->job);
-  if (job == nullptr || !job->unit->running || job->unit->joined != job) {
-    move_.reset();
-    return;
-  }
-  const auto sum = cluster.sum_of_rates(move_->from, move_->to);
-  const bool late = now - move_->since >= Duration{4 * rules_.patience.ns};
-  if (!sum && !late) return;
-  Unit& host = *job->unit;
-  host.joined = nullptr;
-  const Move move = *move_;
-  move_.reset();
-  if (sum && *sum >= move.sum_before + rules_.margin) return;
-  const auto home = std::find_if(cluster.units().begin(), cluster.units().end(),
-                                 [&](const Unit* unit) { return unit->id == move.home; });
-  const Job* other = host.jobs.front() == job ? host.jobs.back() : host.jobs.front();
-  const Reason reason{Why::kNoBetter, other->request.job,
-                      sum ? static_cast<int64_t>(*sum / move.sum_before * 1000) : 0};
-  const bool has_room = [&] {
-    if (home == cluster.units().end() || *home == &host) return false;
-    const Unit& unit = **home;
-    if (!unit.running || unit.extra() > 0 || unit.pinned || unit.joined != nullptr) return false;
-    if (unit.gpus.size() != job->request.gpus || unit.jobs.size() >= rules_.most) return false;
-    const Group& group = cluster.groups()[cluster.slots()[unit.gpus.front()].group];
-    const auto in_use = cluster.memory_of(unit);
-    return (job->request.kinds >> group.kind.value & 1) != 0 && in_use &&
-           *in_use + job->memory_bytes <= group.memory_bytes;
-  }();
-  if (has_room) {
-    cluster.repack(now, *job, **home, reason, out);
-  } else {
-    cluster.unpack(now, *job, reason, out);
-  }
-}
-
-void Packing::judge(Instant now, Cluster& cluster, Cluster::Out& out) {
+void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Cluster::Out& out) {
   forget_the_gone(cluster);
-  if (move_) judge_move(now, cluster, out);
   const std::vector<Unit*> units = cluster.units();
   for (Unit* unit : units) {
     if (unit->jobs.size() < 2 || !unit->running) continue;
@@ -109,11 +65,11 @@ void Packing::judge(Instant now, Cluster& cluster, Cluster::Out& out) {
     if (measured && unit->jobs.size() == 2) {
       worth_[pair_of(unit->first(), *unit->jobs.back())] = *worth;
     }
-    if (move_ && unit->joined != nullptr && unit->joined->request.job == move_->job) continue;
+    if (arrange.on_trial(cluster.slots()[unit->gpus.front()].group)) continue;
     if (unit->joined == nullptr) {
       if (!measured || *worth >= 1) continue;
       Job& last = *unit->jobs.back();
-      bad_.insert(pair_of(last, unit->first()));
+      note_bad(now, last, unit->first());
       cluster.unpack(
           now, last,
           {Why::kBadPack, unit->first().request.job, static_cast<int64_t>(*worth * 1000)}, out);
@@ -124,13 +80,20 @@ void Packing::judge(Instant now, Cluster& cluster, Cluster::Out& out) {
     unit->joined = nullptr;
     if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) continue;
     const Job& other = unit->jobs.front() == &joined ? *unit->jobs.back() : unit->first();
-    bad_.insert(pair_of(joined, other));
+    note_bad(now, joined, other);
     const auto per_mille = static_cast<int64_t>(*worth / std::max(1.0, unit->sum_before) * 1000);
     cluster.unpack(now, joined, {Why::kBadPack, other.request.job, per_mille}, out);
   }
 }
 
-bool Packing::may_join(const Cluster& cluster, const Job& job, const Unit& from,
+void Packing::note_bad(Instant now, const Job& a, const Job& b) {
+  const Duration first{kBadTurns * rules_.patience.ns};
+  Bad& bad = bad_.try_emplace(pair_of(a, b), Bad{now, first}).first->second;
+  bad.until = now + bad.next;
+  bad.next = bad.next + bad.next;
+}
+
+bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                        const Unit& host) const {
   if (host.joined != nullptr || host.jobs.size() >= rules_.most || host.extra() > 0) return false;
   if (!host.running || &from == &host || host.pinned || from.pinned) return false;
@@ -141,7 +104,8 @@ bool Packing::may_join(const Cluster& cluster, const Job& job, const Unit& from,
   if ((job.request.kinds >> kind.value & 1) == 0) return false;
   if (job.alone(kind, host.gpus.size()) == nullptr) return false;
   for (const Job* other : host.jobs) {
-    if (bad_.contains(pair_of(job, *other))) return false;
+    const auto bad = bad_.find(pair_of(job, *other));
+    if (bad != bad_.end() && now < bad->second.until) return false;
     if (other->alone(kind, host.gpus.size()) == nullptr) return false;
   }
   if (!from.gpus.empty() && from.gpus != host.gpus && (!job.request.migratable || !job.movable)) {
@@ -180,18 +144,19 @@ void Packing::try_more(Instant now, Cluster& cluster, std::span<Unit* const> wai
     const auto found = hosts.find({single->priority(), single->size()});
     if (found == hosts.end()) continue;
     auto& some = found->second;
-    // The host with which it was best, else the first that may be tried.
+    // The first that it has not been tried with, else the one with which it was best.
     Unit* best = nullptr;
     double best_worth = 0;
     const size_t looked_at = std::min(some.size(), kMostHosts);
     for (size_t i = 0; i < looked_at; ++i) {
       if (use_of(*some[i]) + single->first().busy_per_mille > kMostUse) break;
-      if (!may_join(cluster, single->first(), *single, *some[i])) continue;
+      if (!may_join(now, cluster, single->first(), *single, *some[i])) continue;
       const double worth = known_worth(single->first(), *some[i]);
-      if (best != nullptr && worth <= best_worth) continue;
+      if (best != nullptr && worth > 0 && worth <= best_worth) continue;
       if (some[i]->jobs.size() > 1 && !cluster.sum_of_rates(*some[i])) continue;
       best = some[i];
       best_worth = worth;
+      if (worth == 0 && some[i]->jobs.size() == 1) break;
     }
     if (best == nullptr) continue;
     const double before = best->jobs.size() > 1 ? *cluster.sum_of_rates(*best) : 1.0;
@@ -202,49 +167,6 @@ void Packing::try_more(Instant now, Cluster& cluster, std::span<Unit* const> wai
     tried(now, *best, job, before);
     std::erase(some, best);
   }
-}
-
-bool Packing::try_other(Instant now, Cluster& cluster, Cluster::Out& out) {
-  if (generation_ != cluster.generation()) {
-    generation_ = cluster.generation();
-    moved_.clear();
-  }
-  std::vector<std::pair<double, Unit*>> packs;
-  std::vector<Unit*> hosts;
-  for (Unit* unit : cluster.units()) {
-    if (!unit->running) continue;
-    if (unit->joined != nullptr) return true;
-    hosts.push_back(unit);
-    if (unit->jobs.size() == 1) continue;
-    const auto worth = cluster.sum_of_rates(*unit);
-    if (!worth || unit->least_iterations() < kTrialIterations) return true;  // not measured yet
-    packs.emplace_back(*worth / static_cast<double>(unit->jobs.size()), unit);
-  }
-  std::sort(packs.begin(), packs.end(), [](const auto& a, const auto& b) {
-    return std::tuple{a.first, a.second->id} < std::tuple{b.first, b.second->id};
-  });
-  std::sort(hosts.begin(), hosts.end(), [](const Unit* a, const Unit* b) {
-    return std::tuple{use_of(*a), a->id} < std::tuple{use_of(*b), b->id};
-  });
-  for (const auto& [share, pack] : packs) {
-    const std::vector<Job*> members(pack->jobs.rbegin(), pack->jobs.rend());
-    for (Job* job : members) {
-      for (Unit* host : hosts) {
-        if (!may_join(cluster, *job, *pack, *host)) continue;
-        const Pair move{job->request.job.value, composition(*host)};
-        if (moved_.contains(move)) continue;
-        const NodeId from = cluster.node_of(*pack), to = cluster.node_of(*host);
-        const auto sum = cluster.sum_of_rates(from, to);
-        if (!sum) continue;
-        moved_.insert(move);
-        move_ = {job->request.job, pack->id, from, to, *sum, now};
-        cluster.repack(now, *job, *host, {Why::kTryPack, host->first().request.job}, out);
-        tried(now, *host, *job, 0);
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 }  // namespace lull::jobs

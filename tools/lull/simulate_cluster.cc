@@ -152,7 +152,7 @@ int simulate_cluster_main(const Words& words) {
   for (size_t i = 0; i < runs.size(); ++i) {
     const sim::Plan& one = runs[i].plan;
     const sim::Result& result = runs[i].result;
-    if (w.name == "six") {
+    if (w.name .starts_with("six")) {
       const double best = sim::best_static_sum(one), made = sim::measured_sum(one, result);
       json["policies"][i]["sum_of_rates"] = made;
       json["policies"][i]["best_static_sum"] = best;
@@ -160,6 +160,9 @@ int simulate_cluster_main(const Words& words) {
         fmt::print("simulated, {}: jobs made {:.3f} of their rates alone together; the best static placement {:.3f}: {:.1f} %\n",
                    one.policy.row->name, made, best, 100 * made / best);
       }
+    }
+    if (const double least = sim::least_aim_s(one); one.stop_bad && least > 0) {
+      json["policies"][i]["least_aim_s"] = least;
     }
     if (result.aim_s >= 0 && !w.json.replaces_text()) {
       fmt::print("simulated, {}: the first good job reached the aim after {:.0f} s\n",

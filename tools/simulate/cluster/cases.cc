@@ -76,9 +76,12 @@ void spread(const Plan& plan, const SpeedModel& model, std::vector<std::vector<s
 std::expected<Plan, std::string> plan_of_case(std::string_view name, uint64_t seed) {
   Plan plan;
   plan.seed = seed;
-  if (name == "six") {
+  if (name == "six" || name == "six-turns") {
     plan.cluster = *parse_cluster("1x4:h100");
     plan.jobs = make_six_jobs(seed);
+    if (name == "six-turns") {
+      for (JobSpec& job : plan.jobs) job.bus = false;
+    }
     plan.stop_s = 12 * 3600;
     plan.measure_from_s = 6 * 3600;
   } else if (name == "hundred") {
@@ -94,6 +97,12 @@ std::expected<Plan, std::string> plan_of_case(std::string_view name, uint64_t se
     plan.cluster = *parse_cluster(name == "search16" ? "4x4:h100" : "1x4:h100");
     plan.jobs = make_search_jobs(seed, 100, 2, name != "search-any");
     plan.stop_bad = true;
+  } else if (name == "automl" || name == "automl16") {
+    // [Gandiva] LeNet-like: the same 374 configurations on 4 and on 16 GPUs; [estimate] one is
+    // good.
+    plan.cluster = *parse_cluster(name == "automl16" ? "4x4:h100" : "1x4:h100");
+    plan.jobs = make_search_jobs(seed, 374, 1, /*small=*/true);
+    plan.stop_bad = true;
   } else {
     return std::unexpected(fmt::format("there is no case '{}': one of {}", name, kCases));
   }
@@ -106,6 +115,20 @@ double best_static_sum(const Plan& plan) {
   double best = 0;
   spread(plan, model, on, 0, best);
   return best;
+}
+
+double least_aim_s(const Plan& plan) {
+  double least = -1;
+  for (const JobSpec& job : plan.jobs) {
+    // Its score, at best 0.02 above the curve, at the first tenth that reaches the aim.
+    for (uint32_t tenth = 1; tenth <= 10; ++tenth) {
+      if (search_curve(job.quality, tenth / 10.0) + 0.02 < kSearchAim) continue;
+      const double at_s = job.alone_s() * tenth / 10;
+      if (least < 0 || at_s < least) least = at_s;
+      break;
+    }
+  }
+  return least;
 }
 
 double measured_sum(const Plan& plan, const Result& result) {

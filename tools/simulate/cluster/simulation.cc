@@ -235,10 +235,6 @@ class Simulation {
     put(now_ + static_cast<int64_t>(std::ceil(left / rate * kNs)), What::kMilestone, job, epoch);
   }
 
-  static double curve(double quality, double share) {
-    return quality * (1 - std::exp(-4 * share)) / (1 - std::exp(-4.0));
-  }
-
   void milestone(size_t job) {
     Live& live = live_[job];
     const JobSpec& one = spec(job);
@@ -250,7 +246,7 @@ class Simulation {
     }
     if (plan_.stop_bad && one.quality >= 0) {
       const uint32_t rung = ++live.rung;
-      const double score = curve(one.quality, rung / 10.0) +
+      const double score = search_curve(one.quality, rung / 10.0) +
                            0.02 * (2 * Random(plan_.seed ^ (job * 64 + rung)).unit() - 1);
       if (score >= kSearchAim) {
         result_.aim_s = seconds(now_);
@@ -686,6 +682,10 @@ std::string why_never(const ClusterSpec& cluster, const JobSpec& job) {
   }
   return fmt::format("no GPUs of one kind are enough for it: {} GPUs with {:.1f} GB each", job.gpus,
                      static_cast<double>(job.memory_bytes) / 1e9);
+}
+
+double search_curve(double quality, double share) {
+  return quality * (1 - std::exp(-4 * share)) / (1 - std::exp(-4.0));
 }
 
 Result simulate(const Plan& plan) { return Simulation(plan).run(); }

@@ -54,6 +54,7 @@ struct Plan {
 // kSearchAim.
 inline constexpr double kSearchAim = 0.85;
 inline constexpr size_t kSearchPeers = 3;
+double search_curve(double quality, double share);  // the score without the 0.02
 
 enum class Outcome : uint8_t { kUnfinished, kFinished, kFailed, kStopped };
 

@@ -1,0 +1,296 @@
+#include "policies/jobs/arrange.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace lull::jobs {
+namespace {
+
+// A job alone below this share of its best has something to gain.
+constexpr double kSlow = 0.9;
+// Arrangements below this share of the best are not gone on from.
+constexpr double kNearly = 0.9;
+// Trials for one set of jobs: a node of four GPUs is done with fewer.
+constexpr size_t kMostTrials = 192;
+// As in Packing: use by all jobs of a pack, in thousandths.
+constexpr uint32_t kMostUse = 1750;
+
+bool may_leave(const Job& job) {
+  const Unit& unit = *job.unit;
+  return job.request.suspendable && job.request.migratable && job.movable && !unit.pinned &&
+         unit.extra() == 0;
+}
+
+uint64_t mixed(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3; }
+
+uint64_t hash_of(std::vector<uint64_t> values) {
+  std::sort(values.begin(), values.end());
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const uint64_t value : values) hash = mixed(hash, value + 1);
+  return hash ^ hash >> 29;
+}
+
+}  // namespace
+
+std::optional<Arrange::Arrangement> Arrange::arrangement_of(const Cluster& cluster,
+                                                            const Group& group) {
+  Arrangement out;
+  for (const GpuIndex index : group.gpus) {
+    const Unit* unit = cluster.slots()[index].unit;
+    if (unit == nullptr || unit->gpus.front() != index) continue;
+    if (unit->joined != nullptr) return std::nullopt;
+    Spot spot{unit->gpus, {}};
+    for (const Job* job : unit->jobs) spot.jobs.push_back(job->request.job.value);
+    std::sort(spot.jobs.begin(), spot.jobs.end());
+    out.push_back(std::move(spot));
+  }
+  return out;
+}
+
+// The same for arrangements that differ only by which of equal switches and sockets is which.
+uint64_t Arrange::signature(const Cluster& cluster, const Arrangement& how) {
+  struct At {
+    uint32_t socket, pcie_switch;
+    uint64_t pack;
+  };
+  std::vector<At> all;
+  for (const Spot& spot : how) {
+    for (const GpuIndex index : spot.gpus) {
+      const Gpu& gpu = cluster.slots()[index].gpu;
+      all.push_back({gpu.socket, gpu.pcie_switch, hash_of(spot.jobs)});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const At& a, const At& b) {
+    return std::tie(a.socket, a.pcie_switch) < std::tie(b.socket, b.pcie_switch);
+  });
+  std::vector<uint64_t> sockets;
+  for (size_t i = 0; i < all.size();) {
+    const uint32_t socket = all[i].socket;
+    std::vector<uint64_t> switches;
+    while (i < all.size() && all[i].socket == socket) {
+      const uint32_t one = all[i].pcie_switch;
+      std::vector<uint64_t> packs;
+      for (; i < all.size() && all[i].socket == socket && all[i].pcie_switch == one; ++i) {
+        packs.push_back(all[i].pack);
+      }
+      switches.push_back(hash_of(packs));
+    }
+    sockets.push_back(hash_of(switches));
+  }
+  return hash_of(sockets);
+}
+
+bool Arrange::may_gain(const Cluster& cluster, const Group& group) {
+  return std::any_of(group.gpus.begin(), group.gpus.end(), [&](GpuIndex index) {
+    const Unit* unit = cluster.slots()[index].unit;
+    if (unit == nullptr) return false;
+    return unit->jobs.size() > 1 || cluster.sum_of_rates(*unit).value_or(1) < kSlow;
+  });
+}
+
+// A pack below 1 is slower than turns.
+bool Arrange::packs_are_worth_it(const Cluster& cluster, const Group& group) {
+  return std::none_of(group.gpus.begin(), group.gpus.end(), [&](GpuIndex index) {
+    const Unit* unit = cluster.slots()[index].unit;
+    return unit != nullptr && unit->jobs.size() > 1 && cluster.sum_of_rates(*unit).value_or(1) < 1;
+  });
+}
+
+bool Arrange::fits(const Cluster& cluster, const Group& group, const Spot& spot) const {
+  if (spot.jobs.size() < 2) return true;
+  if (spot.jobs.size() > rules_.most) return false;
+  const Priority priority = cluster.find(JobId{spot.jobs.front()})->request.priority;
+  uint64_t bytes = 0;
+  uint32_t use = 0;
+  for (const uint64_t id : spot.jobs) {
+    const Job& job = *cluster.find(JobId{id});
+    if (job.request.priority != priority || job.memory_bytes == 0 || job.busy_per_mille == 0) {
+      return false;
+    }
+    bytes += job.memory_bytes;
+    use += job.busy_per_mille;
+  }
+  return bytes <= group.memory_bytes && use <= kMostUse;
+}
+
+std::optional<Arrange::Arrangement> Arrange::untried_neighbour(const Cluster& cluster,
+                                                               const Group& group,
+                                                               const Arrangement& of,
+                                                               std::set<uint64_t>& seen) const {
+  const auto may_go = [&](const Spot& spot) {
+    return std::all_of(spot.jobs.begin(), spot.jobs.end(),
+                       [&](uint64_t id) { return may_leave(*cluster.find(JobId{id})); });
+  };
+  const auto is_new = [&](const Arrangement& how) {
+    return seen.insert(signature(cluster, how)).second;
+  };
+  for (size_t a = 0; a < of.size(); ++a) {  // a packed job joins another unit
+    if (of[a].jobs.size() < 2) continue;
+    for (const uint64_t id : of[a].jobs) {
+      if (!may_leave(*cluster.find(JobId{id}))) continue;
+      for (size_t b = 0; b < of.size(); ++b) {
+        if (b == a || of[b].gpus.size() != of[a].gpus.size()) continue;
+        const Unit& host = *cluster.find(JobId{of[b].jobs.front()})->unit;
+        if (host.pinned || host.extra() > 0) continue;
+        Arrangement how = of;
+        std::erase(how[a].jobs, id);
+        how[b].jobs.insert(std::lower_bound(how[b].jobs.begin(), how[b].jobs.end(), id), id);
+        if (fits(cluster, group, how[b]) && is_new(how)) return how;
+      }
+    }
+  }
+  for (size_t a = 0; a < of.size(); ++a) {  // two jobs of two packs change places
+    for (size_t b = a + 1; b < of.size(); ++b) {
+      if (of[a].jobs.size() < 2 || of[b].jobs.size() < 2) continue;
+      if (of[a].gpus.size() != of[b].gpus.size()) continue;
+      for (const uint64_t one : of[a].jobs) {
+        if (!may_leave(*cluster.find(JobId{one}))) continue;
+        for (const uint64_t other : of[b].jobs) {
+          if (!may_leave(*cluster.find(JobId{other}))) continue;
+          Arrangement how = of;
+          std::ranges::replace(how[a].jobs, one, other);
+          std::ranges::replace(how[b].jobs, other, one);
+          std::ranges::sort(how[a].jobs);
+          std::ranges::sort(how[b].jobs);
+          if (!fits(cluster, group, how[a]) || !fits(cluster, group, how[b])) continue;
+          if (is_new(how)) return how;
+        }
+      }
+    }
+  }
+  for (size_t a = 0; a < of.size(); ++a) {  // two units change places
+    for (size_t b = a + 1; b < of.size(); ++b) {
+      if (of[a].gpus.size() != of[b].gpus.size()) continue;
+      if (!may_go(of[a]) || !may_go(of[b])) continue;
+      Arrangement how = of;
+      std::swap(how[a].jobs, how[b].jobs);
+      if (is_new(how)) return how;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Arrange::Arrangement> Arrange::next_trial(const Cluster& cluster, const Group& group,
+                                                        const Arrangement& here,
+                                                        Search& search) const {
+  if (search.measured.size() > kMostTrials) return std::nullopt;
+  const auto same_gpus = [&](const Arrangement& how) {
+    return std::ranges::equal(how, here, {}, &Spot::gpus, &Spot::gpus);
+  };
+  while (true) {
+    Measured* from = nullptr;
+    double best = 0;
+    for (Measured& one : search.measured) {
+      best = std::max(best, one.worth);
+      if (!one.expanded && same_gpus(one.how) && (from == nullptr || one.worth > from->worth))
+        from = &one;
+    }
+    if (from == nullptr || from->worth < best * kNearly) return std::nullopt;
+    if (auto how = untried_neighbour(cluster, group, from->how, search.seen)) return how;
+    from->expanded = true;
+  }
+}
+
+// All who leave go first, then all who come: a job's new GPUs may be another's old ones.
+void Arrange::carry_out(Instant now, Cluster& cluster, const Arrangement& from,
+                        const Arrangement& to, std::optional<int64_t> no_better,
+                        Cluster::Out& out) {
+  const auto has = [](const Spot& spot, uint64_t id) {
+    return std::binary_search(spot.jobs.begin(), spot.jobs.end(), id);
+  };
+  struct Mover {
+    Job* job;
+    size_t spot;
+    Reason reason;
+  };
+  std::vector<Mover> movers;
+  for (size_t i = 0; i < to.size(); ++i) {
+    for (const uint64_t id : to[i].jobs) {
+      if (has(from[i], id)) continue;
+      // The one that it will be beside, else one whose place it takes.
+      const auto other = std::find_if(to[i].jobs.begin(), to[i].jobs.end(),
+                                      [&](uint64_t one) { return one != id; });
+      const bool beside = other != to[i].jobs.end();
+      Reason reason{beside ? Why::kTryPack : Why::kTryPlace,
+                    JobId{beside ? *other : from[i].jobs.front()}};
+      if (no_better) reason = {Why::kNoBetter, reason.other, *no_better};
+      movers.push_back({cluster.find(JobId{id}), i, reason});
+    }
+  }
+  for (const Mover& mover : movers) {
+    if (!mover.job->unit->running) continue;
+    if (mover.job->unit->jobs.size() > 1) {
+      cluster.unpack(now, *mover.job, mover.reason, out);
+    } else {
+      cluster.stop(now, *mover.job->unit, mover.reason, out);
+    }
+  }
+  for (const Mover& mover : movers) {
+    const Places& gpus = to[mover.spot].gpus;
+    Unit* host = cluster.slots()[gpus.front()].unit;
+    if (host == nullptr) {
+      cluster.start(now, *mover.job->unit, gpus, mover.reason, out);
+    } else {
+      cluster.pack(now, *mover.job->unit, *host, mover.reason, out);
+    }
+  }
+}
+
+void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
+  searches_.resize(cluster.groups().size());
+  for (size_t g = 0; g < searches_.size(); ++g) {
+    const Group& group = cluster.groups()[g];
+    if (group.present - group.free < 2) continue;
+    const auto here = arrangement_of(cluster, group);
+    if (!here) continue;
+    Search& search = searches_[g];
+    std::vector<uint64_t> jobs;
+    for (const Spot& spot : *here) jobs.insert(jobs.end(), spot.jobs.begin(), spot.jobs.end());
+    std::sort(jobs.begin(), jobs.end());
+    if (search.jobs != jobs) {
+      search = {};
+      search.jobs = std::move(jobs);
+    }
+    // Somebody else has moved them: that is measured as any other.
+    const bool moved = search.trial ? *search.trial != *here
+                                    : search.over && search.measured[search.best].how != *here;
+    if (moved && search.measured.size() <= kMostTrials) {
+      search.trial = here;
+      search.since = now;
+      search.over = false;
+    }
+    if (search.over || moved) continue;
+    const auto sum = cluster.sum_of_rates(group.node, group.node);
+    if (search.trial) {
+      if (!sum && now - search.since < Duration{4 * rules_.patience.ns}) continue;
+      search.measured.push_back({*here, packs_are_worth_it(cluster, group) ? sum.value_or(0) : 0});
+      search.trial.reset();
+      if (search.measured.back().worth >= search.measured[search.best].worth + rules_.margin) {
+        search.best = search.measured.size() - 1;
+      }
+    } else if (search.measured.empty()) {
+      if (!sum || !may_gain(cluster, group)) continue;
+      search.measured.push_back({*here, *sum});
+      search.seen.insert(signature(cluster, *here));
+    }
+    if (auto next = next_trial(cluster, group, *here, search)) {
+      carry_out(now, cluster, *here, *next, std::nullopt, out);
+      search.trial = std::move(next);
+      search.since = now;
+      continue;
+    }
+    search.over = true;
+    const Measured& best = search.measured[search.best];
+    const bool same_gpus = std::ranges::equal(best.how, *here, {}, &Spot::gpus, &Spot::gpus);
+    if (best.how == *here || !same_gpus) continue;
+    const double last = search.measured.back().worth;
+    carry_out(now, cluster, *here, best.how,
+              best.worth > 0 ? static_cast<int64_t>(last / best.worth * 1000) : 0, out);
+  }
+}
+
+void Arrange::drop() {
+  for (Search& search : searches_) search.trial.reset();
+}
+
+}  // namespace lull::jobs
