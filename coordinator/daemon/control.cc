@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "coordinator/channel/messages.h"
 #include "coordinator/daemon/config.h"
+#include "coordinator/daemon/device_table.h"
 #include "coordinator/engine/json_depth.h"
 
 namespace lull::daemon {
@@ -206,6 +208,35 @@ json answer_job(const std::string& op, JobOrder::What what, const json& request,
   return {{"ok", true}, {"job", *now}};
 }
 
+json answer_elastic(const json& request, const Peer& peer, ControlTarget& target) {
+  const auto wrong = [&](const char* key, const std::string& expected) {
+    return failure(fmt::format("cannot look at an elastic job: {} is {}: {} is expected", key,
+                               shown(request, key), expected));
+  };
+  const auto job = request.find("job");
+  if (job == request.end() || !job->is_string() || job->get<std::string>().empty() ||
+      job->get<std::string>().size() >= sizeof(channel::lull_hello::job)) {
+    return wrong("job", fmt::format("a job's name, at most {} bytes,",
+                                    sizeof(channel::lull_hello::job) - 1));
+  }
+  std::optional<ElasticJob> range;
+  if (request.contains("min") || request.contains("max")) {
+    range.emplace();
+    uint32_t least = 1;
+    for (const auto& [key, to] : {std::pair{"min", &range->least}, {"max", &range->most}}) {
+      const auto value = request.find(key);
+      if (value == request.end() || !value->is_number_unsigned() || *value < least ||
+          *value > kMaxNodeDevices) {
+        return wrong(key, fmt::format("a number of GPUs, {} to {},", least, kMaxNodeDevices));
+      }
+      least = *to = value->get<uint32_t>();
+    }
+  }
+  const auto now = target.elastic_job(job->get<std::string>(), range, peer);
+  if (!now) return failure(now.error());
+  return {{"ok", true}, {"elastic", *now}};
+}
+
 using Send = std::function<void(const json&)>;
 
 void answer_profile(const json& request, const Peer& peer, ControlTarget& target,
@@ -241,6 +272,7 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   if (name == "trace") return answer_trace(request, peer, target);
+  if (name == "elastic") return answer_elastic(request, peer, target);
   using What = JobOrder::What;
   for (const auto& [word, what] : {std::pair{"suspend", What::kSuspend}, {"resume", What::kResume},
                                    {"migrate", What::kMigrate}, {"pin", What::kPin},
@@ -249,7 +281,7 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   }
   return failure(
       fmt::format("unknown request: op is {}: ping, status, kernels, policy, job_policy, priority, may, "
-                  "trace, profile, job, suspend, resume, migrate, pin or resize is expected",
+                  "trace, profile, job, suspend, resume, migrate, pin, resize or elastic is expected",
                   shown(request, "op")));
 }
 

@@ -21,7 +21,10 @@
 //   {"op":"resume","job":"train"}                   the same; "job" is a job's or task's name, a pid or a
 //   {"op":"migrate","job":"train","to":[1]}         client id; "to": GPUs by index or UUID
 //   {"op":"pin","job":"train","pinned":true}
-//   {"op":"resize","job":"train","gpus":2}
+//   {"op":"resize","job":"train","gpus":2}          of an elastic job
+//   {"op":"elastic","job":"train"[,"min":1,"max":4]}
+//       {"ok":true,"elastic":{"min":1,"max":4,"gpus":2,"usable":2}}; min and max declare it; usable: of the
+//       GPUs that the node has
 //   {"op":"job","job":"train"}                      how it stands
 //   anything wrong                                  {"ok":false,"error":"one line"}
 //
@@ -38,6 +41,7 @@
 #include <string>
 #include <string_view>
 
+#include "coordinator/daemon/elastic_jobs.h"
 #include "coordinator/daemon/priority_rules.h"
 #include "coordinator/daemon/trace_recorder.h"
 #include "coordinator/moves/events.h"
@@ -91,6 +95,9 @@ class ControlTarget {
   // Begins a trace, ends the one that runs, or neither. How the trace stands; null: there is none.
   virtual std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order,
                                                            bool stop, const Peer& peer) = 0;
+  // Declares an elastic job of the peer's, with a range, or looks at it. "elastic" of the reply.
+  virtual std::expected<nlohmann::json, std::string> elastic_job(
+      const std::string& job, const std::optional<ElasticJob>& range, const Peer& peer) = 0;
   // How the job then stands.
   virtual std::expected<nlohmann::json, std::string> move_job(const JobOrder& order,
                                                               const Peer& peer) = 0;

@@ -30,6 +30,7 @@
 #include "coordinator/daemon/client_rates.h"
 #include "coordinator/daemon/config.h"
 #include "coordinator/daemon/control.h"
+#include "coordinator/daemon/elastic_jobs.h"
 #include "coordinator/daemon/listener.h"
 #include "coordinator/daemon/log.h"
 #include "coordinator/daemon/machine_devices.h"
@@ -205,6 +206,11 @@ class Daemon : private ControlTarget {
   bool is_away(const Session& session) const;
   std::expected<JobId, std::string> find_job(const std::string& name, const Peer& peer) const;
   nlohmann::json job_json(JobId job) const;
+  nlohmann::json elastic_json(const ElasticJob& job) const;
+  std::expected<nlohmann::json, std::string> elastic_job(const std::string& job,
+                                                         const std::optional<ElasticJob>& range,
+                                                         const Peer& peer) override;
+  std::expected<nlohmann::json, std::string> resize_job(const JobOrder& order, const Peer& peer);
   std::expected<nlohmann::json, std::string> move_job(const JobOrder& order, const Peer& peer) override;
 
   // ---- the job policy (daemon_jobs.cc) ----
@@ -257,6 +263,7 @@ class Daemon : private ControlTarget {
   std::vector<engine::Output> outputs_;
 
   std::unique_ptr<moves::Moves> moves_;
+  ElasticJobs elastic_;
   std::vector<moves::Input> moves_inputs_;
   std::vector<moves::Output> moves_outputs_;
   Instant moves_timer_ = kNever;

@@ -157,4 +157,77 @@ std::expected<std::string, std::string> Daemon::change_job_policy(const std::str
   return job_policy_text();
 }
 
+// ---- elastic jobs -------------------------------------------------------------------------------
+
+nlohmann::json Daemon::elastic_json(const ElasticJob& job) const {
+  return {{"min", job.least},
+          {"max", job.most},
+          {"gpus", job.gpus},
+          {"usable", usable_gpus(job, static_cast<uint32_t>(devices_.rows().size()))}};
+}
+
+std::expected<nlohmann::json, std::string> Daemon::elastic_job(
+    const std::string& job, const std::optional<ElasticJob>& range, const Peer& peer) {
+  if (range) {
+    const bool known = elastic_.find(peer.uid, job).has_value();
+    const auto declared = elastic_.declare(peer.uid, job, range->least, range->most);
+    if (!declared) {
+      return std::unexpected(
+          fmt::format("cannot make {} elastic: {}", printable(job), declared.error()));
+    }
+    if (!known) {
+      log_.line(fmt::format("job {} of uid {} is elastic: {} to {} GPUs", printable(job), peer.uid,
+                            declared->least, declared->most));
+    }
+    return elastic_json(*declared);
+  }
+  const auto found = elastic_.ask(peer.uid, job);
+  if (!found) {
+    return std::unexpected(
+        fmt::format("uid {} has no elastic job \"{}\": `lull run --elastic MIN:MAX --job NAME` makes "
+                    "one",
+                    peer.uid, printable(job)));
+  }
+  return elastic_json(*found);
+}
+
+std::expected<nlohmann::json, std::string> Daemon::resize_job(const JobOrder& order,
+                                                              const Peer& peer) {
+  const auto cannot = [&](const std::string& why) {
+    return std::unexpected(fmt::format("cannot resize {}: {}", printable(order.job), why));
+  };
+  // Between two sizes a job may have no process: then it is known by its name alone.
+  uid_t uid = peer.uid;
+  std::string name = order.job;
+  const bool is_own = elastic_.find(uid, name).has_value();
+  const auto job = find_job(order.job, peer);
+  if (!is_own && !job) return cannot(job.error());
+  const Session* client = nullptr;
+  for (const auto& [id, session] : sessions_) {
+    if (job && !session->gone && session->who().job == *job) client = session.get();
+  }
+  if (!is_own) {
+    if (client == nullptr) return cannot("it has just ended");
+    uid = client->who().peer.uid;
+    name = client->who().job_name;
+  }
+  if (uid != peer.uid && !is_operator(peer)) {
+    return cannot(fmt::format("it belongs to uid {}: ask that user or an operator", uid));
+  }
+  if (!elastic_.find(uid, name)) {
+    return cannot(
+        "it is not elastic: only a job started with `lull run --elastic MIN:MAX` is: suspend or "
+        "migrate it");
+  }
+  const auto resized = elastic_.resize(uid, name, order.gpus);
+  if (!resized) return cannot(resized.error());
+  log_.line(fmt::format("resize {} to {} GPUs (asked by uid {}, pid {})", printable(name),
+                        resized->gpus, peer.uid, peer.pid));
+  if (client != nullptr && client->who().peer.uid == uid && client->who().job_name == name) {
+    if (nlohmann::json shown = job_json(*job); !shown.is_null()) return shown;
+  }
+  return nlohmann::json{
+      {"job", name}, {"state", "without a process"}, {"elastic", elastic_json(*resized)}};
+}
+
 }  // namespace lull::daemon

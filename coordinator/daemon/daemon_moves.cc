@@ -359,6 +359,11 @@ nlohmann::json Daemon::job_json(JobId job) const {
   nlohmann::json shown =
       make_job(*status, first == sessions_.end() ? "?" : shown_name(first->second->who()));
   shown["decision"] = scheduler_ ? scheduler_->last_decision(job) : "";
+  if (first != sessions_.end()) {
+    const SessionBirth& who = first->second->who();
+    if (const auto elastic = elastic_.find(who.peer.uid, who.job_name))
+      shown["elastic"] = elastic_json(*elastic);
+  }
   return shown;
 }
 
@@ -368,6 +373,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
     return std::unexpected(
         fmt::format("cannot {} {}: {}", verb(order.what), printable(order.job), why));
   };
+  if (order.what == JobOrder::What::kResize) return resize_job(order, peer);
   const auto job = find_job(order.job, peer);
   if (!job) return cannot(job.error());
   step_engine();
@@ -418,10 +424,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
       request = moves::PinAsked{.job = *job, .pinned = order.pinned};
       break;
     case JobOrder::What::kResize:
-      return cannot(
-          "it is not elastic: only a job that says how many processes it can run with is (others "
-          "keep the "
-          "GPUs that they were started with): suspend or migrate it");
+      break;  // resize_job
   }
   if (request) {
     if (const auto why = moves_->objection(*request)) return cannot(*why);

@@ -5,7 +5,8 @@
 //     "level": "in_place|out|given_up" or null while it runs, "target": "running" or the level
 //     asked for, "pinned": b, "by_policy": b, "migrates": b, "priority": n, "moving_bytes": n,
 //     "moved_bytes": n, "bytes_per_s": n, "reason": why it is not as asked, "waits_for": text,
-//     "clients": [ids], "client_count": n}]
+//     "clients": [ids], "client_count": n,
+//     "elastic": {"min": n, "max": n, "gpus": n, "usable": n}, of elastic jobs alone}]
 //   "residence" of a client: null of one that cannot be moved, or {"state":
 //   "resident|draining|leaving|out|
 //     giving_up|given_up|restoring|returning|lost", "can": ["swap", "give_up", "migrate"], "turns":

@@ -407,7 +407,7 @@ TEST_CASE("bad requests get one line that says what would be right") {
       {"{", "it is not JSON"},
       {"{}",
        "op is missing: ping, status, kernels, policy, job_policy, priority, may, trace, profile, job, suspend, resume, "
-       "migrate, pin or resize is expected"},
+       "migrate, pin, resize or elastic is expected"},
       {R"({"op":"stats"})", "op is \"stats\""},
       {R"({"op":"policy","policy":"fikt"})",
        "one of share, exclusive, time_slice, priority, fikit, guarded"},

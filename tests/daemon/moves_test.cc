@@ -330,6 +330,39 @@ TEST_CASE("a client that names a GPU that is not there after a move keeps its ol
   CHECK(status["devices"][0]["client_count"] == 1);
 }
 
+TEST_CASE("an elastic job is resized, with and without a process") {
+  Node node;
+  CHECK(node.ask_for({{"op", "elastic"}, {"job", "train"}}).value("error", "").find("no elastic job") !=
+        std::string::npos);
+  CHECK(node.ask_for({{"op", "elastic"}, {"job", "train"}, {"min", 3}, {"max", 2}})
+            .value("error", "")
+            .find("max is 2") != std::string::npos);
+  CHECK(node.ask_for({{"op", "elastic"}, {"job", "train"}, {"max", 2}}).value("error", "").find("min is missing") !=
+        std::string::npos);
+  const json declared = node.ask_for({{"op", "elastic"}, {"job", "train"}, {"min", 1}, {"max", 4}});
+  REQUIRE(declared.value("ok", false));
+  CHECK(declared["elastic"]["gpus"] == 4);
+  json resized = node.ask_for({{"op", "resize"}, {"job", "train"}, {"gpus", 2}});
+  REQUIRE(resized.value("ok", false));
+  CHECK(resized["job"]["elastic"]["gpus"] == 2);
+  // A task of that name is not the job.
+  auto task = node.client("train", kGiB);
+  resized = node.ask_for({{"op", "resize"}, {"job", "train"}, {"gpus", 3}});
+  REQUIRE(resized.value("ok", false));
+  CHECK(!resized["job"].contains("clients"));
+  channel::lull_hello hello =
+      FakeClient::movable("worker", channel::kMovesSwap | channel::kMovesMigrate);
+  strcpy(hello.job, "train");
+  auto worker = node.client(hello, kGiB);
+  resized = node.ask_for({{"op", "resize"}, {"job", "train"}, {"gpus", 1}});
+  REQUIRE(resized.value("ok", false));
+  CHECK(resized["job"]["client_count"] == 1);
+  CHECK(resized["job"]["elastic"]["gpus"] == 1);
+  CHECK(node.ask_for({{"op", "resize"}, {"job", "train"}, {"gpus", 5}}).value("error", "").find("not within 1:4") !=
+        std::string::npos);
+  CHECK(node.ask_for({{"op", "elastic"}, {"job", "train"}})["elastic"]["gpus"] == 1);
+}
+
 TEST_CASE("what cannot be is refused with why, and what would help") {
   Node node;
   auto plain = node.client(FakeClient::hello("plain"), kGiB);

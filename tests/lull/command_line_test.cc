@@ -113,7 +113,7 @@ void check_one_line(const Result& result, int code, const std::string& says) {
 TEST_CASE("help is on stdout and exits 0; nothing at all is a usage error") {
   Lull lull;
   for (const std::string command : {"run", "status", "policy", "priority", "suspend", "resume",
-                                    "migrate", "pin", "resize", "doctor", "compare"}) {
+                                    "migrate", "pin", "resize", "discover", "doctor", "compare"}) {
     INFO(command);
     const Result help = lull.run({command, "--help"});
     CHECK(help.code == 0);
@@ -139,6 +139,7 @@ TEST_CASE("every command says its version, wherever it is asked") {
                                                 {"migrate"},
                                                 {"pin"},
                                                 {"resize"},
+                                                {"discover"},
                                                 {"doctor"},
                                                 {"compare"},
                                                 {"simulate"},

@@ -37,6 +37,7 @@ int resume_main(const Words& words);
 int migrate_main(const Words& words);
 int pin_main(const Words& words);
 int resize_main(const Words& words);
+int discover_main(const Words& words);
 int ask_main(const Words& words);
 int doctor_main(const Words& words);
 int compare_main(const Words& words);

@@ -36,6 +36,10 @@ std::string describe_job(const json& job) {
       text += fmt::format(" at {}/s", show_bytes(rate));
     }
   }
+  if (const auto elastic = job.find("elastic"); elastic != job.end() && elastic->is_object()) {
+    text += fmt::format(", elastic: {} GPUs of {} to {}", field<uint32_t>(*elastic, "gpus", 0),
+                        field<uint32_t>(*elastic, "min", 0), field<uint32_t>(*elastic, "max", 0));
+  }
   if (const auto waits = field<std::string>(job, "waits_for", ""); !waits.empty())
     text += ": " + waits;
   if (const auto why = field<std::string>(job, "reason", ""); !why.empty()) text += ": " + why;
@@ -47,7 +51,7 @@ std::string describe_job(const json& job) {
 bool is_worth_showing(const json& job) {
   return !field<std::string>(job, "decision", "").empty() ||
          field<std::string>(job, "state", "running") != "running" || field(job, "pinned", false) ||
-         !field<std::string>(job, "reason", "").empty();
+         !field<std::string>(job, "reason", "").empty() || job.contains("elastic");
 }
 
 std::string describe_residence(const json& residence) {

@@ -39,6 +39,7 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
     environment["LULL_VISIBLE_DEVICES"] = fmt::format("{}", wishes.own_devices);
   }
   if (wishes.oversubscribe) environment["LULL_OVERSUBSCRIBE"] = "1";
+  if (!wishes.elastic.empty()) environment["LULL_ELASTIC"] = wishes.elastic;
   if (wishes.simulate) {
     put_in_front(environment, "LD_LIBRARY_PATH", parts.sim_folder);
     if (!wishes.sharing.empty()) environment["SIMGPU_SHARING"] = wishes.sharing;

@@ -27,6 +27,7 @@ struct LaunchWishes {
   bool suspendable = false;
   bool migratable = false;
   bool oversubscribe = false;
+  std::string elastic;  // MIN:MAX GPUs; empty: as many as it is started with
   std::string visible_devices;  // of one that is migratable: all GPUs, its own first
   uint32_t own_devices = 0;     // so many of them are its own
   bool simulate = false;

@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"migrate", "move a job to other GPUs of this node", migrate_main},
     {"pin", "let nobody move a job", pin_main},
     {"resize", "give an elastic job more GPUs, or fewer", resize_main},
+    {"discover", "how many workers an elastic job may have now, for launchers", discover_main},
     {"doctor", "what here would stop lull from working, and how to mend it", doctor_main},
     {"compare", "measure two programs alone and together, under each policy", compare_main},
     {"simulate", "the same in a simulator: no GPU, no processes, many times faster", simulate_main},

@@ -7,6 +7,7 @@
 #include "coordinator/channel/model_clock.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
+#include "tools/lull/elastic_range.h"
 #include "tools/lull/program_start.h"
 #include "tools/lull/visible_devices.h"
 #include "tools/measure/values.h"
@@ -119,6 +120,8 @@ int run_main(const Words& words) {
             "and it can move to another GPU (lull migrate); not under MPS");
   line.flag("--oversubscribe", wishes.oversubscribe,
             "takes turns with others like it where the GPU's memory does not suffice for all");
+  line.option("--elastic", wishes.elastic,
+              "MIN:MAX GPUs it can use, with --job: its launcher follows lull discover");
   line.flag("--require-coordinator", wishes.require_coordinator,
             "fail when there is no lulld (else: run unscheduled)");
 
@@ -164,6 +167,13 @@ int run_main(const Words& words) {
           fmt::format("{}: '{}' is too long: use at most {} bytes", option, *text, limit - 1));
     }
   }
+  std::optional<ElasticRange> range;
+  if (!wishes.elastic.empty()) {
+    const auto parsed = parse_elastic(wishes.elastic);
+    if (!parsed) return fail("--elastic: " + parsed.error());
+    if (wishes.job.empty()) return fail("--elastic: an elastic job has a name: add --job NAME");
+    range = *parsed;
+  }
   wishes.simulate = !sim.empty();
   if (wishes.simulate && sim != "default") {
     const auto sharing = parse_sharing(sim);
@@ -180,6 +190,13 @@ int run_main(const Words& words) {
 
   const std::string socket = wishes.socket.empty() ? default_socket() : wishes.socket;
   if (wishes.migratable) see_all_devices(wishes, socket);
+  if (range) {
+    // Without lulld it runs on, and says so itself.
+    const auto answer = ask_daemon(
+        socket,
+        {{"op", "elastic"}, {"job", wishes.job}, {"min", range->least}, {"max", range->most}});
+    if (!answer) complain("run: --elastic: " + answer.error().text);
+  }
   const auto prepared = prepare_program(program, wishes, installed());
   if (!prepared) {
     complain("run: " + prepared.error().text);

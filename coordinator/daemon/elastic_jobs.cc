@@ -1,0 +1,60 @@
+#include "coordinator/daemon/elastic_jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lull::daemon {
+
+std::expected<ElasticJob, std::string> ElasticJobs::declare(uid_t user, const std::string& job,
+                                                            uint32_t least, uint32_t most) {
+  if (!users_.contains(user) && users_.size() >= kMaxElasticUsers) {
+    return std::unexpected(
+        fmt::format("{} users have elastic jobs already: no more are kept", kMaxElasticUsers));
+  }
+  Jobs& jobs = users_[user];
+  const auto known = jobs.find(job);
+  if (known == jobs.end() && jobs.size() >= kMaxElasticJobsOfUser) {
+    jobs.erase(std::ranges::min_element(
+        jobs, {}, [](const auto& entry) { return entry.second.used; }));
+  }
+  const uint32_t gpus = known == jobs.end() ? most : std::clamp(known->second.job.gpus, least, most);
+  const ElasticJob declared{.least = least, .most = most, .gpus = gpus};
+  jobs[job] = {.job = declared, .used = ++requests_};
+  return declared;
+}
+
+std::optional<ElasticJob> ElasticJobs::ask(uid_t user, const std::string& job) {
+  const auto jobs = users_.find(user);
+  if (jobs == users_.end()) return std::nullopt;
+  const auto entry = jobs->second.find(job);
+  if (entry == jobs->second.end()) return std::nullopt;
+  entry->second.used = ++requests_;
+  return entry->second.job;
+}
+
+std::optional<ElasticJob> ElasticJobs::find(uid_t user, const std::string& job) const {
+  const auto jobs = users_.find(user);
+  if (jobs == users_.end()) return std::nullopt;
+  const auto entry = jobs->second.find(job);
+  return entry == jobs->second.end() ? std::nullopt : std::optional(entry->second.job);
+}
+
+std::expected<ElasticJob, std::string> ElasticJobs::resize(uid_t user, const std::string& job,
+                                                           uint32_t gpus) {
+  const auto now = ask(user, job);
+  if (!now) return std::unexpected("it is not elastic");
+  if (gpus < now->least || gpus > now->most) {
+    return std::unexpected(fmt::format("{} GPUs are not within {}:{}, which it was started with",
+                                       gpus, now->least, now->most));
+  }
+  ElasticJob& kept = users_[user][job].job;
+  kept.gpus = gpus;
+  return kept;
+}
+
+uint32_t usable_gpus(const ElasticJob& job, uint32_t present) {
+  return present == 0 ? job.gpus : std::max(job.least, std::min(job.gpus, present));
+}
+
+}  // namespace lull::daemon
