@@ -1,0 +1,53 @@
+"""tools/simulate/idle, its short form with the lull of this build: what shares nothing pays nothing."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LULL = pathlib.Path(os.environ.get("LULL_BUILD_DIR", ROOT / "build/dev")) / "bin/lull"
+sys.path[:0] = [str(ROOT / "tools/simulate"), str(ROOT / "tools")]
+from evaluation import idle, idle_page  # noqa: E402
+
+
+class Page(unittest.TestCase):
+    RUNS = [{"kind": "made", "program": "a", "neighbour": "tiny", "sharing": "mps", "problem": "", "policies": {"share": 1.0, "guarded": 1.01}},
+            {"kind": "made", "program": "b", "neighbour": "none", "sharing": "mps", "problem": "", "policies": {"share": 1.0, "guarded": 1.0101}}]
+
+    def test_a_run_over_the_bar_is_told_and_one_that_failed_is_not_within_it(self):
+        policies = ["share", "guarded"]
+        self.assertTrue(idle_page.all_within(self.RUNS[:1], policies, 1.01))
+        self.assertFalse(idle_page.all_within(self.RUNS, policies, 1.01))
+        self.assertEqual(idle_page.verdict_rows(self.RUNS, policies, 1.01)[1], ["guarded", "1 of 2", "1.0101", "1.0101"])
+        failed = [dict(self.RUNS[0], problem="exit code 1", policies={})]
+        self.assertFalse(idle_page.all_within(failed, policies, 1.01))
+        text = idle_page.render({"runs": self.RUNS + failed, "policies": policies, "bar": 1.01, "date": "", "lull": "", "device": "",
+                                 "control_latency_us": 10, "made": 2, "seed": "s"})
+        self.assertIn("**1.0101**", text)
+        self.assertIn("exit code 1", text)
+
+
+class ShortForm(unittest.TestCase):
+    def run_idle(self, *words):
+        with tempfile.TemporaryDirectory(prefix="lull-idle-") as out:
+            done = subprocess.run([ROOT / "tools/simulate/idle", "--lull", LULL, "--out", out, *words], capture_output=True, text=True, timeout=250)
+            page = pathlib.Path(out, "idle.md")
+            return done.returncode, done.stdout + done.stderr, page.read_text() if page.exists() else ""
+
+    def test_programs_lose_at_most_one_percent_beside_an_idle_neighbour(self):
+        code, said, page = self.run_idle("--made", "5")
+        self.assertEqual(code, 0, said)
+        self.assertIn("None.", page)
+        self.assertEqual(page.count("| made | "), 2 * 5)
+        self.assertEqual(page.count("| shipped | "), 2 * 3 * 4)
+
+    def test_a_wrong_word_is_refused(self):
+        self.assertEqual(self.run_idle("--made", "-1")[0], 2)
+        self.assertEqual(self.run_idle("--made", "0", "--policies", "nonsense")[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
