@@ -107,8 +107,8 @@ void DecisionCheck::command(const Command& command) {
     case Command::Order::kUnpin:
       job->pinned = false;
       break;
-    case Command::Order::kMigrate:
-      job->held = false;
+    case Command::Order::kMigrate:  // pinned again at the end of the step, where it is to be
+      job->held = job->pinned = false;
       if (!ran) waiting_.insert(command.job);
       break;
     case Command::Order::kResize:

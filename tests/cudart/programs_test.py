@@ -93,7 +93,7 @@ class Exports(unittest.TestCase):
         dynamic = output("readelf", "-d", f"{SIM}/libcudart.so.13")
         self.assertIn("Library soname: [libcudart.so.13]", dynamic)
         for needed in re.findall(r"NEEDED.*\[(.*)\]", dynamic):
-            self.assertRegex(needed, r"^(libc|libm|ld-linux)")
+            self.assertRegex(needed, r"^(libc|libm|libdl|libpthread|ld-linux)")
 
     def test_a_program_with_the_static_runtime_exports_nothing_of_it(self):
         for program in ("runtime_static", "libhidden_runtime.so"):

@@ -183,11 +183,16 @@ class Profiles(unittest.TestCase):
                 self.assertEqual(code, 0, err)
                 return out
 
-            def run(launches):
+            def counted():
+                (record,) = json.loads(profile("show", "--json", "painter"))
+                return sum(kernel["count"] for kernel in record["kernels"])
+
+            def run(launches, before=0):
                 here.lulld("--config", config, "--timing", "full")
                 code, _, err = here.run(lab.PROGRAMS / "loop_launch", 40000, 10, launches, LULL_NAME="painter")
                 self.assertEqual(code, 0, err)
                 lab.until(lambda: json.loads(profile("list", "--json"))["profiles"], "a profile is kept")
+                lab.until(lambda: counted() > before, "what this run has told is in it")
                 entry, = json.loads(profile("list", "--json"))["profiles"]
                 (record,) = json.loads(profile("show", "--json", "painter"))
                 here.daemon.send_signal(signal.SIGTERM)
@@ -205,10 +210,10 @@ class Profiles(unittest.TestCase):
             self.assertEqual(set(first), {"spin", "second_spin"})
             for kernel in record["kernels"]:
                 self.assertTrue(36_000 <= kernel["p50_ns"] <= 400_000, kernel)  # a busy host may see the end of one late
-            _, record = run(400)
+            _, record = run(400, before=sum(first.values()))
             second = samples(record)
-            for name in first:
-                self.assertGreater(second[name], first[name], "the second run adds to the first")
+            self.assertEqual(set(second), set(first))
+            self.assertGreater(sum(second.values()), sum(first.values()), "the second run adds to the first")
 
             # Without a daemon the directory itself is read; the file is JSON for people, too.
             there = ("--directory", kept)
