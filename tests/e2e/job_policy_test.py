@@ -33,7 +33,8 @@ class Node(moving.Moves):
         return jobs
 
     def decisions(self):
-        return [one["text"] for one in self.status()["job_policy"]["decisions"]]
+        policy = self.status()["job_policy"]
+        return [one["text"] for one in policy["decisions"]] if policy else []
 
     def reach(self, what, text):
         """Until it is so. No rule is ever broken meanwhile."""
@@ -41,8 +42,8 @@ class Node(moving.Moves):
 
         def so():
             last["jobs"] = self.look()
-            broken = self.status()["job_policy"]["broken_rule"]
-            assert not broken, broken
+            policy = self.status()["job_policy"]
+            assert not (policy and policy["broken_rule"]), policy
             return what(last["jobs"])
 
         try:
