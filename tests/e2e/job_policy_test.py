@@ -98,16 +98,20 @@ class Introspection(unittest.TestCase):
             node.reach(lambda jobs: all(jobs[name][2] > begin[name][2] for name in begin), "all go on")
             node.end_all()
 
-    def test_a_bad_pack_is_undone(self):
-        """Five busy jobs on four GPUs: two on one are no faster than apart, so they take turns."""
+    def test_five_busy_jobs_take_turns_on_four_gpus(self):
+        """Two of them on one GPU are no faster than apart: a pack that is tried is undone, and all have their turns."""
         with Node(devices=4) as node:
             node.lulld(config={"job_policy": "gandiva quantum_s=2"})
             for n in range(5):
                 node.start_job(f"busy{n}", BUSY)
-            node.reach(lambda jobs: any(" pack " in f" {text}" for text in node.decisions()), "a pack is tried")
-            node.reach(lambda jobs: any("of what they make apart" in text for text in node.decisions()), "it is undone")
-            begin = node.look()
+            begin = node.reach(lambda jobs: len(jobs) == 5 and jobs, "all five are known")
             node.reach(lambda jobs: len(jobs) == 5 and all(jobs[name][2] > begin[name][2] + 20 for name in begin), "all have turns")
+
+            def apart(jobs):
+                gpus = [gpu for state, gpu, _ in jobs.values() if state == "running"]
+                return len(gpus) == 4 and len(set(gpus)) == 4
+
+            node.reach(apart, "four run, a GPU each")
             node.end_all()
 
 
