@@ -121,6 +121,7 @@ class Rules(unittest.TestCase):
             node.lulld(config={"job_policy": "las"})
             node.start_job("low", BUSY, priority="7")
             node.runs("low")
+            lab.until(lambda: node.job("low")["decision"], "it has its place from the policy")
             node.start_job("high", BUSY, priority="2")
             node.reach(lambda jobs: jobs.get("high", ("",))[0] == "running" and jobs["low"][0] == "suspended", "the low one makes room")
             self.assertIn("important", node.job("low")["decision"])
