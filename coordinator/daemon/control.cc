@@ -41,29 +41,17 @@ uint32_t from_in(const json& request) {
              : 0;
 }
 
-json answer_policy(const json& request, const Peer& peer, ControlTarget& target) {
+// The launch policy, or the job policy: its text, or a change of it.
+json answer_policy(const json& request, const char* what, const char* expected,
+                   const std::function<std::string()>& get,
+                   const std::function<std::expected<std::string, std::string>(const std::string&)>& change) {
   const auto text = request.find("policy");
-  if (text == request.end()) return {{"ok", true}, {"policy", target.policy_text()}};
+  if (text == request.end()) return {{"ok", true}, {"policy", get()}};
   if (!text->is_string()) {
-    return failure(
-        fmt::format("cannot change the policy: policy is {}: a policy's name and "
-                    "options as text are expected",
-                    shown(request, "policy")));
+    return failure(fmt::format("cannot change the {}: policy is {}: {} are expected", what,
+                               shown(request, "policy"), expected));
   }
-  const auto changed = target.change_policy(text->get<std::string>(), peer);
-  if (!changed) return failure(changed.error());
-  return {{"ok", true}, {"policy", *changed}};
-}
-
-json answer_job_policy(const json& request, const Peer& peer, ControlTarget& target) {
-  const auto text = request.find("policy");
-  if (text == request.end()) return {{"ok", true}, {"policy", target.job_policy_text()}};
-  if (!text->is_string()) {
-    return failure(fmt::format("cannot change the job policy: policy is {}: a job policy's name and "
-                               "options as text, or \"none\", are expected",
-                               shown(request, "policy")));
-  }
-  const auto changed = target.change_job_policy(text->get<std::string>(), peer);
+  const auto changed = change(text->get<std::string>());
   if (!changed) return failure(changed.error());
   return {{"ok", true}, {"policy", *changed}};
 }
@@ -267,8 +255,17 @@ json answer_json(const json& request, const Peer& peer, ControlTarget& target) {
   if (name == "ping") return {{"ok", true}, {"version", LULL_VERSION}, {"pid", ::getpid()}};
   if (name == "status") return target.status(from_in(request));
   if (name == "kernels") return answer_kernels(request, target);
-  if (name == "policy") return answer_policy(request, peer, target);
-  if (name == "job_policy") return answer_job_policy(request, peer, target);
+  if (name == "policy") {
+    return answer_policy(
+        request, "policy", "a policy's name and options as text", [&] { return target.policy_text(); },
+        [&](const std::string& text) { return target.change_policy(text, peer); });
+  }
+  if (name == "job_policy") {
+    return answer_policy(
+        request, "job policy", "a job policy's name and options as text, or \"none\",",
+        [&] { return target.job_policy_text(); },
+        [&](const std::string& text) { return target.change_job_policy(text, peer); });
+  }
   if (name == "priority") return answer_priority(request, peer, target);
   if (name == "may") return answer_may(request, peer, target);
   if (name == "trace") return answer_trace(request, peer, target);

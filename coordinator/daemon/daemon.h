@@ -238,6 +238,7 @@ class Daemon : private ControlTarget {
   std::expected<nlohmann::json, std::string> trace(const std::optional<TraceOrder>& order, bool stop,
                                                    const Peer& peer) override;
   bool is_operator(const Peer& peer) const;
+  std::expected<void, std::string> must_be_operator(const char* to_do, const Peer& peer) const;
   void adopt_policy(const std::string& text);
 
   DaemonSettings settings_;

@@ -142,11 +142,8 @@ std::string Daemon::job_policy_text() {
 
 std::expected<std::string, std::string> Daemon::change_job_policy(const std::string& text,
                                                                   const Peer& peer) {
-  if (!is_operator(peer)) {
-    return std::unexpected(
-        fmt::format("cannot change the job policy: uid {} is no operator of this lulld: ask one, or "
-                    "be added to operators in its configuration",
-                    peer.uid));
+  if (const auto allowed = must_be_operator("change the job policy", peer); !allowed) {
+    return std::unexpected(allowed.error());
   }
   if (text != kNoJobPolicy) {
     const auto good = jobs::parse_job_policy(text);

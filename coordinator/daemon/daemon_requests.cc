@@ -140,6 +140,14 @@ bool Daemon::is_operator(const Peer& peer) const {
                      [&](const PeerMatch& who) { return who.matches(peer); });
 }
 
+std::expected<void, std::string> Daemon::must_be_operator(const char* to_do, const Peer& peer) const {
+  if (is_operator(peer)) return {};
+  return std::unexpected(
+      fmt::format("cannot {}: uid {} is no operator of this lulld: ask one, or be added to operators "
+                  "in its configuration",
+                  to_do, peer.uid));
+}
+
 PriorityVerdict Daemon::judge(const Peer& peer, Priority asked) const {
   return rules_.judge(peer, asked);
 }
@@ -151,12 +159,8 @@ void Daemon::adopt_policy(const std::string& text) {
 
 std::expected<std::string, std::string> Daemon::change_policy(const std::string& text,
                                                               const Peer& peer) {
-  if (!is_operator(peer)) {
-    return std::unexpected(
-        fmt::format("cannot change the policy: uid {} is no operator of this "
-                    "lulld: ask one, or be added to operators in its "
-                    "configuration",
-                    peer.uid));
+  if (const auto allowed = must_be_operator("change the policy", peer); !allowed) {
+    return std::unexpected(allowed.error());
   }
   const auto good = policies::check_policy(text);
   if (!good) return std::unexpected(good.error());

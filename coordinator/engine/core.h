@@ -51,9 +51,9 @@ inline constexpr int64_t kPredictionStep = 20;
 // A launch that had passed its gate when that closed is heard of within this: clients that nobody waits
 // for are looked at every 2 ms.
 inline constexpr Duration kClosedNoticed{5'000'000};
-// Ranks that launch alike are no more launches apart than a driver queues for one whose peer is late. One
-// that is, of a stopped job, is behind for good once it has neither launched for kStillComing nor waits:
-// processes of one job need not launch alike.
+// Ranks that launch alike are no more launches apart than this: what a driver queues for one whose peer is
+// late. A rank of a stopped job that is further behind and does not wait at its gate is not waited for once
+// it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
 // Of kernels that take as long in the mean, completions say how long they took.

@@ -8,6 +8,12 @@ using jobs::GpuSet;
 
 namespace {
 
+// Null: it is not there.
+const JobFacts* find(const NodeFacts& facts, JobId id) {
+  const auto at = std::ranges::lower_bound(facts.jobs, id, {}, &JobFacts::job);
+  return at != facts.jobs.end() && at->job == id ? &*at : nullptr;
+}
+
 GpuSet gpus_of(const JobFacts& job) {
   GpuSet gpus;
   for (const policies::jobs::JobOnDevice& on : job.devices) {
@@ -41,8 +47,8 @@ JobId job_of(const jobs::Decision& decision) {
 
 std::string name_of(const jobs::Event& event) {
   static constexpr const char* kNames[] = {
-      "arrived", "finished", "failed", "lost", "stands", "iterations", "memory", "load",
-      "appeared", "vanished", "moved", "command", "timer"};
+      "arrived", "finished", "failed",   "lost",  "stands",  "iterations", "memory",
+      "load",    "appeared", "vanished", "moved", "command", "timer"};
   static_assert(std::size(kNames) == std::variant_size_v<jobs::Event>);
   std::string text = kNames[event.index()];
   std::visit(
@@ -60,9 +66,9 @@ JobScheduler::JobScheduler(jobs::JobPolicyChoice choice)
       policy_(choice_.row->make(choice_.values)),
       check_(choice_.row->preemptive) {}
 
-Instant JobScheduler::step(Instant now, const NodeView& view,
-                           std::span<const jobs::Command> commands, std::vector<JobOrder>& out) {
-  if (!broken_.empty()) return kNever;
+void JobScheduler::step(Instant now, const NodeView& view, std::span<const jobs::Command> commands,
+                        std::vector<JobOrder>& out) {
+  if (!broken_.empty()) return;
   look_at_devices(now, view);
   look_at_jobs(now, view);
   look_at_pace(now, view);
@@ -76,15 +82,10 @@ Instant JobScheduler::step(Instant now, const NodeView& view,
   ask_policy(now);
   if (!broken_.empty()) {
     for (JobOrder& order : let_go(view.facts)) out.push_back(std::move(order));
-    return kNever;
+    return;
   }
-  bring(now, view, out);
+  bring(view, out);
   last_ = view.facts;
-  Instant next = timer_;
-  for (const auto& [id, job] : residents_) {
-    if (job.refused_until > now) next = std::min(next, job.refused_until);
-  }
-  return next;
 }
 
 // ---- what the policy is told --------------------------------------------------------------------
@@ -147,12 +148,8 @@ void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus) {
 }
 
 void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
-  const auto facts_of = [&](JobId id) {
-    const auto at = std::ranges::lower_bound(view.facts.jobs, id, {}, &JobFacts::job);
-    return at != view.facts.jobs.end() && at->job == id ? &*at : nullptr;
-  };
   std::erase_if(residents_, [&](const auto& known) {
-    const JobFacts* job = facts_of(known.first);
+    const JobFacts* job = find(view.facts, known.first);
     const bool gone = job == nullptr || job->state == JobState::kLost ||
                       job->priority != known.second.priority ||
                       gpus_of(*job).size() != known.second.gpus.size();
@@ -194,16 +191,16 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
       resident.on_the_way = false;
       events_.emplace_back(jobs::MoveDone{job.job, now - resident.sent});
     }
-    const auto before = std::ranges::lower_bound(last_.jobs, job.job, {}, &JobFacts::job);
-    const bool as_before = before != last_.jobs.end() && before->job == job.job &&
-                           is_running(*before) == is_running(job) && gpus_of(*before) == gpus;
+    const JobFacts* before = find(last_, job.job);
+    const bool as_before =
+        before != nullptr && is_running(*before) == is_running(job) && gpus_of(*before) == gpus;
     if (!as_before) {
-      if (before != last_.jobs.end() && before->job == job.job) count_anew(gpus_of(*before), view);
+      if (before != nullptr) count_anew(gpus_of(*before), view);
       count_anew(gpus, view);
     }
   }
   for (const JobFacts& job : last_.jobs) {
-    if (facts_of(job.job) == nullptr) count_anew(gpus_of(job), view);
+    if (find(view.facts, job.job) == nullptr) count_anew(gpus_of(job), view);
   }
 }
 
@@ -240,9 +237,8 @@ void JobScheduler::count_anew(const GpuSet& gpus, const NodeView& view) {
 void JobScheduler::look_at_pace(Instant now, const NodeView& view) {
   for (const JobPace& pace : view.paces) {
     const auto at = residents_.find(pace.job);
-    const auto facts = std::ranges::lower_bound(view.facts.jobs, pace.job, {}, &JobFacts::job);
-    if (at == residents_.end() || facts == view.facts.jobs.end() || facts->job != pace.job)
-      continue;
+    const JobFacts* facts = find(view.facts, pace.job);
+    if (at == residents_.end() || facts == nullptr) continue;
     Resident& job = at->second;
     if (!is_running(*facts) || pace.iterations < job.counted) {
       job.counted_at = kNever;
@@ -318,7 +314,7 @@ bool JobScheduler::is_free_for(const NodeView& view, JobId id, const GpuSet& gpu
   });
 }
 
-void JobScheduler::bring(Instant, const NodeView& view, std::vector<JobOrder>& out) {
+void JobScheduler::bring(const NodeView& view, std::vector<JobOrder>& out) {
   for (const JobFacts& facts : view.facts.jobs) {
     const auto at = residents_.find(facts.job);
     if (at == residents_.end() || !at->second.movable) continue;
@@ -351,8 +347,8 @@ void JobScheduler::bring(Instant, const NodeView& view, std::vector<JobOrder>& o
 
 void JobScheduler::refused(Instant now, JobId id) {
   const auto at = residents_.find(id);
-  const auto facts = std::ranges::lower_bound(last_.jobs, id, {}, &JobFacts::job);
-  if (at == residents_.end() || facts == last_.jobs.end() || facts->job != id) return;
+  const JobFacts* facts = find(last_, id);
+  if (at == residents_.end() || facts == nullptr) return;
   refuse(now, *facts, at->second);
 }
 

@@ -90,10 +90,9 @@ class JobScheduler {
 
   const std::string& policy() const { return choice_.text; }
 
-  // Appends what to ask of moves. Returns when to step again at the latest; kNever: when something
-  // has changed.
-  Instant step(Instant now, const NodeView& view, std::span<const jobs::Command> commands,
-               std::vector<JobOrder>& out);
+  // Appends what to ask of moves.
+  void step(Instant now, const NodeView& view, std::span<const jobs::Command> commands,
+            std::vector<JobOrder>& out);
   // Moves objects to the order that the last step gave for this job.
   void refused(Instant now, JobId job);
   // The orders that let everybody go on whom this policy has suspended, for when it ends.
@@ -131,7 +130,7 @@ class JobScheduler {
   void set_target(Instant now, const jobs::Decision& decision);
   void stand(const JobFacts& facts, Resident& job, bool movable);
   void refuse(Instant now, const JobFacts& facts, Resident& job);
-  void bring(Instant now, const NodeView& view, std::vector<JobOrder>& out);
+  void bring(const NodeView& view, std::vector<JobOrder>& out);
   bool is_free_for(const NodeView& view, JobId job, const jobs::GpuSet& gpus) const;
   void count_anew(const jobs::GpuSet& gpus, const NodeView& view);
 

@@ -25,12 +25,7 @@ namespace lull::jobs {
 
 class Arrange {
  public:
-  struct Rules {
-    size_t most = 8;  // jobs on a GPU
-    double margin = 0.05;
-    Duration patience{60'000'000'000};
-  };
-  explicit Arrange(Rules rules) : rules_(rules) {}
+  explicit Arrange(TrialRules rules) : rules_(rules) {}
 
   // After a round that left nobody waiting: ends trials that have an answer, begins others. One
   // trial a node at once.
@@ -78,7 +73,7 @@ class Arrange {
   static void carry_out(Instant now, Cluster& cluster, const Arrangement& from,
                         const Arrangement& to, std::optional<int64_t> no_better, Cluster::Out& out);
 
-  Rules rules_;
+  TrialRules rules_;
   std::vector<Search> searches_;  // by group
 };
 

@@ -22,6 +22,13 @@ struct Unit;
 // Iterations of each job that a comparison needs.
 inline constexpr uint64_t kTrialIterations = 10;
 
+// Of jobs that are tried together (packing.h) or elsewhere (arrange.h).
+struct TrialRules {
+  size_t most = 8;       // jobs on a GPU
+  double margin = 0.05;  // by which it has to be better
+  Duration patience{60'000'000'000};
+};
+
 // Iterations since who runs with the job, or where, last changed.
 struct Pace {
   uint64_t iterations = 0;

@@ -23,16 +23,18 @@ class Gandiva final : public OrderedPolicy {
   explicit Gandiva(const SettingValues& values)
       : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver}),
         quantum_{values[0] * 1'000'000'000},
-        packing_({.most = static_cast<size_t>(values[1]),
-                  .margin = static_cast<double>(values[2]) / 1000,
-                  .patience = quantum_}),
-        arrange_({.most = static_cast<size_t>(values[1]),
-                  .margin = static_cast<double>(values[2]) / 1000,
-                  .patience = quantum_}),
+        packing_(trial_rules(values)),
+        arrange_(trial_rules(values)),
         grow_after_{values[3] * 1'000'000'000},
         level_gpu_ns_(static_cast<double>(values[4]) * kNsPerSecond) {}
 
  private:
+  static TrialRules trial_rules(const SettingValues& values) {
+    return {.most = static_cast<size_t>(values[1]),
+            .margin = static_cast<double>(values[2]) / 1000,
+            .patience = Duration{values[0] * 1'000'000'000}};
+  }
+
   // Not yet measured alone, and not for longer than a turn.
   bool to_be_profiled(Instant now, const Unit& unit) const {
     return unit.jobs.size() == 1 && !unit.first().profiled() &&

@@ -21,12 +21,7 @@ namespace lull::jobs {
 
 class Packing {
  public:
-  struct Rules {
-    size_t most = 8;  // jobs on a GPU
-    double margin = 0.05;
-    Duration patience{60'000'000'000};
-  };
-  explicit Packing(Rules rules) : rules_(rules) {}
+  explicit Packing(TrialRules rules) : rules_(rules) {}
 
   // Ends trials that have an answer, and packs that are no longer worth it or do not fit; but for
   // those in an arrangement on trial.
@@ -46,7 +41,7 @@ class Packing {
   void tried(Instant now, Unit& host, Job& job, double before);
   void forget_the_gone(const Cluster& cluster);
 
-  Rules rules_;
+  TrialRules rules_;
   // Were slower together than by turns; tried again after a while, each time twice as long: it may
   // have been those beside them, and jobs change.
   struct Bad {

@@ -58,7 +58,7 @@ class Chaos:
         self.counts, self.stopped_until, self.daemon_up = {}, None, False
         self.ended = self.wrong = 0
         self.policy, self.config = policy, {**CONFIG, **({"job_policy": policy} if policy else {})}
-        self.yields_since, self.packs = None, 0
+        self.yields_since = None
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -190,7 +190,6 @@ class Chaos:
         broken = (status.get("job_policy") or {}).get("broken_rule")
         if broken:
             raise AssertionError(f"the policy has broken a rule: {broken}; {status['job_policy']['decisions']}")
-        self.packs += sum(" pack " in f" {one['text']}" for one in (status.get("job_policy") or {}).get("decisions", [])[-1:])
         jobs = status.get("jobs", [])
         waits = [job for job in jobs if job["by_policy"] and job["state"] == "suspended"]
         runs = [job for job in jobs if job["state"] == "running" and job["decision"] and not job["pinned"]]

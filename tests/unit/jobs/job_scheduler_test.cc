@@ -109,6 +109,21 @@ class Node {
   std::map<JobId, jobs::GpuSet> to;
 };
 
+// Jobs 1 and 2, by turns of two seconds.
+void take_turns_on_gpu_0(Node& node) {
+  int ran[3] = {};
+  for (int n = 0; n < 400; ++n) {
+    node.look();
+    for (uint64_t id : {1, 2}) {
+      ran[id] += node.runs(id) ? 1 : 0;
+      CHECK(node.gpu(id) == 0);
+    }
+  }
+  CHECK(ran[1] > 150);
+  CHECK(ran[2] > 150);
+  CHECK(ran[1] + ran[2] <= 404);
+}
+
 }  // namespace
 
 TEST_CASE("job scheduler: a job that finds its GPU taken goes to a free one") {
@@ -166,14 +181,7 @@ TEST_CASE("job scheduler: turns") {
   node.job(1, 0);
   node.look(4);
   node.job(2, 0);
-  int ran[3] = {};
-  for (int n = 0; n < 400; ++n) {
-    node.look();
-    for (uint64_t id : {1, 2}) ran[id] += node.runs(id) ? 1 : 0;
-  }
-  CHECK(ran[1] > 150);
-  CHECK(ran[2] > 150);
-  CHECK(ran[1] + ran[2] <= 404);
+  take_turns_on_gpu_0(node);
 }
 
 TEST_CASE("job scheduler: a job that cannot be moved stays, and the others are placed around it") {
@@ -195,17 +203,7 @@ TEST_CASE("job scheduler: jobs that cannot change their GPU take turns on it") {
     node.job(id, 0);
     node.facts(id).migratable = false;
   }
-  int ran[3] = {};
-  for (int n = 0; n < 400; ++n) {
-    node.look();
-    for (uint64_t id : {1, 2}) {
-      ran[id] += node.runs(id) ? 1 : 0;
-      CHECK(node.gpu(id) == 0);
-    }
-  }
-  CHECK(ran[1] > 150);
-  CHECK(ran[2] > 150);
-  CHECK(ran[1] + ran[2] <= 404);
+  take_turns_on_gpu_0(node);
 }
 
 TEST_CASE("job scheduler: an order that comes to nothing is not given again and again") {
