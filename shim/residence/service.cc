@@ -197,6 +197,9 @@ class Service {
 
   void publish_figures() {
     if (link_ == nullptr) return;
+    // A driver whose context is checkpointed answers nobody.
+    if (resident()) look_at_graph_memory();
+    channel::publish_fixed_kinds(*link_->client, fixed_kinds());
     uint64_t all = 0;
     for (uint32_t device = 0; device < devices_in_use(); ++device) {
       const uint64_t swappable = swappable_bytes(device);
