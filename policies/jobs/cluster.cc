@@ -25,65 +25,7 @@ void add(Pace& pace, uint64_t count, Duration each) {
   pace.time.ns += static_cast<int64_t>(count) * each.ns;
 }
 
-bool any_pinned(const Unit& unit) {
-  return std::any_of(unit.jobs.begin(), unit.jobs.end(), [](const Job* job) { return job->pinned; });
-}
-
 }  // namespace
-
-const Pace* Job::alone(GpuKind kind, size_t gpus) const {
-  for (const Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return &one.pace;
-  }
-  return nullptr;
-}
-
-Pace& Job::note_alone(GpuKind kind, size_t gpus) {
-  for (Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return one.pace;
-  }
-  return alone_.emplace_back(kind, gpus, Pace{}, 0.0).pace;
-}
-
-double Job::best_per_second(GpuKind kind, size_t gpus) const {
-  for (const Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return one.best_per_second;
-  }
-  return 0;
-}
-
-void Job::note_best(GpuKind kind, size_t gpus, double per_second) {
-  for (Alone& one : alone_) {
-    if (one.kind != kind || one.gpus != gpus) continue;
-    one.best_per_second = std::max(one.best_per_second, per_second);
-  }
-}
-
-bool Job::profiled() const {
-  return std::any_of(alone_.begin(), alone_.end(),
-                     [](const Alone& one) { return one.pace.known(); });
-}
-
-uint64_t Unit::least_iterations() const {
-  uint64_t least = UINT64_MAX;
-  for (const Job* job : jobs) least = std::min(least, job->pace.iterations);
-  return least;
-}
-
-bool Unit::may_stop() const {
-  if (pinned) return false;
-  return std::all_of(jobs.begin(), jobs.end(),
-                     [](const Job* job) { return job->request.suspendable && job->movable; });
-}
-
-bool Unit::may_move() const {
-  return may_stop() && std::all_of(jobs.begin(), jobs.end(),
-                                   [](const Job* job) { return job->request.migratable; });
-}
-
-bool Unit::started() const {
-  return std::any_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->started; });
-}
 
 Job* Cluster::find(JobId job) const {
   const auto found = jobs_.find(job.value);
@@ -316,7 +258,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     settle(now, *there);
     remove_unit(unit);
     there->jobs.push_back(job);
-    there->pinned = any_pinned(*there);
+    there->pinned = there->any_pinned();
     job->unit = there;
     forget_pace(*there);
     return;
@@ -379,7 +321,7 @@ Unit& Cluster::split(Instant now, Job& job) {
   std::erase(old.jobs, &job);
   if (old.joined == &job || old.jobs.size() == 1) old.joined = nullptr;
   forget_pace(old);
-  old.pinned = any_pinned(old);
+  old.pinned = old.any_pinned();
   Unit& unit = make_unit(job, now);
   unit.pinned = job.pinned;
   if (job.pinned) unit.wanted = old.wanted;
@@ -422,161 +364,6 @@ void Cluster::give(Unit& unit) {
 
 void Cluster::forget_pace(Unit& unit) {
   for (Job* job : unit.jobs) job->pace = {};
-}
-
-// ---- decisions ------------------------------------------------------------------------------
-
-void Cluster::start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  unit.running = true;
-  unit.since = unit.settled = now;
-  take(unit);
-  forget_pace(unit);
-  const GpuSet where = devices(unit.gpus);
-  bool first = true;
-  for (Job* job : unit.jobs) {
-    if (!first) {
-      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
-    } else if (job->started) {
-      out.push_back({Resume{job->request.job, where}, reason});
-    } else {
-      out.push_back({Place{job->request.job, where}, reason});
-    }
-    job->started = true;
-    first = false;
-  }
-}
-
-void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
-  settle(now, unit);
-  give(unit);
-  unit.running = false;
-  unit.since = now;
-  forget_pace(unit);
-  for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
-}
-
-void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  settle(now, unit);
-  give(unit);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  take(unit);
-  forget_pace(unit);
-  const GpuSet where = devices(unit.gpus);
-  bool first = true;
-  for (const Job* job : unit.jobs) {
-    if (first) {
-      out.push_back({Migrate{job->request.job, where}, reason});
-    } else {
-      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
-    }
-    first = false;
-  }
-}
-
-void Cluster::resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  settle(now, unit);
-  const bool more = gpus.size() > unit.gpus.size();
-  give(unit);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  take(unit);
-  forget_pace(unit);
-  const JobId job = unit.first().request.job;
-  if (more) {
-    out.push_back({Grow{job, devices(unit.gpus)}, reason});
-  } else {
-    out.push_back({Shrink{job, devices(unit.gpus)}, reason});
-  }
-}
-
-void Cluster::pack(Instant now, Unit& single, Unit& host, Reason reason, Out& out) {
-  Job* job = single.jobs.front();
-  if (single.running) {
-    settle(now, single);
-    give(single);
-  }
-  settle(now, host);
-  remove_unit(single);
-  host.jobs.push_back(job);
-  job->unit = &host;
-  job->started = true;
-  forget_pace(host);
-  out.push_back({Pack{job->request.job, devices(host.gpus)}, reason});
-}
-
-Unit& Cluster::unpack(Instant now, Job& job, Reason reason, Out& out) {
-  Unit& unit = split(now, job);
-  out.push_back({Unpack{job.request.job}, reason});
-  return unit;
-}
-
-Unit& Cluster::part(Instant now, Job& job, Places gpus, Reason reason, Out& out) {
-  Unit& unit = split(now, job);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  unit.running = true;
-  unit.settled = now;
-  take(unit);
-  out.push_back({Migrate{job.request.job, devices(unit.gpus)}, reason});
-  return unit;
-}
-
-void Cluster::dissolve(Instant now, Unit& unit) {
-  const Instant since = unit.since;
-  while (unit.jobs.size() > 1) split(now, *unit.jobs.back()).since = since;
-}
-
-bool Cluster::obey(Instant now, const Command& command, Out& out) {
-  Job* job = find(command.job);
-  if (job == nullptr) return false;
-  const Reason reason{Why::kOperator};
-  Unit* unit = job->unit;
-  switch (command.order) {
-    case Command::Order::kSuspend:
-      if (unit->jobs.size() > 1) {
-        Unit& own = split(now, *job);
-        if (unit->running) out.push_back({Unpack{command.job}, reason});
-        own.held = true;
-        job->pinned = own.pinned = false;
-        return true;
-      }
-      unit->held = true;
-      job->pinned = unit->pinned = false;
-      if (unit->running) stop(now, *unit, reason, out);
-      return true;
-    case Command::Order::kResume:
-      unit->held = false;
-      return true;
-    case Command::Order::kPin:
-      job->pinned = unit->pinned = true;
-      unit->wanted = unit->running ? unit->gpus : Places{};
-      return true;
-    case Command::Order::kUnpin:
-      job->pinned = false;
-      unit->pinned = any_pinned(*unit);
-      if (!unit->pinned) unit->wanted.clear();
-      return true;
-    case Command::Order::kMigrate: {
-      Places to = places(command.to);
-      if (to.size() != job->request.gpus || !job->request.migratable) return false;
-      if (unit->jobs.size() > 1) {
-        const bool ran = unit->running;
-        unit = &split(now, *job);
-        if (ran) out.push_back({Unpack{command.job}, reason});
-      }
-      unit->held = false;
-      job->pinned = unit->pinned = true;
-      unit->wanted = std::move(to);
-      return true;
-    }
-    case Command::Order::kResize:
-      job->request.most_gpus = command.gpus;
-      return true;
-  }
-  return false;
 }
 
 }  // namespace lull::jobs
