@@ -268,7 +268,7 @@ class Daemon : private ControlTarget {
   std::vector<moves::Input> moves_inputs_;
   std::vector<moves::Output> moves_outputs_;
   Instant moves_timer_ = kNever;
-  policies::jobs::Turns turns_;
+  jobs::Turns turns_;
   Instant turns_timer_ = kNever;
   std::unique_ptr<scheduling::JobScheduler> scheduler_;  // none: no job policy
   std::vector<jobs::Command> commands_;                  // since it was last asked

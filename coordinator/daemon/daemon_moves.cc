@@ -181,16 +181,16 @@ bool Daemon::give_allowances() {
 
 // The policy's decisions are requests like a person's: what there is an objection to is dropped.
 void Daemon::ask_turns() {
-  std::vector<policies::jobs::JobDecision> decisions;
+  std::vector<jobs::TurnDecision> decisions;
   turns_.set_quantum(Duration{int64_t{settings_.config.quantum_s} * 1'000'000'000});
   turns_timer_ = turns_.step(clock_.now(), moves_->facts(), decisions);
-  for (const policies::jobs::JobDecision& decision : decisions) {
-    if (const auto* suspend = std::get_if<policies::jobs::Suspend>(&decision)) {
+  for (const jobs::TurnDecision& decision : decisions) {
+    if (const auto* suspend = std::get_if<jobs::EndTurn>(&decision)) {
       moves_inputs_.emplace_back(moves::SuspendAsked{
           .job = suspend->job, .level = suspend->level, .at = suspend->at, .by_policy = true});
     } else {
       moves_inputs_.emplace_back(
-          moves::ResumeAsked{std::get<policies::jobs::Resume>(decision).job, /*by_policy=*/true});
+          moves::ResumeAsked{std::get<jobs::BeginTurn>(decision).job, /*by_policy=*/true});
     }
   }
   if (!decisions.empty()) run_moves();

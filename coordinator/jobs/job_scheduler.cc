@@ -16,7 +16,7 @@ const JobFacts* find(const NodeFacts& facts, JobId id) {
 
 GpuSet gpus_of(const JobFacts& job) {
   GpuSet gpus;
-  for (const policies::jobs::JobOnDevice& on : job.devices) {
+  for (const jobs::JobOnDevice& on : job.devices) {
     if (on.used_bytes > 0) gpus.push_back(on.device);
   }
   return gpus;
@@ -24,7 +24,7 @@ GpuSet gpus_of(const JobFacts& job) {
 
 uint64_t most_bytes(const JobFacts& job) {
   uint64_t most = 0;
-  for (const policies::jobs::JobOnDevice& on : job.devices) most = std::max(most, on.used_bytes);
+  for (const jobs::JobOnDevice& on : job.devices) most = std::max(most, on.used_bytes);
   return most;
 }
 
@@ -94,7 +94,7 @@ void JobScheduler::look_at_devices(Instant now, const NodeView& view) {
   for (const DeviceUse& seen : view.devices) {
     if (devices_.contains(seen.device)) continue;
     uint64_t memory = 0;
-    for (const policies::jobs::DeviceFacts& facts : view.facts.devices) {
+    for (const jobs::DeviceFacts& facts : view.facts.devices) {
       if (facts.device == seen.device) memory = facts.total_bytes;
     }
     if (memory == 0) continue;  // nothing can be placed there

@@ -35,9 +35,9 @@
 
 namespace lull::scheduling {
 
-using policies::jobs::JobFacts;
-using policies::jobs::JobState;
-using policies::jobs::NodeFacts;
+using jobs::JobFacts;
+using jobs::JobState;
+using jobs::NodeFacts;
 
 // A job whose move was refused is taken to be immovable for so long.
 inline constexpr Duration kRefusedFor{60'000'000'000};
