@@ -6,8 +6,6 @@
 namespace lull::jobs {
 namespace {
 
-// Iterations after which an older pace counts half: a job's speed may change over its life.
-constexpr uint64_t kPaceMemory = 2000;
 // Iterations that make a pace worth comparing with.
 constexpr uint64_t kSteady = 20;
 
@@ -15,15 +13,6 @@ template <typename... F>
 struct Overload : F... {
   using F::operator()...;
 };
-
-void add(Pace& pace, uint64_t count, Duration each) {
-  if (pace.iterations > kPaceMemory) {
-    pace.iterations /= 2;
-    pace.time.ns /= 2;
-  }
-  pace.iterations += count;
-  pace.time.ns += static_cast<int64_t>(count) * each.ns;
-}
 
 }  // namespace
 
@@ -74,24 +63,26 @@ bool Cluster::kind_will_do(const Unit& unit, const Group& group) const {
   return bytes <= group.memory_bytes;
 }
 
+double Cluster::served_gpu_ns(const Job& job, Instant now) const {
+  const Unit& unit = *job.unit;
+  if (!unit.running) return job.served_gpu_ns;
+  return job.served_gpu_ns + static_cast<double>((now - unit.settled).ns) *
+                                 static_cast<double>(unit.gpus.size()) /
+                                 static_cast<double>(unit.jobs.size());
+}
+
 double Cluster::served_gpu_ns(const Unit& unit, Instant now) const {
-  double least = -1;
-  for (const Job* job : unit.jobs) {
-    const double served = job->served_gpu_ns;
-    if (least < 0 || served < least) least = served;
-  }
-  if (!unit.running) return least;
-  return least + static_cast<double>((now - unit.settled).ns) *
-                     static_cast<double>(unit.gpus.size()) / static_cast<double>(unit.jobs.size());
+  double least = served_gpu_ns(unit.first(), now);
+  for (const Job* job : unit.jobs) least = std::min(least, served_gpu_ns(*job, now));
+  return least;
 }
 
 std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
   double sum = 0;
   for (const Job* job : unit.jobs) {
-    const Pace* alone = job->alone(kind_of(unit), unit.gpus.size());
-    if (alone == nullptr || !alone->known() || !job->pace.known()) return std::nullopt;
-    const double best = job->best_per_second(kind_of(unit), unit.gpus.size());
-    sum += job->pace.per_second() / std::max(best, alone->per_second());
+    const double best = job->reference_per_second(kind_of(unit), unit.gpus.size());
+    if (best == 0 || !job->pace.known()) return std::nullopt;
+    sum += job->pace.per_second() / best;
   }
   return sum;
 }
@@ -122,18 +113,24 @@ bool Cluster::apply(Instant now, const Event& event) {
                           job->arrival = arrivals_++;
                           job->arrived = now;
                           job->memory_bytes = e.request.memory_bytes;
+                          if (job->request.multi_job.value != 0) {
+                            multi_jobs_[job->request.multi_job].members++;
+                          }
                           make_unit(*job, now);
                           jobs_.emplace(e.request.job.value, std::move(job));
                           return true;
                         },
                         [&](const JobFinished& e) {
-                          if (leave(now, e.job) == nullptr) return false;
-                          jobs_.erase(e.job.value);
+                          const Job* job = leave(now, e.job);
+                          if (job == nullptr) return false;
+                          if (MultiJob* of = multi_job(*job)) of->ended(job->iterations);
+                          forget(*job);
                           return true;
                         },
                         [&](const JobFailed& e) {
-                          if (leave(now, e.job) == nullptr) return false;
-                          jobs_.erase(e.job.value);
+                          const Job* job = leave(now, e.job);
+                          if (job == nullptr) return false;
+                          forget(*job);
                           return true;
                         },
                         [&](const JobLost& e) {
@@ -160,7 +157,9 @@ bool Cluster::apply(Instant now, const Event& event) {
                           const Slot& slot = slots_[*index];
                           if (slot.unit == nullptr || slot.unit->jobs.size() != 1) return false;
                           if (slot.unit->gpus.front() != *index) return false;
-                          slot.unit->first().busy_per_mille = std::max(e.busy_per_mille, 1u);
+                          Job& job = slot.unit->first();
+                          job.busy_per_mille = std::max(e.busy_per_mille, 1u);
+                          if (MultiJob* of = multi_job(job)) of->was_busy(job.busy_per_mille);
                           return false;
                         },
                         [&](const DeviceAppeared& e) {
@@ -184,11 +183,13 @@ bool Cluster::apply(Instant now, const Event& event) {
 bool Cluster::iterations(const IterationsFinished& event) {
   Job* job = find(event.job);
   if (job == nullptr || event.count == 0 || event.each.ns <= 0 || !job->unit->running) return false;
-  add(job->pace, event.count, event.each);
+  job->pace.add(event.count, event.each);
+  job->iterations += event.count;
   if (job->unit->jobs.size() == 1) {
     const GpuKind kind = kind_of(*job->unit);
     const size_t gpus = job->unit->gpus.size();
-    add(job->note_alone(kind, gpus), event.count, event.each);
+    job->note_alone(kind, gpus).add(event.count, event.each);
+    if (MultiJob* of = multi_job(*job)) of->ran_alone(kind, gpus, event.count, event.each);
     if (job->pace.iterations >= kSteady) job->note_best(kind, gpus, job->pace.per_second());
   }
   return false;
@@ -307,7 +308,8 @@ Job* Cluster::leave(Instant now, JobId id) {
     remove_unit(unit);
   } else {
     std::erase(unit.jobs, job);
-    if (unit.joined == job || unit.jobs.size() == 1) unit.joined = nullptr;
+    std::erase(unit.joined, job);
+    if (unit.jobs.size() == 1) unit.joined.clear();
     forget_pace(unit);
   }
   job->unit = nullptr;
@@ -315,11 +317,33 @@ Job* Cluster::leave(Instant now, JobId id) {
   return job;
 }
 
+void Cluster::forget(const Job& job) {
+  const auto of = multi_jobs_.find(job.request.multi_job);
+  if (of != multi_jobs_.end() && --of->second.members == 0) multi_jobs_.erase(of);
+  jobs_.erase(job.request.job.value);
+}
+
+MultiJob* Cluster::multi_job(const Job& job) {
+  const auto found = multi_jobs_.find(job.request.multi_job);
+  return found == multi_jobs_.end() ? nullptr : &found->second;
+}
+
+void Cluster::expect_of_siblings() {
+  if (multi_jobs_.empty()) return;
+  for (const Unit* unit : units_) {
+    for (Job* job : unit->jobs) {
+      if (job->busy_per_mille > 0 && job->profiled()) continue;
+      if (const MultiJob* of = multi_job(*job)) of->expect(*job);
+    }
+  }
+}
+
 Unit& Cluster::split(Instant now, Job& job) {
   Unit& old = *job.unit;
   if (old.running) settle(now, old);
   std::erase(old.jobs, &job);
-  if (old.joined == &job || old.jobs.size() == 1) old.joined = nullptr;
+  std::erase(old.joined, &job);
+  if (old.jobs.size() == 1) old.joined.clear();
   forget_pace(old);
   old.pinned = old.any_pinned();
   Unit& unit = make_unit(job, now);

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "policies/jobs/multi_job.h"
 #include "policies/jobs/unit.h"
 
 namespace lull::jobs {
@@ -60,13 +62,18 @@ class Cluster {
   // What jobs of a unit need of each GPU together; none: one of them is not known.
   std::optional<uint64_t> memory_of(const Unit& unit) const;
   bool kind_will_do(const Unit& unit, const Group& group) const;
-  // GPU time that the least served of its jobs has had.
+  // GPU time that a job has had, or the least served of a unit.
+  double served_gpu_ns(const Job& job, Instant now) const;
   double served_gpu_ns(const Unit& unit, Instant now) const;
   // Its jobs' rates, each as a share of the best that it has made alone on such GPUs, summed; none
   // while one is not known.
   std::optional<double> sum_of_rates(const Unit& unit) const;
   // The same of all that run in two nodes; none while one has not done kTrialIterations.
   std::optional<double> sum_of_rates(NodeId a, NodeId b) const;
+  // Null: it is of none.
+  MultiJob* multi_job(const Job& job);
+  // Jobs that were not measured have what is expected of them by their multi-job from now on.
+  void expect_of_siblings();
 
   // ---- decisions -----------------------------------------------------------------------------
   void start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
@@ -91,6 +98,7 @@ class Cluster {
   Unit& make_unit(Job& job, Instant now);
   void remove_unit(Unit& unit);
   Job* leave(Instant now, JobId id);  // the job without its unit
+  void forget(const Job& job);
   Unit& split(Instant now, Job& job);
   void settle(Instant now, Unit& unit);
   void take(Unit& unit);
@@ -107,6 +115,7 @@ class Cluster {
   std::vector<Group> groups_;
   std::unordered_map<uint32_t, GpuIndex> index_;
   std::unordered_map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::map<MultiJobId, MultiJob> multi_jobs_;
   std::unordered_map<uint64_t, std::unique_ptr<Unit>> owned_;
   std::vector<Unit*> units_;
   uint64_t arrivals_ = 0;

@@ -151,6 +151,15 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       unit->wanted = std::move(to);
       return true;
     }
+    case Command::Order::kPrioritise:
+      if (command.priority == job->request.priority) return false;
+      if (unit->jobs.size() > 1) {  // only jobs of one importance share GPUs
+        const bool ran = unit->running;
+        split(now, *job);
+        if (ran) out.push_back({Unpack{command.job}, reason});
+      }
+      job->request.priority = command.priority;
+      return true;
     case Command::Order::kResize:
       job->request.most_gpus = command.gpus;
       return true;

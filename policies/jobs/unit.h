@@ -29,6 +29,7 @@ struct TrialRules {
 struct Pace {
   uint64_t iterations = 0;
   Duration time;
+  void add(uint64_t count, Duration each);
   bool known() const { return iterations > 0; }
   double per_second() const {
     return known() ? static_cast<double>(iterations) * 1e9 / static_cast<double>(time.ns) : 0;
@@ -45,16 +46,20 @@ struct Job {
   uint64_t memory_bytes = 0;    // measured, else as asked for; 0: not known
   uint32_t busy_per_mille = 0;  // of its first GPU while it ran alone; 0: not known
   Pace pace;
+  uint64_t iterations = 0;  // that were told of, in all
   Unit* unit = nullptr;
   double served_gpu_ns = 0;  // GPU time that it has had; of a packed job its share. Up to settle()
 
   // Its pace alone on so many GPUs of a kind; null: not measured.
   const Pace* alone(GpuKind kind, size_t gpus) const;
   Pace& note_alone(GpuKind kind, size_t gpus);
+  bool may_stop() const { return request.suspendable && movable && !pinned; }
   // Whether its pace alone is known on GPUs of any kind.
   bool profiled() const;
   // The best that it has made there; 0: not measured.
   double best_per_second(GpuKind kind, size_t gpus) const;
+  // What its rate there is compared with; 0: nothing is known.
+  double reference_per_second(GpuKind kind, size_t gpus) const;
   void note_best(GpuKind kind, size_t gpus, double per_second);
 
  private:
@@ -83,7 +88,7 @@ struct Unit {
   Instant settled;      // until when its jobs were charged for what they had
   Duration move_cost;   // what its GPUs lost when it last started
   // The pack that is being tried: who joined last, when, and the sum of rates before.
-  Job* joined = nullptr;
+  std::vector<Job*> joined;
   Instant joined_at;
   double sum_before = 0;
 
@@ -97,12 +102,16 @@ struct Unit {
   Job& first() const { return *jobs.front(); }
   Priority priority() const { return first().request.priority; }
   uint32_t size() const { return first().request.gpus; }
+  // The multi-job that all of its jobs are of; 0: there is none.
+  MultiJobId multi_job() const;
   size_t extra() const { return running && gpus.size() > size() ? gpus.size() - size() : 0; }
   uint64_t least_iterations() const;  // of any of its jobs, since something last changed
   bool may_stop() const;  // all of its jobs may be suspended, and the operator has not pinned it
   bool may_move() const;
   bool started() const;  // any of its jobs has been placed before
   bool any_pinned() const;
+  // The last of its jobs that may be stopped; null: none.
+  Job* last_that_may_stop() const;
 };
 
 }  // namespace lull::jobs
