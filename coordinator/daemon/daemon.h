@@ -206,6 +206,8 @@ class Daemon : private ControlTarget {
   bool is_away(const Session& session) const;
   std::expected<JobId, std::string> find_job(const std::string& name, const Peer& peer) const;
   nlohmann::json job_json(JobId job) const;
+  scheduling::JobNature nature_of(const SessionBirth& who) const;
+  void allow_gpus(const scheduling::ResizeJob& order);
   nlohmann::json elastic_json(const ElasticJob& job) const;
   std::expected<nlohmann::json, std::string> elastic_job(const std::string& job,
                                                          const std::optional<ElasticJob>& range,

@@ -359,6 +359,10 @@ nlohmann::json Daemon::job_json(JobId job) const {
   nlohmann::json shown =
       make_job(*status, first == sessions_.end() ? "?" : shown_name(first->second->who()));
   shown["decision"] = scheduler_ ? scheduler_->last_decision(job) : "";
+  if (const std::string why = scheduler_ ? scheduler_->why_not_running(job) : "";
+      !why.empty() && shown["decision"] == "") {
+    shown["waits_for"] = "the job policy: it " + why;
+  }
   if (first != sessions_.end()) {
     const SessionBirth& who = first->second->who();
     if (const auto elastic = elastic_.find(who.peer.uid, who.job_name))
@@ -389,7 +393,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
   std::vector<DeviceId> to;
   if (const auto status = moves_->status(*job); order.what == JobOrder::What::kResume && scheduler_ &&
                                                 status && status->suspends && status->by_policy) {
-    const std::string why = scheduler_->last_decision(*job);
+    const std::string why = scheduler_->why_not_running(*job);
     if (!why.empty()) {
       return cannot(fmt::format("the job policy holds it ({}): `lull policy --jobs none` ends that", why));
     }

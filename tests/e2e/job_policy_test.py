@@ -12,9 +12,15 @@ QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 BUSY, LIGHT = (8, 3000, 0), (8, 100, 30000)  # MiB, us a kernel, us of pause behind six of them
 
 
+# Half of the time busy. A change of hands takes twice as long as a slice: two that are busy at the same time have a third of the GPU
+# together, whatever the machine does meanwhile. Those that are light are seldom busy at the same time.
+HALF = (8, 3000, 18000)
+COSTLY = {"slice_ns": 1000000, "switch_ns": 2000000}
+
+
 class Node(moving.Moves):
-    def __init__(self, devices):
-        super().__init__(profile=QUICK, devices=devices)
+    def __init__(self, devices, profile=None):
+        super().__init__(profile={**QUICK, **(profile or {})}, devices=devices)
         self.programs = {}
 
     def start_job(self, name, work, priority="5", way="--migratable"):
@@ -112,6 +118,43 @@ class Introspection(unittest.TestCase):
                 return len(gpus) == 4 and len(set(gpus)) == 4
 
             node.reach(apart, "four run, a GPU each")
+            node.end_all()
+
+
+class Packs(unittest.TestCase):
+    def test_a_bad_pack_is_undone_and_a_good_one_kept(self):
+        with Node(devices=1, profile=COSTLY) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            for name in ("half0", "half1"):
+                node.start_job(name, HALF)
+
+            def said(what, after_ns=0):
+                made = node.status()["job_policy"]["decisions"]
+                return [one["text"] for one in made if what in one["text"] and one["at_ns"] > after_ns]
+
+            undone = "of what they make apart"
+            node.reach(lambda _: said(undone), "the two are tried together, and it is undone")
+            self.assertTrue(said("tried together"), node.decisions())
+            self.assertLess(float(said(undone)[-1].split(" it made ")[1].split()[0]), 1.0)
+
+            def both_run(jobs):
+                return len(jobs) == 2 and all(state == "running" for state, _, _ in jobs.values())
+
+            node.reach(lambda jobs: not both_run(jobs), "one of them leaves")
+            begin = node.look()
+            node.reach(lambda jobs: self.assertFalse(both_run(jobs)) or
+                       all(jobs[name][2] > begin[name][2] + 10 for name in begin), "they have turns, and never run together")
+            node.end_all()
+            known = node.status()["job_policy"]["decisions"][-1]["at_ns"]
+            for name in ("light0", "light1"):
+                node.start_job(name, LIGHT)
+            node.reach(lambda jobs: both_run(jobs) and said("tried together", known), "the light ones are tried together")
+            begin, since = node.look(), time.monotonic()
+            # Longer than the trial, and than a turn.
+            node.reach(lambda jobs: time.monotonic() - since > 6 and
+                       all(jobs[name][2] > begin[name][2] + 50 for name in begin), "they go on")
+            self.assertTrue(both_run(node.look()), node.decisions())
+            self.assertEqual(said(undone, known), [])
             node.end_all()
 
 
