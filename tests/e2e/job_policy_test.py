@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """A job policy decides who lives on which GPU, of real programs: steady_work, whose memory is checked at its end."""
 
+import os
+import pathlib
 import signal
+import sys
 import time
 import unittest
 
 import lab
 import moving
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/elastic"
 QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 BUSY, LIGHT = (8, 3000, 0), (8, 100, 30000)  # MiB, us a kernel, us of pause behind six of them
 
@@ -156,6 +160,62 @@ class Packs(unittest.TestCase):
             self.assertTrue(both_run(node.look()), node.decisions())
             self.assertEqual(said(undone, known), [])
             node.end_all()
+
+
+class Searches(unittest.TestCase):
+    def test_jobs_of_one_family_share_and_a_preferred_one_has_its_own(self):
+        with Node(devices=2) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            names = [f"sweep/{n}" for n in range(5)]
+            for name in names:
+                node.start_job(name, LIGHT, priority="7")
+            node.runs(*names)
+            code, _, err = node.lull("priority", names[4], "5", "--socket", node.socket)
+            self.assertEqual(code, 0, err)
+
+            def apart(jobs):
+                mine = jobs[names[4]]
+                return mine[0] == "running" and all(jobs[name][1] != mine[1] for name in names[:4] if jobs[name][0] == "running")
+
+            node.reach(apart, "the preferred one has a GPU of its own")
+            node.runs(*names)
+            node.end_all()
+
+
+class Elastic(unittest.TestCase):
+    def test_an_elastic_job_has_the_gpus_that_nobody_wants(self):
+        with Node(devices=3) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2 grow_after_s=1"})
+            launcher = node.start(lab.BIN / "lull", "run", "--socket", node.socket, "--sim", "--elastic", "1:3", "--job", "train", "--",
+                                  sys.executable, EXAMPLES / "restart_agent.py", "--rounds", 1000, "--", lab.PROGRAMS / "steady_work", *BUSY,
+                                  shim=False, SIMGPU_DEVICE=node.device, LULL_DISCOVER=f"{lab.BIN / 'lull'} discover train --count")
+
+            def workers(gpus):
+                """Their pids, when it may have so many GPUs and has them."""
+                status = node.status()
+                job = next((job for job in status["jobs"] if job["job"] == "train"), None)
+                if job is None or job["elastic"]["gpus"] != gpus:
+                    return None
+                at = {one["pid"]: one["devices"][0]["uuid"] for one in status["clients"] if one["job"] == "train" and one["devices"]}
+                return list(at) if len(set(at.values())) == gpus else None
+
+            try:
+                node.reach(lambda _: workers(3), "it has taken all GPUs")
+                node.start_job("other", BUSY)
+                node.reach(lambda jobs: workers(2) and jobs.get("other", ("",))[0] == "running", "it gives one back")
+                train = {one["devices"][0]["uuid"] for one in node.status()["clients"] if one["job"] == "train"}
+                self.assertNotIn(node.look()["other"][1], train)
+                node.end("other")
+                node.reach(lambda _: workers(3), "it takes it again")
+                code, _, err = node.lull("resize", "train", "--gpus", 2, "--socket", node.socket)
+                self.assertEqual(code, 0, err)
+                node.reach(lambda _: workers(2), "a person's number is the most")
+            finally:
+                launcher.kill()
+                launcher.wait()
+                for one in node.status()["clients"]:
+                    os.kill(one["pid"], signal.SIGTERM)
+            node.empty()
 
 
 class Rules(unittest.TestCase):
