@@ -23,7 +23,9 @@ std::expected<ElasticJob, std::string> ElasticJobs::declare(uid_t user, const st
                            : begin_with_least_ ? least
                                                : kAnyNumber;
   const ElasticJob declared{.least = least, .most = most, .gpus = gpus, .allowed = allowed};
-  jobs[job] = {.job = declared, .used = ++requests_};
+  Entry& entry = jobs[job];
+  entry.job = declared;
+  entry.used = ++requests_;
   return declared;
 }
 
@@ -56,11 +58,26 @@ std::expected<ElasticJob, std::string> ElasticJobs::resize(uid_t user, const std
   return kept;
 }
 
-void ElasticJobs::allow(uid_t user, const std::string& job, uint32_t gpus) {
+ElasticJobs::Entry* ElasticJobs::entry_of(uid_t user, const std::string& job) {
   const auto jobs = users_.find(user);
-  if (jobs == users_.end()) return;
+  if (jobs == users_.end()) return nullptr;
   const auto entry = jobs->second.find(job);
-  if (entry != jobs->second.end()) entry->second.job.allowed = gpus;
+  return entry == jobs->second.end() ? nullptr : &entry->second;
+}
+
+JobId ElasticJobs::job_id(uid_t user, const std::string& job) const {
+  const auto jobs = users_.find(user);
+  if (jobs == users_.end()) return {};
+  const auto entry = jobs->second.find(job);
+  return entry == jobs->second.end() ? JobId{} : entry->second.id;
+}
+
+void ElasticJobs::remember(uid_t user, const std::string& job, JobId id) {
+  if (Entry* entry = entry_of(user, job)) entry->id = id;
+}
+
+void ElasticJobs::allow(uid_t user, const std::string& job, uint32_t gpus) {
+  if (Entry* entry = entry_of(user, job)) entry->job.allowed = gpus;
 }
 
 void ElasticJobs::allow_all() {

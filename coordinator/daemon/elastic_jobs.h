@@ -25,6 +25,8 @@
 #include <string>
 #include <utility>
 
+#include "policies/vocabulary.h"
+
 namespace lull::daemon {
 
 inline constexpr size_t kMaxElasticJobsOfUser = 64;
@@ -53,6 +55,9 @@ class ElasticJobs {
   // The same without counting.
   std::optional<ElasticJob> find(uid_t user, const std::string& job) const;
   std::expected<ElasticJob, std::string> resize(uid_t user, const std::string& job, uint32_t gpus);
+  // Its id, from its first processes on; 0: it had none, or there is no such job.
+  JobId job_id(uid_t user, const std::string& job) const;
+  void remember(uid_t user, const std::string& job, JobId id);
   // The job policy's. Nobody's where the user has no such job.
   void allow(uid_t user, const std::string& job, uint32_t gpus);
   // No policy decides any more.
@@ -64,10 +69,13 @@ class ElasticJobs {
   struct Entry {
     ElasticJob job;
     uint64_t used = 0;
+    JobId id = {};
   };
   using Jobs = std::map<std::string, Entry>;
 
   std::map<uid_t, Jobs> users_;
+  Entry* entry_of(uid_t user, const std::string& job);
+
   uint64_t requests_ = 0;
   bool begin_with_least_ = false;
 };
