@@ -245,6 +245,12 @@ class Rules(unittest.TestCase):
             node.runs("first")
             node.start_job("second", BUSY)
             node.reach(lambda jobs: jobs.get("second", ("",))[0] == "suspended", "the second one waits")
+            self.assertIn("the policy has given it no GPU yet", node.job("second")["waits_for"])
+            code, out, err = node.lull("status", "--socket", node.socket)
+            self.assertIn("second: suspended, memory out, by a policy: the job policy: it has arrived", " ".join(out.split()), err)
+            with self.assertRaises(moving.Refused) as refused:
+                node.order("resume", "second")
+            self.assertIn("no GPU yet", str(refused.exception))
             code, out, err = node.run(lab.BIN / "lull", "policy", "--jobs", "none", "--socket", node.socket, shim=False)
             self.assertEqual((code, out.strip()), (0, "none"), err)
             lab.until(lambda: all(job["state"] == "running" for job in node.status()["jobs"]), "both run")
