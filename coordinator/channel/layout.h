@@ -275,7 +275,8 @@ struct lull_record {
   uint64_t sequence;   // per stream slot, from 1; timing: of the measured launch
   uint64_t tsc;        // ticks.h `ticks()` at the call; 0: not taken; timing: at the measured launch
   uint64_t value0;     // timing: duration, ns on the device clock; launch: copy bytes
-  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown; launch: kFlagCharged
+  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown; launch: kFlagCharged;
+                       // synced: ticks that the call took which has shown it; 0: not taken, or said before
   uint32_t flags;
   uint32_t ticket;     // held: the ticket in the thread slot; launch: the ticket it was released by
   uint64_t device_start;  // timing: when the unit started, kStartBits; 0: not known

@@ -282,7 +282,11 @@ void TraceRecorder::timed(Session& session, const channel::lull_record& record, 
   });
 }
 
-void TraceRecorder::synced(Session& session, StreamSlot stream, uint64_t sequence, Instant at) {
+void TraceRecorder::synced(Session& session, ThreadSlot thread, StreamSlot stream,
+                           uint64_t sequence, Duration waited, Instant at) {
+  if (waited.ns > 0 && waited.ns <= at.ns) {
+    add(trace::Waited{session.id(), thread, at - waited, at});
+  }
   add(trace::Synced{session.id(), stream, sequence, at});
 }
 

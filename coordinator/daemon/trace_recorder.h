@@ -80,7 +80,8 @@ class TraceRecorder final : public SessionObserver {
   void held(Session& session, ThreadSlot thread, Ticket ticket, DeviceId device,
             Instant since) override;
   void timed(Session& session, const channel::lull_record& record, Instant launched) override;
-  void synced(Session& session, StreamSlot stream, uint64_t sequence, Instant at) override;
+  void synced(Session& session, ThreadSlot thread, StreamSlot stream, uint64_t sequence,
+              Duration waited, Instant at) override;
   void cancelled(Session& session, StreamSlot stream, uint64_t sequence, Instant at) override;
 
  private:

@@ -146,6 +146,10 @@ void fields(Codec& c, Cancelled& e) {
   c.id(e.client), c.id(e.stream), c.number(e.sequence), c.time(e.at);
 }
 template <typename Codec>
+void fields(Codec& c, Waited& e) {
+  c.id(e.client), c.id(e.thread), c.time(e.from), c.time(e.until);
+}
+template <typename Codec>
 void fields(Codec& c, FileInfo& e) {
   c.number(e.created_unix_ns), c.time(e.created_at), c.text(e.lull_version), c.text(e.host),
       c.text(e.source), c.text(e.command), c.number(e.simulated), c.real(e.slow_motion),
@@ -421,11 +425,13 @@ bool BlockDecoder::rare(Event& event, size_t kind, KernelIndex kernels) {
       return take(Lost{});
     case 11:
       return take(Cancelled{});
+    case 12:
+      return take(Waited{});
     default:
       return false;
   }
 }
-static_assert(std::variant_size_v<Event> == 12);
+static_assert(std::variant_size_v<Event> == 13);
 
 BlockDecoder::Result BlockDecoder::next(Event& event, KernelIndex kernels) {
   if (columns_[kKinds].at_end()) {
@@ -469,6 +475,9 @@ struct Sanity {
   }
   bool operator()(const KernelInfo& e) const { return e.kind <= UnitKind::kMemset; }
   bool operator()(const Launch& e) const { return in_time(e.at) && in_time(e.held); }
+  bool operator()(const Waited& e) const {
+    return in_time(e.from) && in_time(e.until) && e.from.ns <= e.until.ns;
+  }
   bool operator()(const Timing& e) const {
     return in_time(e.duration) && e.start.ns < kLatest && e.gap.ns < kLatest;
   }

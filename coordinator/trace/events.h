@@ -120,8 +120,12 @@ struct Lost { ClientId client; Instant at; uint64_t records = 0; };
 // The driver refused this launch, which came before: it never ran.
 struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; Instant at; };
 
+// A thread of the client was inside a synchronising call, which then proved what a Synced behind it
+// says.
+struct Waited { ClientId client; ThreadSlot thread; Instant from; Instant until; };
+
 // A new kind goes to the end: its place is its number in the file.
 using Event = std::variant<DeviceInfo, ClientStarted, ClientEnded, PriorityChange, PolicyChange,
-                           KernelInfo, Launch, Timing, Synced, MemoryUse, Lost, Cancelled>;
+                           KernelInfo, Launch, Timing, Synced, MemoryUse, Lost, Cancelled, Waited>;
 
 }  // namespace lull::trace

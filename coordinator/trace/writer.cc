@@ -27,6 +27,7 @@ struct TimeOf {
   Instant operator()(const DeviceInfo&) const { return {}; }
   Instant operator()(const KernelInfo&) const { return {}; }
   Instant operator()(const Timing& event) const { return event.start; }
+  Instant operator()(const Waited& event) const { return event.until; }
   template <typename E>
   Instant operator()(const E& event) const {
     return event.at;
@@ -36,7 +37,8 @@ struct TimeOf {
 // Whatever names something, or says how it ended: a few, and the rest makes no sense without them.
 bool is_kept_when_behind(const Event& event) {
   return !std::holds_alternative<Launch>(event) && !std::holds_alternative<Timing>(event) &&
-         !std::holds_alternative<Synced>(event) && !std::holds_alternative<MemoryUse>(event);
+         !std::holds_alternative<Synced>(event) && !std::holds_alternative<MemoryUse>(event) &&
+         !std::holds_alternative<Waited>(event);
 }
 
 }  // namespace

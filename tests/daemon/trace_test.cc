@@ -95,6 +95,7 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   timing.value1 = channel::kGapUnknown;
   client->push(timing, 1);
   channel::lull_record synced = client->record(channel::kRecordSynced, 0, 100);
+  synced.value1 = 1'000'000;  // ticks: a fraction of a millisecond
   client->push(synced);
   client->region().client()->device[0].used_bytes = 12345;
   channel::atomic64(client->region().thread(1)->copies).fetch_add(1, std::memory_order_relaxed);
@@ -170,6 +171,10 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   CHECK(got.all<trace::Cancelled>()[0].stream.value == 0);
   REQUIRE(got.all<trace::Synced>().size() == 1);
   CHECK(got.all<trace::Synced>()[0].sequence == 100);
+  const auto waits = got.all<trace::Waited>();
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].until == got.all<trace::Synced>()[0].at);
+  CHECK(waits[0].from < waits[0].until);
   REQUIRE(got.all<trace::MemoryUse>().size() == 1);
   CHECK(got.all<trace::MemoryUse>()[0].used_bytes == 12345);
   const auto ended = got.all<trace::ClientEnded>();

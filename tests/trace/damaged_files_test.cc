@@ -65,11 +65,15 @@ TEST_CASE("files that are no traces are refused with the byte and what to do") {
     CHECK(open_error(path).ends_with(": record again"));
   }
   std::string newer = good;
-  newer[8] = 2;
+  newer[8] = 3;
   write_bytes(path, newer);
-  CHECK(open_error(path) == fmt::format("cannot read {}: byte 8: format version 2, this lull reads "
-                                        "version 1: use a newer lull",
+  CHECK(open_error(path) == fmt::format("cannot read {}: byte 8: format version 3, this lull reads "
+                                        "versions up to 2: use a newer lull",
                                         path));
+  std::string older = good;
+  older[8] = 1;
+  write_bytes(path, older);
+  CHECK(Reader::open(path).has_value());
   std::string log = good;
   log[12] = 2;
   write_bytes(path, log);

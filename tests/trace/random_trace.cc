@@ -54,6 +54,9 @@ struct Describe {
   std::string operator()(const Lost& e) const {
     return fmt::format("lost {} {} {}", e.client.value, e.at.ns, e.records);
   }
+  std::string operator()(const Waited& e) const {
+    return fmt::format("waited {} {} {} {}", e.client.value, e.thread.value, e.from.ns, e.until.ns);
+  }
   std::string operator()(const Cancelled& e) const {
     return fmt::format("cancelled {} {} {} {}", e.client.value, e.stream.value, e.sequence,
                        e.at.ns);
@@ -149,6 +152,8 @@ std::vector<Event> random_events(uint64_t seed, size_t count) {
       events.push_back(timing);
     } else if (dice < 92) {
       events.push_back(Synced{client(), {static_cast<uint32_t>(below(4))}, wide(), now});
+    } else if (dice < 93) {
+      events.push_back(Waited{client(), {static_cast<uint32_t>(below(4))}, now, now + Duration{static_cast<int64_t>(below(90'000))}});
     } else if (dice < 94) {
       events.push_back(MemoryUse{client(), device(), now, wide()});
     } else if (dice < 95) {

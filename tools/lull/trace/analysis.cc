@@ -48,7 +48,12 @@ std::string Report::task_name(ClientId id) const {
 
 void Analysis::feed(const Event& event) {
   report_.events += 1;
-  std::visit([this](const auto& one) { on(one); }, event);
+  std::visit(
+      [this](const auto& one) {
+        on(one);
+        idle_.feed(one);
+      },
+      event);
 }
 
 void Analysis::saw(Instant at) {
@@ -201,6 +206,12 @@ void Analysis::on(const Cancelled& cancelled) {
   report_.cancelled += 1;
 }
 
+void Analysis::on(const Waited& waited) {
+  saw(waited.until);
+  client(waited.client).row.waited_ns =
+      add_ns(client(waited.client).row.waited_ns, waited.until.ns - waited.from.ns);
+}
+
 KernelRow& Analysis::kernel_row(KernelIndex kernel, DeviceId device) {
   if (kernel >= kernels_.size()) kernels_.resize(size_t{kernel} + 1);
   std::vector<KernelRow>& rows = kernels_[kernel];
@@ -348,6 +359,7 @@ Report Analysis::finish(std::string problem) {
     report_.clients.push_back(std::move(state->row));
   }
   for (DeviceRow& row : report_.devices) row.busy.finish();
+  report_.idle = idle_.finish();
   std::sort(
       report_.streams.begin(), report_.streams.end(), [](const StreamRow& a, const StreamRow& b) {
         return std::tie(a.client, a.device, a.stream) < std::tie(b.client, b.device, b.stream);
@@ -370,7 +382,7 @@ size_t Analysis::kept_bytes() const {
   for (const auto& state : clients_) bytes += sizeof *state + state->iterations.kept_bytes();
   for (const DeviceRow& row : report_.devices) bytes += sizeof row + row.busy.kept_bytes();
   for (const HeldRow& row : report_.held) bytes += sizeof row + row.held.kept_bytes();
-  bytes += untimed_.size() * 48;
+  bytes += untimed_.size() * 48 + idle_.kept_bytes();
   bytes += report_.streams.capacity() * (sizeof(StreamRow) + 64);
   return bytes;
 }

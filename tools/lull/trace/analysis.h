@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/lull/trace/idle.h"
 #include "tools/lull/trace/iterations.h"
 #include "tools/lull/trace/report.h"
 
@@ -27,6 +28,8 @@ class Analysis {
   explicit Analysis(FileInfo info);
   ~Analysis();
 
+  // Told each part of each task's idle time (idle.h), for drawing. Before the first event.
+  void tell_idle(Idle::Sink sink) { idle_ = Idle(std::move(sink)); }
   void feed(const Event& event);
   // Ends it. `problem`: why reading ended early.
   Report finish(std::string problem = {});
@@ -48,6 +51,7 @@ class Analysis {
   void on(const MemoryUse& use);
   void on(const Lost& lost);
   void on(const Cancelled& cancelled);
+  void on(const Waited& waited);
 
   void saw(Instant at);
   KernelRow& kernel_row(KernelIndex kernel, DeviceId device);
@@ -66,6 +70,7 @@ class Analysis {
   std::unordered_map<uint64_t, std::vector<size_t>> stream_index_;
   size_t last_stream_ = SIZE_MAX;
   std::unordered_map<uint64_t, size_t> held_index_;
+  Idle idle_;
   // How many launches of a kernel (low word) in a row of streams (high word) were not timed.
   std::unordered_map<uint64_t, int64_t> untimed_;
 };

@@ -186,6 +186,12 @@ class Converter {
   }
 
   void synced(const TracedCall& call) {
+    Waited waited;
+    waited.client = kKinetoClient;
+    waited.thread = {thread_slot(call.thread)};
+    waited.from = {call.start_ns};
+    waited.until = {call.end_ns};
+    use_(waited);
     const std::string_view name = trace_.names[call.name];
     const bool one_stream = name.find("Stream") != std::string_view::npos ||
                             name.find("Event") != std::string_view::npos;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/kernel_kind.h"
@@ -202,6 +203,57 @@ std::string streams_text(const Report& report) {
   return table.empty() ? std::string() : "\nSTREAMS\n" + table.text();
 }
 
+std::string cause_text(const Report& report, const IdleRow& row) {
+  switch (row.cause) {
+    case IdleCause::kHost:
+      return "host late: the next launch was not made yet";
+    case IdleCause::kWait:
+      return "its thread waited in a synchronisation";
+    case IdleCause::kHeld:
+      return "held for " + report.task_name(row.by);
+    case IdleCause::kOthers:
+      return "launched, kernels of " + report.task_name(row.by) + " ran";
+    case IdleCause::kStart:
+      return "launched, not begun on the device";
+    case IdleCause::kUnknown:
+      break;
+  }
+  return "its launch has no record";
+}
+
+// Of each task on each device its time there without a unit of its own, cut by cause.
+std::string idle_text(const Report& report) {
+  if (report.idle.empty()) return {};
+  std::map<std::pair<uint32_t, uint32_t>, double> sums;
+  for (const IdleRow& row : report.idle) {
+    sums[{row.device.value, row.client.value}] += static_cast<double>(row.lengths.total_ns());
+  }
+  const bool many_devices = report.devices.size() > 1, many_tasks = report.clients.size() > 1;
+  std::vector<TextTable::Column> columns = {
+      {"IDLE"}, {"SHARE"}, {"TIMES"}, {"P50"}, {"P99"}, {"LONGEST"}};
+  if (many_tasks) columns.push_back({"OTHERS RAN"});
+  if (many_devices) columns.push_back({"GPU"});
+  columns.push_back({"TASK", Align::kLeft});
+  columns.push_back({"BECAUSE", Align::kLeft});
+  TextTable table(columns);
+  for (const IdleRow& row : report.idle) {
+    const auto total_ns = static_cast<double>(row.lengths.total_ns());
+    const double sum_ns = sums[{row.device.value, row.client.value}];
+    std::vector<std::string> line = {time_text(total_ns),
+                                     sum_ns > 0 ? percent(total_ns / sum_ns) : "-",
+                                     fmt::format("{}", row.lengths.count()),
+                                     quantile_text(row.lengths, 0.5),
+                                     quantile_text(row.lengths, 0.99),
+                                     time_text(static_cast<double>(row.lengths.max_ns()))};
+    if (many_tasks) line.push_back(time_text(static_cast<double>(row.others_ns)));
+    if (many_devices) line.push_back(fmt::format("{}", row.device.value));
+    line.push_back(report.task_name(row.client));
+    line.push_back(cause_text(report, row));
+    table.add(std::move(line));
+  }
+  return "\nIDLE time of tasks, between the units of each\n" + table.text();
+}
+
 std::string held_text(const Report& report) {
   TextTable table({{"TASK", Align::kLeft},
                    {"HELD BY", Align::kLeft},
@@ -277,6 +329,7 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
   }
   out += kernels_text(report, options, sites);
   out += kinds_text(report);
+  out += idle_text(report);
   out += tasks_text(report);
   out += streams_text(report);
   out += held_text(report);
