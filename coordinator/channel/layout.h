@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -255,6 +255,16 @@ enum lull_record_kind : uint32_t {
   kRecordSynced = 5,   // the host saw everything up to `sequence` on this stream complete
   kRecordMemory = 6,   // used_bytes or wanted_bytes changed enough to look
   kRecordResidence = 7,  // lull_residence changed: look
+  kRecordRange = 8,      // of the program's own marking (NVTX) has ended; in traces only
+};
+
+// Of kRecordRange. `kernel` is where its name lies in the name area, `device` where its domain's does
+// (0: none), `stream` the kind, `sequence` how deep it is nested in its thread, `tsc` its end, `value0`
+// its length in ticks.
+enum lull_range_kind : uint32_t {
+  kRangeNested = 0,  // pushed and popped by the thread of the record
+  kRangeFree = 1,    // started anywhere, ended by the thread of the record
+  kRangeMark = 2,    // a moment
 };
 
 // lull_record.device_start: the number of the time base above, ns since it below. A base is an

@@ -220,6 +220,11 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
                          clock.length_of(record.value1), at);
       }
       return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
+    case channel::kRecordRange:
+      if (observer != nullptr) [[unlikely]] {
+        observer->ranged(*this, record, thread, clock.length_of(record.value0), said);
+      }
+      return;
     case channel::kRecordMemory:
     case channel::kRecordResidence:
       residence_news_ = true;

@@ -96,7 +96,7 @@ class Html(unittest.TestCase):
     def test_the_numbers_are_those_of_show_json(self):
         self.load(self.trace)
         for name, key in (("kernels", "name"), ("tasks", "task"), ("held", "task"), ("iterations", "task"),
-                          ("streams", "task"), ("idle", "task")):
+                          ("streams", "task"), ("idle", "task"), ("ranges", "task")):
             rows = self.table(name)
             self.assertEqual(len(rows), len(self.report[name]), name)
             for row, wanted in zip(rows, self.report[name]):

@@ -175,6 +175,9 @@ TEST_CASE("a block whose fields lie is refused with its byte, and what came befo
   check({Timing{.client = {1}, .kernel = 77}},
         "a timing names kernel 77, which was not defined before");
   check({Synced{.client = {3}}}, "an event names client 3, which was not defined before");
+  check({RangeInfo{.index = 1}}, "a range is defined out of order");
+  check({RangeInfo{}, Range{.client = {3}}}, "a range names client 3, which was not defined before");
+  check({Range{.client = {1}}}, "a range names name 0, which was not defined before");
   check({MemoryUse{.client = {1}, .device = {2}}},
         "a use of memory names an unknown client or device");
   check({Launch{.client = {1}, .at = {-1}}}, "an event has a time or a level that cannot be");

@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 
 #include "tools/play/json_scanner.h"
 
@@ -26,7 +27,7 @@ constexpr size_t kMostKeysSaid = 6, kMostKeyChars = 40;  // of a file that is ne
 constexpr int64_t kMaxBaseNs = 4'000'000'000'000'000'000;
 constexpr double kMaxTimestampUs = 4e15;  // in ns, and the distance of two, it fits 63 bits
 
-enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync };
+enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync, Range };
 
 Category category_of(std::string_view name) {
   if (name == "cuda_runtime" || name == "cuda_driver") return Category::HostCall;
@@ -34,6 +35,7 @@ Category category_of(std::string_view name) {
   if (name == "gpu_memcpy") return Category::Copy;
   if (name == "gpu_memset") return Category::Memset;
   if (name == "cuda_sync") return Category::Sync;
+  if (name == "user_annotation") return Category::Range;
   return Category::None;
 }
 
@@ -252,7 +254,8 @@ class TraceHandler {
 
   void keep() {
     const Event& e = event_;
-    if (e.category == Category::None || !e.complete || !e.has_correlation) return;
+    if (e.category == Category::None || !e.complete) return;
+    if (!e.has_correlation && e.category != Category::Range) return;
     if (!e.has_start || !(e.length_us >= 0) || !(std::fabs(e.start_us) <= kMaxTimestampUs) ||
         e.length_us * 1e3 > static_cast<double>(kMaxTimeNs)) {
       failure = fmt::format(
@@ -595,7 +598,9 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   for (const auto& k : handler.kept) {
     const int64_t start_ns = relative_ns(k.start_us);
     const int64_t end_ns = start_ns + std::llround(k.length_us * 1e3);
-    if (k.category == Category::Sync) {
+    if (k.category == Category::Range) {
+      trace.ranges.push_back({start_ns, end_ns, k.thread, k.name});
+    } else if (k.category == Category::Sync) {
       syncs[k.correlation] = &k;
     } else if (k.category == Category::HostCall) {
       TracedCall call;
@@ -623,6 +628,9 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   const auto by_start = [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; };
   std::stable_sort(trace.calls.begin(), trace.calls.end(), by_start);
   std::stable_sort(trace.device.begin(), trace.device.end(), by_start);
+  std::stable_sort(trace.ranges.begin(), trace.ranges.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.start_ns, b.end_ns) < std::tuple(b.start_ns, a.end_ns);
+  });
   if (trace.device.empty()) {
     return std::unexpected("it records no work on a GPU: record with ProfilerActivity.CUDA");
   }

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@ class Analysis {
   // Beyond these a stream's untimed launches of another kernel count as its launches on average.
   static constexpr size_t kMaxUntimed = 1U << 20;
   static constexpr size_t kMaxPolicies = 1000;
+  static constexpr size_t kMaxRangeRows = 1U << 16;  // beyond them one row counts for all
 
   explicit Analysis(FileInfo info);
   ~Analysis();
@@ -52,6 +55,8 @@ class Analysis {
   void on(const Lost& lost);
   void on(const Cancelled& cancelled);
   void on(const Waited& waited);
+  void on(const RangeInfo& info);
+  void on(const Range& range);
 
   void saw(Instant at);
   KernelRow& kernel_row(KernelIndex kernel, DeviceId device);
@@ -71,6 +76,7 @@ class Analysis {
   size_t last_stream_ = SIZE_MAX;
   std::unordered_map<uint64_t, size_t> held_index_;
   Idle idle_;
+  std::map<std::tuple<uint32_t, RangeIndex, RangeKind>, size_t> range_places_;
   // How many launches of a kernel (low word) in a row of streams (high word) were not timed.
   std::unordered_map<uint64_t, int64_t> untimed_;
 };

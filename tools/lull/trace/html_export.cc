@@ -124,7 +124,8 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
   Json& lanes = data["lanes"] = Json::array();
   for (const auto& [key, spans] : lanes_.all()) {
     Json lane;
-    static constexpr const char* kKinds[] = {"stream", "calls", "gate", "idle"};
+    static constexpr const char* kKinds[] = {"stream", "calls", "gate", "idle",
+                                              "range"};
     lane["kind"] = kKinds[static_cast<int>(key.kind)];
     lane["device"] = key.device.value;
     lane["client"] = key.client.value;
@@ -161,6 +162,8 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
     kernels.push_back({names[i], short_names[i], shape_text(info), kind_name(info.kind),
                        work_kind(info.kind, names[i])});
   }
+  Json& ranges = data["ranges"] = Json::array();
+  for (const RangeInfo& info : report.range_infos) ranges.push_back(report.range_name(info.index));
   data["idle_causes"] = kIdleCauses;
   data["gaps"] = gap_histogram(report);
 

@@ -6,7 +6,7 @@
 // thread 0, which has no other work. Gaps are until the same thread's next operation began on the
 // device, 0 where it had begun already. Waits of the host become Waited events, and Synced events
 // at their return.
-// One client stands for the program; streams keep their numbers.
+// What the program marked itself becomes ranges. One client stands for the program; streams keep their numbers.
 #pragma once
 
 #include <functional>

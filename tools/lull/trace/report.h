@@ -69,6 +69,14 @@ struct HeldRow {
   LogHistogram held;
 };
 
+// A range that a task marks itself, by name (NVTX).
+struct RangeRow {
+  ClientId client;
+  RangeIndex range = 0;  // Report::range_infos
+  RangeKind kind = RangeKind::kNested;
+  LogHistogram lengths;
+};
+
 struct IterationRow {
   ClientId client;
   uint64_t iterations = 0;     // whole ones seen while the period was known
@@ -139,12 +147,15 @@ struct Report {
   std::vector<StreamRow> streams;  // by client, device, stream
   std::vector<DeviceRow> devices;
   std::vector<HeldRow> held;  // longest first
+  std::vector<RangeInfo> range_infos;
+  std::vector<RangeRow> ranges;  // longest first
   std::vector<IdleRow> idle;  // of each task on each device, longest first
   std::vector<IterationRow> iterations;
   std::vector<PolicySpan> policies;
   uint64_t policies_left_out = 0;
 
   const ClientRow* client(ClientId id) const;
+  std::string range_name(RangeIndex index) const;  // "domain: name"
   std::string task_name(ClientId id) const;  // "train (2)" ; "nobody in particular" for 0
 };
 

@@ -209,6 +209,24 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
     one["max_us"] = us(static_cast<double>(row.lengths.max_ns()));
     idle.push_back(std::move(one));
   }
+  Json& ranges = out["ranges"] = Json::array();
+  for (const RangeRow& row : report.ranges) {
+    static constexpr const char* kKinds[] = {"nested", "free", "mark"};
+    static const RangeInfo kUnknown;
+    const RangeInfo& info =
+        row.range < report.range_infos.size() ? report.range_infos[row.range] : kUnknown;
+    Json one;
+    one["client"] = row.client.value;
+    one["task"] = report.task_name(row.client);
+    one["domain"] = info.domain;
+    one["name"] = info.name;
+    one["kind"] = kKinds[static_cast<int>(row.kind)];
+    one["count"] = row.lengths.count();
+    one["total_us"] = us(static_cast<double>(row.lengths.total_ns()));
+    add_quantiles(one, "", row.lengths);
+    one["max_us"] = us(static_cast<double>(row.lengths.max_ns()));
+    ranges.push_back(std::move(one));
+  }
   Json& iterations = out["iterations"] = Json::array();
   for (const IterationRow& row : report.iterations) {
     Json one;
@@ -262,7 +280,7 @@ std::expected<std::string, std::string> report_csv(const Json& report, const std
   const auto found = report.find(table);
   if (found == report.end() || !found->is_array()) {
     return std::unexpected(fmt::format(
-        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, idle, iterations",
+        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, idle, ranges, iterations",
         table));
   }
   std::string out;

@@ -271,6 +271,32 @@ std::string held_text(const Report& report) {
   return table.empty() ? std::string() : "\nHELD\n" + table.text();
 }
 
+std::string ranges_text(const Report& report, const TextOptions& options) {
+  TextTable table({{"TOTAL"},
+                   {"COUNT"},
+                   {"P50"},
+                   {"P90"},
+                   {"P99"},
+                   {"LONGEST"},
+                   {"TASK", Align::kLeft},
+                   {"RANGE", Align::kLeft}});
+  const size_t shown = std::min(options.top, report.ranges.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const RangeRow& row = report.ranges[i];
+    const bool lasts = row.kind != RangeKind::kMark;
+    table.add({time_text(static_cast<double>(row.lengths.total_ns()), lasts),
+               fmt::format("{}", row.lengths.count()),
+               lasts ? quantile_text(row.lengths, 0.5) : "-",
+               lasts ? quantile_text(row.lengths, 0.9) : "-",
+               lasts ? quantile_text(row.lengths, 0.99) : "-",
+               time_text(static_cast<double>(row.lengths.max_ns()), lasts),
+               report.task_name(row.client), report.range_name(row.range)});
+  }
+  return table.empty() ? std::string()
+                       : fmt::format("\nRANGES that programs mark (NVTX), {} of {}\n{}", shown,
+                                     report.ranges.size(), table.text());
+}
+
 std::string iterations_text(const Report& report) {
   TextTable table({{"TASK", Align::kLeft},
                    {"ITERATIONS"},
@@ -334,6 +360,7 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
   out += streams_text(report);
   out += held_text(report);
   out += iterations_text(report);
+  out += ranges_text(report, options);
   return out;
 }
 
