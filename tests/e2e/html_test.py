@@ -274,7 +274,7 @@ class Html(unittest.TestCase):
         # At no zoom more boxes than a few a pixel and lane; near, each unit is one.
         pixels = self.canvas.rect["width"]
         seen = [boxes()]
-        for _ in range(30):
+        for _ in range(20):
             self.wheel(100, -240)
             self.visible()
             seen.append(boxes())

@@ -61,14 +61,21 @@ std::string devices_text(const Report& report) {
 
 std::string counts_text(const Report& report) {
   std::string out = fmt::format("{} launches", report.launches);
-  if (report.launches > 0) {
-    const double part = static_cast<double>(report.timings) / static_cast<double>(report.launches);
-    out += report.timings >= report.launches
-               ? ", all timed"
-               : fmt::format(", {} of them timed{}", percent(part),
-                             report.timings > 0
-                                 ? ": totals marked ~ are estimates, ± half of a 95 % interval"
-                                 : "");
+  uint64_t all = 0, to_time = 0, timed = 0;
+  for (const ClientRow& row : report.clients) {
+    all += row.total.count;
+    to_time += row.total.to_time();
+    timed += row.total.timed;
+  }
+  if (timed >= to_time) {
+    out += to_time > 0 ? ", all timed" : "";
+    if (to_time > 0 && all > to_time) {
+      out += fmt::format(" but small copies ({}), which never are", all - to_time);
+    }
+  } else {
+    out += fmt::format(
+        ", {} of them timed{}", percent(static_cast<double>(timed) / static_cast<double>(all)),
+        timed > 0 ? ": totals marked ~ are estimates, ± half of a 95 % interval" : "");
   }
   uint64_t dropped = 0;
   for (const ClientRow& row : report.clients) dropped += row.dropped();
