@@ -2,6 +2,7 @@
 // Plain state with its bounds; engine.cc says what happens to it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ struct Unit {
   uint32_t others_done = 0;  // units of others complete on it by then; may wrap
   uint32_t count = 1;
   bool tracked = false;
+  bool seldom = false;  // launched while few are tracked: one close behind it may be
   DeviceId device;
 };
 
@@ -77,8 +79,16 @@ class UnitQueue {
       first_ = 0;
     }
   }
+  auto begin() { return units_.begin() + static_cast<ptrdiff_t>(first_); }
+  auto end() { return units_.end(); }
   auto begin() const { return units_.begin() + static_cast<ptrdiff_t>(first_); }
   auto end() const { return units_.end(); }
+  // The first unit will be reported: with itself, or with one close behind it.
+  bool awaits_report() const {
+    if (front().tracked || !front().seldom) return front().tracked;
+    const auto last = begin() + static_cast<ptrdiff_t>(std::min(kMarkEvery, size()));
+    return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });
+  }
 
  private:
   std::vector<Unit> units_;
@@ -90,6 +100,7 @@ struct Stream {
   UnitQueue units;
 };
 
+
 // A client on a device.
 struct Seat {
   DeviceId device;
@@ -99,6 +110,7 @@ struct Seat {
   bool any_length = true;
   // What is published. A gate is open at birth.
   Gate gate = Gate::kOpen;
+  Duration limit;        // credit only: of what is in flight
   Duration granted;      // credit: total of the epoch
   Duration spent;        // what the client's own count should say, as gate.h counts it
   Instant epoch_began;
@@ -108,7 +120,7 @@ struct Seat {
   Duration voided;
   Instant voided_until;
   Instant opened_at;
-  bool every_launch = false;
+  Progress progress = Progress::kNone;
 
   uint32_t launches = 0;
   uint32_t units = 0;

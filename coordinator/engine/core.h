@@ -56,6 +56,9 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 // it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
+// Nobody else launched, had work or waited on the device for so long: the client is alone there. Longer
+// than a program at work pauses between its launches (its request's pauses apart, which may end anywhere).
+inline constexpr Duration kAlone{10'000'000};
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};
 
@@ -82,6 +85,8 @@ class Engine::Core {
     Instant done_at{0};             // the last of them
     Instant reported_until{0};      // the last whose completion was reported
     bool progress = false;          // completions are reported
+    std::optional<ClientId> alone;  // who is asked for few of them
+    uint32_t waiting = 0;           // threads of its members at their gates, released ones too
     int lowest_level = 0;           // of the members
     int highest_level = 0;
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -139,11 +144,22 @@ class Engine::Core {
   // The seat has `units` in flight from here on, and something of it has just happened.
   void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
   void touch(Device& on, ClientId client, Seat& seat);
+  // What the device reports of a client. One that is alone on its device marks few launches, from its
+  // first one on after kAlone in which no other member has launched, had work or waited; all mark each
+  // from the moment on at which another does one of these.
+  //
+  //   each launch --launches, others quiet for kAlone--> few --another launches, ends work, waits--> each launch
+  void look_who_is_alone(Device& on, const Client& client, Seat& seat);
+  void not_alone(Device& on, ClientId other);
+  void set_progress(const Client& client, Seat& seat, Progress progress);
   // `reported`: the client or the device says so; else it is over because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at, bool reported);
   // When untracked work of the seat counts as done.
   static Instant due(const Seat& seat, const Unit& unit);
+  // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has
+  // reported what lay before it.
+  void reckon_tail(Seat& seat, UnitQueue& units) const;
   // What a client has had of the device, others' untracked work has not.
   void keep_others_off(Device& on, const Seat& one, Instant since, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);

@@ -59,7 +59,7 @@ struct SeatStatus {  // a client on a device
   Duration in_flight;        // predicted length of what was launched and is not known complete
   Duration device_time;      // device time used, settled at completion
   uint32_t outstanding = 0;  // units in flight
-  bool every_launch = false; // the device reports each completion
+  Progress progress = Progress::kNone;
 };
 struct HeldStatus {  // a thread waiting at the gate
   ThreadSlot thread;

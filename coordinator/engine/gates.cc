@@ -272,7 +272,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
   Instant next = order_due(client);
   bool reported = client.ranks->is_stopped();
   for (const auto& seat : client.seats) {
-    reported |= seat->every_launch;
+    reported |= seat->progress != Progress::kNone;
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
     if (seat->gate == Gate::kCredit && seat->voided.ns > 0) {
       next = std::min(next, seat->voided_until);
@@ -280,9 +280,11 @@ Instant Engine::Core::next_wake(const Client& client) const {
   }
   // Where nobody waits for it, work that is not reported is settled with the next launch.
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
-    const Unit& front =
-        client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
-    if (!front.tracked) next = std::min(next, due(seat_of(client, front.device), front));
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const Unit& front = units.front();
+    if (!units.awaits_report()) {
+      next = std::min(next, due(seat_of(client, front.device), front));
+    }
   }
   for (const Head& head : client.heads) {
     const Seat& seat = seat_of(client, head.device);

@@ -92,7 +92,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
           .in_flight = seat->in_flight,
           .device_time = seat->device_time,
           .outstanding = seat->units,
-          .every_launch = seat->every_launch,
+          .progress = seat->progress,
       });
     }
     for (const Head& head : client->heads) {
