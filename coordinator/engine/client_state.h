@@ -110,7 +110,7 @@ struct Seat {
   bool any_length = true;
   // What is published. A gate is open at birth.
   Gate gate = Gate::kOpen;
-  Duration limit;        // credit only: of what is in flight
+  Duration limit;        // credit: of what is in flight
   Duration granted;      // credit: total of the epoch
   Duration spent;        // what the client's own count should say, as gate.h counts it
   Instant epoch_began;

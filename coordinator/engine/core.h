@@ -56,9 +56,17 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 // it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
-// Nobody else launched, had work or waited on the device for so long: the client is alone there. Longer
-// than a program at work pauses between its launches (its request's pauses apart, which may end anywhere).
+// Nobody else launched, had work or waited on the device for so long: the client is alone there. Long
+// against what a program at work pauses between its launches, short against the second between two
+// launches of one that is idle: beside that one each launch is marked for one part in a hundred of the time.
 inline constexpr Duration kAlone{10'000'000};
+// A client with an open gate that another may precede has about this in flight at most: that one waits for
+// what is. Programs launch ahead to keep the device busy while their host does something else: most pauses
+// are shorter (docs/simulation/run-ahead.md). The gate is open below half of it, a credit above:
+//
+//     open --more than kRunAhead / 2 in flight--> credit of kRunAhead --less than kRunAhead / 4--> open
+inline constexpr Duration kRunAhead{100'000'000};
+inline constexpr Duration kRunAheadStep{kRunAhead.ns / 16};  // the credit is topped up by so much
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};
 
@@ -203,7 +211,16 @@ class Engine::Core {
   void expire_heads(Client& client);
   static bool is_given_up(const Client& client, const Head& head, const Seat& seat);
   void release(Client& client, Head& head, bool tell_policy);
-  Gate target(const Client& client, const Seat& seat) const;
+  // What is to be published: the policy's decision, or what a later rule makes of it.
+  struct Target {
+    Gate gate = Gate::kOpen;
+    Duration bound;          // credit, as all below: on what is in flight
+    bool any_length = true;  // as policies::Credit has it
+    Duration step;           // topped up when there is so much to give
+  };
+  Target target(const Client& client, const Seat& seat) const;
+  // It has so much in flight that somebody who goes before it would wait for long, if he came now.
+  bool runs_ahead(const Client& client, const Seat& seat, const Device& on) const;
   void apply_job_rules();
   void apply_job_rule(Job& job);
   Instant stuck_at(const Client& client, const Seat& seat) const;
@@ -211,7 +228,7 @@ class Engine::Core {
   void recount_stuck(Device& device);
   void watchdog(Client& client);
   void publish(Client& client);
-  void publish_credit(Client& client, Seat& seat);
+  void publish_credit(Client& client, Seat& seat, const Target& target);
   static Instant stale_at(const Head& head, const Seat& seat);
   void void_grant(Seat& seat) const;
   Instant next_wake(const Client& client) const;

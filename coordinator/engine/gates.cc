@@ -182,18 +182,30 @@ void Engine::Core::watchdog(Client& client) {
 
 // ---- publishing -----------------------------------------------------------------------------
 
-Gate Engine::Core::target(const Client& client, const Seat& seat) const {
-  if (client.ranks->is_stopped()) return Gate::kClosed;
-  if (device_of(seat).stuck_level < client.priority.level) return Gate::kOpen;
-  if (client.ranks->closed) return Gate::kClosed;
-  return seat.wanted;
+bool Engine::Core::runs_ahead(const Client& client, const Seat& seat, const Device& on) const {
+  const bool preceded = on.progress && (!holds_by_prediction() || on.highest_level < client.priority.level);
+  const Duration from = seat.gate == Gate::kOpen ? Duration{kRunAhead.ns / 2} : Duration{kRunAhead.ns / 4};
+  return preceded && seat.in_flight > from;
+}
+
+Engine::Core::Target Engine::Core::target(const Client& client, const Seat& seat) const {
+  const Device& on = device_of(seat);
+  if (client.ranks->is_stopped()) return {Gate::kClosed};
+  if (on.stuck_level < client.priority.level) return {Gate::kOpen};
+  if (client.ranks->closed) return {Gate::kClosed};
+  if (seat.wanted == Gate::kCredit) return {Gate::kCredit, seat.bound, seat.any_length};
+  if (seat.wanted == Gate::kOpen && runs_ahead(client, seat, on)) {
+    return {Gate::kCredit, kRunAhead, /*any_length=*/true, kRunAheadStep};
+  }
+  return {seat.wanted};
 }
 
 void Engine::Core::publish(Client& client) {
   for (auto& seat : client.seats) {
-    const Gate gate = target(client, *seat);
+    const Target target = this->target(client, *seat);
+    const Gate gate = target.gate;
     if (gate == Gate::kCredit) {
-      publish_credit(client, *seat);
+      publish_credit(client, *seat, target);
       continue;
     }
     if (gate == seat->gate) continue;
@@ -229,12 +241,12 @@ Instant Engine::Core::stale_at(const Head& head, const Seat& seat) {
 //
 // An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
 // only with nothing in flight, and that is how a unit longer than the bound gets through.
-void Engine::Core::publish_credit(Client& client, Seat& seat) {
+void Engine::Core::publish_credit(Client& client, Seat& seat, const Target& target) {
   bool long_head = false;
   bool stale = false;
   for (Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
-    long_head |= seat.any_length && head.charged > seat.bound;
+    long_head |= target.any_length && head.charged > target.bound;
     const bool fits = seat.gate == Gate::kCredit && seat.spent + head.charged <= seat.granted;
     head.fits_at = fits ? std::min(head.fits_at, std::max(head.since, seat.granted_at)) : kNever;
     // It was turned away by a grant in which we see room, or has not noticed one for long.
@@ -251,15 +263,19 @@ void Engine::Core::publish_credit(Client& client, Seat& seat) {
     for (Head& head : client.heads) head.fits_at = kNever;
   }
   if (now_ >= seat.voided_until) seat.voided = Duration{};
-  const Duration room = std::max(Duration{}, seat.bound - seat.in_flight - seat.voided);
+  const Duration room = std::max(Duration{}, target.bound - seat.in_flight - seat.voided);
   Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
   // Once something is spent the bit means nothing and stays as it is: no news for its sake alone.
   const bool any_length =
-      seat.any_length &&
+      target.any_length &&
       (seat.spent.ns == 0 ? seat.units == 0 && seat.voided.ns == 0
                           : !renew && (seat.granted.ns & 1) != 0);
   granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
+  const bool same_bound = seat.limit == target.bound;
+  seat.limit = target.bound;
   if (!renew && granted == seat.granted) return;
+  const bool little = granted >= seat.granted && granted < seat.granted + target.step;
+  if (!renew && same_bound && little && seat.units > 0) return;
   seat.gate = Gate::kCredit;
   seat.granted = granted;
   seat.granted_at = now_;

@@ -191,6 +191,7 @@ void Engine::Core::set_job_priority(Job& job) {
 void Engine::Core::watch_device(DeviceId id, Device& on) {
   bool several_levels = false;
   bool several_jobs = false;
+  const auto before = std::pair(on.progress, on.highest_level);
   on.lowest_level = 0;
   on.highest_level = kNobodyStuck;
   const Client* first = nullptr;
@@ -206,13 +207,15 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   const policies::ProgressNeed need = choice_.row->progress;
   on.progress = (need == policies::ProgressNeed::kBetweenLevels && several_levels) ||
                 (need == policies::ProgressNeed::kBetweenJobs && several_jobs);
+  if (!on.progress) on.alone.reset();
+  const bool others_now = before != std::pair(on.progress, on.highest_level);
   for (ClientId member : on.members) {
     Client& client = *find(member);
     Seat& seat = *client.seat(id);
     set_progress(client, seat, !on.progress          ? Progress::kNone
                                : on.alone == member  ? Progress::kSeldom
                                                      : Progress::kEvery);
-    mark(client);
+    if (others_now) mark(client);
   }
 }
 

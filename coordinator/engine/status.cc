@@ -120,7 +120,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
         if (held.by.size() >= kMostShown) break;
       }
       if (seat.gate == Gate::kCredit) {
-        held.why = "at most " + std::to_string(seat.bound.ns / 1000) +
+        held.why = "at most " + std::to_string(seat.limit.ns / 1000) +
                    " us of it may be in flight" + (first.empty() ? "" : " beside " + first);
       } else if (client->ranks->closed && seat.wanted != Gate::kClosed) {
         held.why = "another process of its job is held";

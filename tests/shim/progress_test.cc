@@ -22,16 +22,16 @@ TEST_CASE("seldom: the first launches ahead of the device have one each, then on
   CHECK(takes_marker(kProgressSeldom, 7, 9));
 }
 
-TEST_CASE("seldom: a full queue holds at least nine tenths of the launches that it holds without markers") {
+TEST_CASE("seldom: markers take few of a queue's places") {
   constexpr uint64_t kPlaces = 1024;
   uint64_t places = 0, launches = 0;
   for (; places + 2 <= kPlaces; ++launches) {
     places += takes_marker(kProgressSeldom, launches + 1, 0) ? 2 : 1;
   }
-  CHECK(launches * 10 >= kPlaces * 8);  // that begins empty
+  CHECK(launches >= 900);  // it began empty
   uint64_t marked = 0;
   for (uint64_t sequence = 10'000; sequence < 11'024; ++sequence) {
     marked += takes_marker(kProgressSeldom, sequence, sequence - 900) ? 1 : 0;
   }
-  CHECK(marked == 64);  // that stays full
+  CHECK(marked == 64);  // it stays full
 }
