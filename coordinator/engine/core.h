@@ -234,6 +234,7 @@ class Engine::Core {
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);
   // status.cc: whether `other` is a reason for `client` to be held on this device.
+  void cannot_share(const Client& client, std::vector<UnsharableStatus>& out) const;
   bool in_the_way(const Client& other, const Client& client, DeviceId device) const;
   bool holds_by_prediction() const {
     return choice_.row->holding == policies::Holding::kByPrediction;

@@ -59,6 +59,18 @@ std::optional<ClientId> Engine::Core::waits_for(ClientId client, DeviceId device
   return std::nullopt;
 }
 
+void Engine::Core::cannot_share(const Client& client, std::vector<UnsharableStatus>& out) const {
+  for (const auto& seat : client.seats) {
+    const Device& on = device_of(*seat);
+    for (ClientId member : on.members) {
+      if (out.size() >= kMostShown) return;
+      if (find(member)->priority >= client.priority) continue;
+      const auto figures = on.policy->figures(member, client.id);
+      if (figures && figures->longest > figures->slack) out.push_back({member, seat->device, *figures});
+    }
+  }
+}
+
 EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
   EngineStatus status;
   status.policy = choice_.text;
@@ -95,6 +107,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
           .progress = seat->progress,
       });
     }
+    cannot_share(*client, entry.cannot_share);
     for (const Head& head : client->heads) {
       const Seat& seat = *client->seat(head.device);
       if (head.released || seat.gate == Gate::kOpen) continue;
