@@ -59,7 +59,20 @@ class ShortForm(unittest.TestCase):
         self.assertEqual(page.count("| made | "), 2 * 5)
         self.assertEqual(page.count("| shipped | "), 2 * 3 * 4)
 
+    def test_neither_do_programs_that_launch_as_far_ahead_as_the_driver_lets_them(self):
+        code, said, page = self.run_idle("--made", "34", "--only", "013-*", "019-*", "033-*")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(page.count("| made | "), 2 * 3)
+
+    def test_programs_lose_at_most_one_percent_below_an_idle_neighbour(self):
+        code, said, page = self.run_idle("--below", "--made", "20", "--only", "013-*", "019-*", "chatty*", "--policies", "share", "priority",
+                                         "time_slice")
+        self.assertEqual(code, 0, said)
+        self.assertIn("None.", page)
+
     def test_a_wrong_word_is_refused(self):
+        self.assertEqual(self.run_idle("--made", "5", "--only", "nothing-*")[0], 2)
+        self.assertEqual(self.run_idle("--below", "--made", "5", "--policies", "priority")[0], 2)
         self.assertEqual(self.run_idle("--made", "-1")[0], 2)
         self.assertEqual(self.run_idle("--made", "0", "--policies", "nonsense")[0], 2)
 

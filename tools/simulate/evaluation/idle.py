@@ -3,6 +3,7 @@ programs, under every policy. Whoever shares nothing should pay nothing. With --
 the neighbour, and what lies on the device when it comes is told too. Everything it prints and writes is simulated. Exit codes: 0 every run is within the bar, 1 one is not or failed, 2 wrong usage."""
 
 import argparse
+import fnmatch
 import os
 import pathlib
 
@@ -54,6 +55,7 @@ def _arguments(words):
     parser.add_argument("--traces", metavar="FOLDER", help="recorded programs: workload files and PyTorch profiler traces (default: none)")
     parser.add_argument("--made", type=int, default=50, metavar="N", help="made programs, of the population's families (default: 50)")
     parser.add_argument("--seed", default="idle", metavar="S", help="of the made programs, any text (default: idle)")
+    parser.add_argument("--only", nargs="+", metavar="GLOB", help="only programs of such names, of all that are chosen")
     parser.add_argument("--below", action="store_true", help="the programs have low priority and the neighbour high: what it costs them that "
                         "an idle one may come first, and how long its first request takes when it comes")
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), metavar="P", help=f"as for lull simulate (default: {' '.join(POLICIES)})")
@@ -89,6 +91,10 @@ def chosen_cases(arguments, out):
         files[f"{pair.high.name}.json"] = pair.high.text()
         programs.append(("made", Workload(pair.high.name, folder / f"{pair.high.name}.json"), [pair.sharing]))
     write(folder, files)
+    if arguments.only:
+        programs = [one for one in programs if any(fnmatch.fnmatchcase(one[1].name, glob) for glob in arguments.only)]
+        if not programs:
+            raise Unusable(f"--only: {' '.join(arguments.only)}: no program has such a name")
     def case(workload, other, sharing):
         other = Workload(other.name, folder / f"{other.name}.json")
         high, low = (other, workload) if arguments.below else (workload, other)
