@@ -148,7 +148,6 @@ class Engine::Core {
                                const LearnedLaunches::Place& place, policies::Predictor finest);
   Prediction predict(const Client& client, const KernelUse& use,
                      const LearnedLaunches::Place& place) const;
-  void count_spent(Seat& seat, Duration charged) const;
   // The seat has `units` in flight from here on, and something of it has just happened.
   void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
   void touch(Device& on, ClientId client, Seat& seat);
@@ -230,7 +229,6 @@ class Engine::Core {
   void publish(Client& client);
   void publish_credit(Client& client, Seat& seat, const Target& target);
   static Instant stale_at(const Head& head, const Seat& seat);
-  void void_grant(Seat& seat) const;
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);
   // status.cc: whether `other` is a reason for `client` to be held on this device.

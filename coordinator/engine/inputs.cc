@@ -296,14 +296,6 @@ Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
   return {predicted_length(length, what), expected_length(length, what), predicted_gap(gap, what)};
 }
 
-// As try_spend of the channel counts: one launch longer than a grant of which nothing is spent
-// spends all of it.
-void Engine::Core::count_spent(Seat& seat, Duration charged) const {
-  Duration after = seat.spent + charged;
-  if (after > seat.granted && seat.spent.ns == 0) after = seat.granted;
-  seat.spent = std::min(after, policies::kMaxCreditBound);
-}
-
 void Engine::Core::take(const Launched& input) {
   Client* client = find(input.client);
   Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
@@ -339,14 +331,7 @@ void Engine::Core::take(const Launched& input) {
       device(input.device)->waiting -= 1;
     }
   }
-  // It was charged to this epoch's grant where that is in effect for sure, or no earlier one is.
-  const Instant in_effect =
-      seat->epoch_began + (seat->voided.ns > 0 ? options_.control_latency : Duration{});
-  if (seat->gate == Gate::kCredit && !released && charged.ns != 0 && unit.at >= in_effect) {
-    count_spent(*seat, charged);
-  } else if (!released && unit.at < seat->voided_until) {
-    seat->voided -= std::min(seat->voided, charged);
-  }
+  if (!released) seat->credit.launched(charged, unit.at, options_.control_latency);
 
   Device& on = *device(input.device);
   const auto learned = client->learned.launched(input, unit.at, company(on, *seat));

@@ -100,7 +100,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
       entry.devices.push_back(SeatStatus{
           .device = seat->device,
           .gate = seat->gate,
-          .granted = seat->gate == Gate::kCredit ? seat->granted : Duration{},
+          .granted = seat->credit.granted(),
           .in_flight = seat->in_flight,
           .device_time = seat->device_time,
           .outstanding = seat->units,
@@ -133,7 +133,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
         if (held.by.size() >= kMostShown) break;
       }
       if (seat.gate == Gate::kCredit) {
-        held.why = "at most " + std::to_string(seat.limit.ns / 1000) +
+        held.why = "at most " + std::to_string(seat.credit.limit().ns / 1000) +
                    " us of it may be in flight" + (first.empty() ? "" : " beside " + first);
       } else if (client->ranks->closed && seat.wanted != Gate::kClosed) {
         held.why = "another process of its job is held";
