@@ -15,8 +15,8 @@ constexpr uint64_t kArmingNs = 50'000;
 constexpr uint64_t kAwaySpacingNs = 50'000'000;
 constexpr uint64_t kThoroughEveryNs = 200'000;
 // While a trace is written every record counts, and a ring holds 256: a program that launches every
-// 2 us, each launch timed, fills it in 256 us. So a client at work is looked at this often, and so that its
-// rings are a quarter full at most.
+// 2 us, each launch timed, fills it in 256 us. So a client at work is looked at this often, and so
+// that its rings are a quarter full at most.
 constexpr uint64_t kTracedSpacingLeastNs = 80'000;
 constexpr uint64_t kTracedSpacingMostNs = 250'000;
 constexpr uint32_t kTracedFill = kRingRecords / 4;
@@ -53,11 +53,13 @@ LookSchedule::Doorbell LookSchedule::looked(const Seen& seen, int64_t close_leas
   const uint64_t quiet_ns = now_ns - std::min(now_ns, last_event_ns_);
   uint64_t spacing_ns = lazy_spacing_ns_;
   if (seen.close) {
-    const auto close_ns = static_cast<uint64_t>(
-        close_spacing_ns(static_cast<int64_t>(quiet_ns), close_least_ns));
+    const auto close_ns =
+        static_cast<uint64_t>(close_spacing_ns(static_cast<int64_t>(quiet_ns), close_least_ns));
     spacing_ns = seen.traced ? std::min(close_ns, lazy_spacing_ns_) : close_ns;
   }
-  const uint64_t linger_ns = seen.held ? kHeldLingerNs : seen.close ? kCloseLingerNs : kLazyLingerNs;
+  const uint64_t linger_ns = seen.held    ? kHeldLingerNs
+                             : seen.close ? kCloseLingerNs
+                                          : kLazyLingerNs;
   const bool quiet = !seen.eventful && quiet_ns >= linger_ns && !(seen.close && seen.tracked);
   if (quiet && seen.away) {
     // It takes a second without a sign of life for the end of its coordinator.

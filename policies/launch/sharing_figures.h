@@ -1,7 +1,7 @@
-// The two figures that tell a person whether two clients can share a device: the longest unit of the
-// less important one, and the most that the important one could wait at once. Where the first is
-// larger, such units go by exception only. Kept by a policy that knows them, of the last 10 to 20 s;
-// nothing is told before 10 s are over. No decision hangs on it. Pure.
+// The two figures that tell a person whether two clients can share a device: the longest unit of
+// the less important one, and the most that the important one could wait at once. Where the first
+// is larger, such units go by exception only. Kept by a policy that knows them, of the last 10 to
+// 20 s; nothing is told before 10 s are over. No decision hangs on it. Pure.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,8 @@ class SharingFigures {
   std::optional<PairFigures> of(ClientId high, ClientId low) const {
     const auto unit = units_.find(low);
     const auto room = rooms_.find(high);
-    if (unit == units_.end() || room == rooms_.end() || !unit->second.known() || !room->second.known()) {
+    if (unit == units_.end() || room == rooms_.end() || !unit->second.known() ||
+        !room->second.known()) {
       return std::nullopt;
     }
     return PairFigures{unit->second.most(), room->second.most()};

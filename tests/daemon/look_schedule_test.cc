@@ -26,7 +26,8 @@ struct Bench {
 
 }  // namespace
 
-TEST_CASE("a close client is looked at more rarely the longer nothing happens, but not too rarely") {
+TEST_CASE(
+    "a close client is looked at more rarely the longer nothing happens, but not too rarely") {
   CHECK(close_spacing_ns(0, 5'000) == 5'000);
   CHECK(close_spacing_ns(1'000'000, 5'000) == 10'000);
   CHECK(close_spacing_ns(10'000'000'000, 5'000) == kMostSpacingNs);
@@ -93,7 +94,8 @@ TEST_CASE("others are looked at sooner as their rings fill up") {
   // A trace wants every record.
   b.look({.eventful = true, .traced = true, .ring_high_water = kRing}, 1);
   CHECK(b.spacing() == 250'000);
-  for (int i = 0; i < 3; ++i) b.look({.eventful = true, .traced = true, .ring_high_water = kRing}, 1);
+  for (int i = 0; i < 3; ++i)
+    b.look({.eventful = true, .traced = true, .ring_high_water = kRing}, 1);
   CHECK(b.spacing() == 80'000);
 }
 

@@ -7,13 +7,15 @@ namespace lull::command {
 using nlohmann::json;
 
 TEST_CASE("a pair that cannot share a device is told with its two figures") {
-  const json low = {{"id", 4},
-                    {"task", "train"},
-                    {"cannot_share", {{{"with", 3}, {"device", 1}, {"longest_ns", 12'600'000}, {"slack_ns", 600'000}}}}};
+  const json low = {
+      {"id", 4},
+      {"task", "train"},
+      {"cannot_share",
+       {{{"with", 3}, {"device", 1}, {"longest_ns", 12'600'000}, {"slack_ns", 600'000}}}}};
   const json status = {{"clients", {{{"id", 3}, {"task", "serve"}}, low}}};
   CHECK(describe_unsharable(status, low) ==
-        std::vector<std::string>{
-            "cannot share device 1 with serve (3): its longest kernel takes 12.6 ms, serve can wait 600 us"});
+        std::vector<std::string>{"cannot share device 1 with serve (3): its longest kernel takes "
+                                 "12.6 ms, serve can wait 600 us"});
   CHECK(describe_unsharable(status, status["clients"][0]).empty());
 }
 

@@ -15,7 +15,8 @@ TEST_CASE("seldom: the first launches ahead of the device have one each, then on
   for (const uint64_t done : {0, 5, 4096}) {
     for (uint64_t ahead = 1; ahead <= 1024; ++ahead) {
       const bool near = ahead <= kMarkedAhead;
-      CHECK(takes_marker(kProgressSeldom, done + ahead, done) == (near || (done + ahead) % kMarkEvery == 0));
+      CHECK(takes_marker(kProgressSeldom, done + ahead, done) ==
+            (near || (done + ahead) % kMarkEvery == 0));
     }
   }
   // What was reported may be further than what this thread knows.

@@ -30,7 +30,9 @@ engine::ClientStatus low_beside_requests(uint64_t low_ns) {
 
 }  // namespace
 
-TEST_CASE("kernels longer than the important program can ever wait: the pair cannot share, by two figures") {
+TEST_CASE(
+    "kernels longer than the important program can ever wait: the pair cannot share, by two "
+    "figures") {
   const engine::ClientStatus low = low_beside_requests(6'000'000);
   REQUIRE(low.cannot_share.size() == 1);
   const engine::UnsharableStatus& pair = low.cannot_share.front();

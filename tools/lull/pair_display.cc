@@ -26,7 +26,8 @@ std::vector<std::string> describe_unsharable(const json& status, const json& cli
     const std::string task = task_of(status, with);
     lines.push_back(fmt::format(
         "cannot share device {} with {} ({}): its longest kernel takes {}, {} can wait {}",
-        field<uint64_t>(pair, "device", 0), task, with, show_ns(field<double>(pair, "longest_ns", 0)), task,
+        field<uint64_t>(pair, "device", 0), task, with,
+        show_ns(field<double>(pair, "longest_ns", 0)), task,
         show_ns(field<double>(pair, "slack_ns", 0))));
   }
   return lines;
