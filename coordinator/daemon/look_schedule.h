@@ -23,8 +23,8 @@ namespace lull::daemon {
 inline constexpr int64_t kCloseSpacingNs = 5'000;
 inline constexpr int64_t kSpacingShare = 100;
 inline constexpr int64_t kMostSpacingNs = 10'000'000;
-// A close client without tracked work counts as quiet so long after its last event; one that is
-// held.
+// A close client without tracked work counts as quiet so long after its last event; later while a
+// thread of it is held.
 inline constexpr int64_t kCloseLingerNs = 1'000'000;
 inline constexpr int64_t kHeldLingerNs = 20'000'000;
 

@@ -61,11 +61,11 @@ inline constexpr Duration kStillComing{100'000'000};
 // launches of one that is idle: beside that one each launch is marked for one part in a hundred of the time.
 inline constexpr Duration kAlone{10'000'000};
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
-// what is. Programs launch ahead to keep the device busy while their host does something else: most pauses
-// are shorter (docs/simulation/run-ahead.md). The gate is open below half of it, a credit above:
+// what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
+// recorded training lost 8 % by that, with 50 none of 38 programs lost anything (docs/simulation/run-ahead.md). The gate is open below half of it, a credit above:
 //
 //     open --more than kRunAhead / 2 in flight--> credit of kRunAhead --less than kRunAhead / 4--> open
-inline constexpr Duration kRunAhead{100'000'000};
+inline constexpr Duration kRunAhead{50'000'000};
 inline constexpr Duration kRunAheadStep{kRunAhead.ns / 16};  // the credit is topped up by so much
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};

@@ -13,10 +13,10 @@
 // An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
 // only with nothing in flight, and that is how a unit longer than the bound gets through.
 //
-//   none --grant, new epoch--> stands --grant: topped up, or less--> stands --grant, new epoch-->
-//   stands
-//    ^                            |
-//    +---------- take_back -------+
+//           grant, of a new epoch            grant: topped up, less, or of a new epoch
+//   none ---------------------------> stands ----+
+//    ^                                 | ^       |
+//    +------------ take_back ----------+ +-------+
 #pragma once
 
 #include <optional>
