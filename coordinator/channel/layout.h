@@ -54,6 +54,7 @@ static_assert(sizeof(lull_header) == 64);
 enum lull_progress_mode : uint32_t {
   kProgressNone = 0,    // no marker: nobody needs to know
   kProgressEvery = 1,   // the device writes the sequence number after every launch
+  kProgressSeldom = 2,  // ... after few of those that are far ahead of it: progress.h says which
 };
 
 // What the daemon wants of each launch. Reading the clock is a third of an open gate's cost, so the
@@ -189,7 +190,7 @@ struct lull_client {
 };
 static_assert(sizeof(lull_client) <= 4096);
 
-// Written by the device, by cuStreamWriteValue64 behind each launch (or by the shim's host code
+// Written by the device, by cuStreamWriteValue64 behind launches that progress.h names (or by the shim's host code
 // after a synchronisation that proves the same). Registered with the driver, hence its own page.
 struct lull_progress {
   uint64_t completed[kMaxStreams];  // sequence number of the last launch known complete

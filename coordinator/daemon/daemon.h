@@ -5,7 +5,7 @@
 //   rings, progress words ----poll----> inputs --> Engine::step --> outputs --> PublishQueue -->
 //   gates
 //
-// A turn costs O(clients that do something). Who is looked at, and how often:
+// A turn costs O(clients that do something). Who is looked at, and how often (look_schedule.h):
 //   closely   a client on a device that several use, under a policy that holds launches: every ~5
 //   us
 //             of model time while it launches or has tracked work in flight, more slowly the longer
@@ -156,7 +156,7 @@ class Daemon : private ControlTarget {
   void look_at_client(Session& session, uint64_t monotonic_ns);
   void settle_activity(Session& session, bool eventful, uint64_t monotonic_ns);
   bool is_close(const Session& session) const;
-  uint64_t close_spacing_ns(const Session& session, uint64_t monotonic_ns) const;
+  void ring(Session& session, LookSchedule::Doorbell doorbell);
   void wake(Session& session);
   void step_engine();
   void publish_due();
@@ -183,7 +183,6 @@ class Daemon : private ControlTarget {
   void stop_recording();
   void record_end(Session& session);
   void keep_records(uint64_t monotonic_ns);
-  void adapt_traced_spacing(Session& session, bool eventful) const;
   // How the trace that is recorded now wants launches timed, and every client told so.
   std::optional<channel::lull_timing> recorded_timing() const;
   void publish_timing();

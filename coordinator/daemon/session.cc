@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/progress.h"
 #include "coordinator/channel/ring.h"
 #include "coordinator/daemon/event_cost.h"
 
@@ -416,10 +417,12 @@ void Session::release(const engine::Release& release) {
 }
 
 void Session::set_progress(const engine::SetProgress& progress) {
+  static_assert(engine::kMarkEvery == channel::kMarkEvery);
+  constexpr channel::lull_progress_mode kModes[] = {channel::kProgressNone, channel::kProgressEvery,
+                                                    channel::kProgressSeldom};
   for (uint32_t index = 0; index < device_count_; ++index) {
     if (devices_[index].id != progress.device) continue;
-    channel::publish_progress_mode(
-        region_, index, progress.every_launch ? channel::kProgressEvery : channel::kProgressNone);
+    channel::publish_progress_mode(region_, index, kModes[static_cast<size_t>(progress.progress)]);
   }
 }
 

@@ -416,6 +416,20 @@ TEST_CASE("markers follow launches when the coordinator wants progress") {
   CHECK(stage.probe.ask("calls") == "cuLaunchKernel cuLaunchKernel .");
 }
 
+TEST_CASE("far ahead of the device one launch in sixteen has a marker, close to it each") {
+  Stage stage;
+  // Nothing was reported so far: as far as is known the device is at the first of them.
+  stage.probe.ask("launch k 1 100 1");
+  CHECK(drain(stage.client, channel::kRecordLaunch).size() == 100);
+  channel::publish_progress_mode(stage.client.region, 0, channel::kProgressSeldom);
+  stage.probe.ask("launch k 1 14 1");
+  std::vector<uint64_t> marked;
+  for (const auto& record : drain(stage.client, channel::kRecordLaunch)) {
+    if ((record.flags & channel::kFlagMarker) != 0) marked.push_back(record.sequence);
+  }
+  CHECK(marked == std::vector<uint64_t>{112, 113, 114});
+}
+
 TEST_CASE("copies that no gate holds are recorded while a trace is written, and only then") {
   Stage stage;
   CHECK(stage.probe.ask("copy h2d 100") == "0");

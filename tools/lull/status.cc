@@ -9,6 +9,7 @@
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/job_display.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/pair_display.h"
 #include "tools/lull/reply_fields.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
@@ -146,6 +147,9 @@ void print_status(const json& status) {
           print_own_pid(client);
           print_bound(client);
           print_residence(client);
+          for (const std::string& line : describe_unsharable(status, client)) {
+            fmt::print("        {}\n", line);
+          }
           print_held(status, client, names);
           break;
         }

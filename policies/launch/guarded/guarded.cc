@@ -13,6 +13,7 @@
 #include "policies/launch/guarded/client_activity.h"
 #include "policies/launch/guarded/observe/device_queue.h"
 #include "policies/launch/guarded/task_guard.h"
+#include "policies/launch/sharing_figures.h"
 
 namespace lull::policies {
 namespace {
@@ -44,6 +45,10 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
+  std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
+    return figures_.of(high, low);
+  }
+
  private:
   void take(const Event& event, Instant now) {
     if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
@@ -52,13 +57,16 @@ class Guarded final : public LaunchPolicy {
     const uint32_t gone = left == nullptr ? 0 : clients_.kernels_of(left->client);
     const std::optional<uint32_t> index = clients_.apply(event, now);
     if (left != nullptr) forget(left->client, gone, now);
+    if (left != nullptr) figures_.left(left->client);
     if (ClientActivity::changes_who_is_there(event)) choose_guarded();
     if (!index) return;
     const Member& member = clients_.member(*index);
     ClientState& its = clients_.own(*index);
     if (const auto* launch = std::get_if<Submitted>(&event)) {
       const bool first = queue_.first(launch->client, launch->stream) == nullptr;
-      queue_.submitted(*launch, cost_above(member, launch->kernel, launch->predicted));
+      const Duration cost = cost_above(member, launch->kernel, launch->predicted);
+      queue_.submitted(*launch, cost);
+      if (has_higher(member) && !launch->copy) figures_.unit(member.client, cost, now);
       if (first) began(member, launch->stream, now);
       if (its.guard) its.guard->submitted(*launch, lower_units(member) > 0);
       its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
@@ -87,6 +95,10 @@ class Guarded final : public LaunchPolicy {
       began(member, done->stream, now);
     } else if (const auto* synced = std::get_if<Synced>(&event)) {
       if (its.guard) its.guard->synced(*synced);
+    } else if (const auto* head = std::get_if<Waiting>(&event)) {
+      if (has_higher(member)) {
+        figures_.unit(member.client, cost_above(member, head->kernel, head->predicted), now);
+      }
     }
   }
 
@@ -215,7 +227,7 @@ class Guarded final : public LaunchPolicy {
     if (!room) room = look_for_room(low, now);
     return *room;
   }
-  Room look_for_room(const Member& low, Instant now) const {
+  Room look_for_room(const Member& low, Instant now) {
     // Who rests, or is away, may be back any time.
     const bool rests = clients_.rests_above(low.priority);
     Room found{.room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit};
@@ -236,7 +248,9 @@ class Guarded final : public LaunchPolicy {
       }
       found.borne =
           guard.idle() ? std::min(found.borne, guard.bears() - switch_cost(guard)) : Duration{};
-      found.room = std::min(found.room, room_beside(high, guard, now));
+      const Duration room = room_beside(high, guard, now);
+      if (lower_units(high) == 0) figures_.room(high.client, room, now);
+      found.room = std::min(found.room, room);
     }
     if (clean) found.room = found.borne = {};
     found.sharers = std::max<int64_t>(1, sharers);
@@ -446,6 +460,7 @@ class Guarded final : public LaunchPolicy {
   ClientActivity clients_;
   DeviceQueue queue_;
   FloorAccount floor_;
+  SharingFigures figures_;
   std::array<std::optional<Room>, kLevels> rooms_;  // by level, as far as known in this step
   bool changed_ = false;             // ... is what guards say since this was last looked at
   bool look_again_ = false;
