@@ -1,0 +1,51 @@
+#include "policies/launch/guarded_next/admission.h"
+
+#include <algorithm>
+
+#include "policies/launch/guarded_next/tuning.h"
+
+namespace lull::policies {
+
+Duration delay(const Moment& moment, Duration cost) {
+  const Duration late = std::max(Duration{}, moment.ahead + cost - moment.slack);
+  return {late.ns * moment.price_x1024 / 1024};
+}
+
+Verdict admit(const Moment& moment, Duration cost) {
+  const Duration late = delay(moment, cost);
+  if (late.ns == 0) return Verdict::kGoes;
+  if (late > moment.budget) return Verdict::kWaits;
+  if (late <= moment.tail) return Verdict::kGoes;
+  return moment.exception ? Verdict::kException : Verdict::kWaits;
+}
+
+Duration room(const Moment& moment) {
+  const Duration given = std::max(Duration{}, std::min(moment.budget, moment.tail));
+  return moment.slack + Duration{given.ns * 1024 / moment.price_x1024} - moment.ahead;
+}
+
+Duration reckoned_length(Duration p95, Duration mean) {
+  // Three in a thousand lie beyond 1.7 times the distance from the mean to p95 in a normal
+  // distribution, beyond 2.1 times in a log-normal one whose deviation is a third of its mean.
+  return p95 + std::max(Duration{}, p95 - mean);
+}
+
+Duration busy_credit(const LowHost& host, Duration room) {
+  int64_t most = std::clamp(
+      std::max(tuning::kReactions * host.reaction.ns, tuning::kUnits * host.usual_launch.ns),
+      tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
+  // Half of a large room, so that few launches have to be let go by name.
+  const int64_t usable = (room - host.reaction).ns;
+  while (4 * most <= usable && 2 * most <= tuning::kMostCredit.ns) most *= 2;
+  return {most};
+}
+
+Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight) {
+  const Duration most = busy_credit(host, room);
+  const Duration part{(room - host.reaction).ns / sharers};
+  const Duration all = in_flight + part - host.beyond_charge;
+  if (all >= most) return most;
+  return {std::max<int64_t>(0, all.ns / tuning::kCreditStep * tuning::kCreditStep)};
+}
+
+}  // namespace lull::policies

@@ -1,0 +1,54 @@
+// What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
+// for each lower client that is awake; a RequestGuard says what the moment is.
+//
+//   D = price * max(0, ahead + cost - slack)  by so much later the important client's request ends
+//
+//   D <= budget and D <= tail                 it goes: the budgets pay
+//   D <= budget, and an exception may be had  it goes, and the request may be over its p99 limit
+//   else                                      it waits
+//
+// The gate cannot ask for each launch, so most launches go by credit, within the room:
+//
+//   room   = slack + min(budget, tail) / price - ahead
+//   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its charge by
+#pragma once
+
+#include <cstdint>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+// What one important client leaves at a moment.
+struct Moment {
+  Duration slack;   // so late may the device be until the client's next wait notices
+  Duration ahead;   // what lower work in flight or let go costs it yet, and the change of hands
+  Duration budget;  // of the mean budget, what may be spent now
+  Duration tail;    // what the request may yet lose
+  bool exception = false;  // the error budget holds one, and no better moment is known
+  int64_t price_x1024 = 1024;  // what requests lose of what is foretold
+};
+
+enum class Verdict : uint8_t { kWaits, kGoes, kException };
+
+// How late the request ends if a launch of this cost goes too.
+Duration delay(const Moment& moment, Duration cost);
+Verdict admit(const Moment& moment, Duration cost);
+// Lower work that may go without an exception. May be negative.
+Duration room(const Moment& moment);
+
+// A launch whose length has this mean and this p95 takes longer in a few cases of a thousand only.
+Duration reckoned_length(Duration p95, Duration mean);
+
+// A low client, as far as its credit depends on it.
+struct LowHost {
+  Duration reaction;       // from a decision to its launch
+  Duration usual_launch;
+  Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
+};
+// The credit that keeps the device busy in so large a room.
+Duration busy_credit(const LowHost& host, Duration room);
+// Of a room that `sharers` clients share, for one that has `in_flight` on the device. Nothing: 0.
+Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight);
+
+}  // namespace lull::policies

@@ -1,0 +1,413 @@
+#include "policies/launch/guarded_next/guarded_next.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "policies/launch/client_table.h"
+#include "policies/launch/guarded/budget/floor_account.h"
+#include "policies/launch/guarded/observe/device_queue.h"
+#include "policies/launch/guarded_next/admission.h"
+#include "policies/launch/guarded_next/request_guard.h"
+#include "policies/launch/guarded_next/tuning.h"
+
+namespace lull::policies {
+namespace {
+
+// What guarded keeps of a client beside what the table does.
+struct Client {
+  std::unique_ptr<RequestGuard> guard;  // of one with lower clients
+  Instant released_at = kNever;         // the launch let go last, until it has come
+  int64_t reaction_ns = tuning::kReactionPreset;
+  int64_t usual_launch_ns = 0;
+  int64_t beyond_charge_ns = 0;
+  uint32_t kernels = 0;  // on the device, copies apart
+  bool awake = true;
+  bool waited = false;  // events of its own in this step
+
+  LowHost host() const { return {{reaction_ns}, {usual_launch_ns}, {beyond_charge_ns}}; }
+};
+
+// What all important clients leave to one level, without an exception.
+struct Room {
+  Duration room;
+  Duration idle;        // ... in short launches, whatever is known, while none of them has work
+  int64_t sharers = 1;  // clients of the level that launch
+  bool clear = false;   // nobody may go
+};
+
+class Guarded final : public LaunchPolicy {
+ public:
+  Guarded(SlowdownBound bound, int64_t floor_per_mille, Duration switch_cost)
+      : bound_(bound), switch_cost_(switch_cost), floor_(floor_per_mille) {}
+
+  void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
+    for (const Event& event : events) take(event, now);
+    floor_.settle(now);
+    for (const uint32_t index : awake_) {
+      Client& its = own_[index];
+      if (its.waited && its.guard) its.guard->settle(lower_units(member(index)) > 0);
+      its.waited = false;
+    }
+    look_again_ = false;
+    rooms_ = {};
+    for (const uint32_t index : awake_) decide(index, now, out);
+    rest(now, out);
+    Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
+    if (look_again_) wake = std::min(wake, now + tuning::kLookAgain);
+    if (wake != kNever && (wake_ <= now || wake < wake_)) {
+      wake_ = wake;
+      out.push_back(WakeAt{wake});
+    }
+  }
+
+ private:
+  // ---- what happens ----
+  void take(const Event& event, Instant now) {
+    if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
+    floor_.take(event);
+    const std::optional<uint32_t> index = apply(event, now);
+    if (!index) return;
+    if (const auto* launch = std::get_if<Submitted>(&event)) submitted(*index, *launch, now);
+    if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
+    if (const auto* wait = std::get_if<Synced>(&event))
+      if (own_[*index].guard) own_[*index].guard->synced(*wait);
+  }
+
+  void submitted(uint32_t index, const Submitted& launch, Instant now) {
+    const Member& low = member(index);
+    Client& its = own_[index];
+    const bool first = queue_.first(launch.client, launch.stream) == nullptr;
+    queue_.submitted(launch, cost_above(low, launch.kernel, launch.predicted));
+    if (first) began(low, launch.stream, now);
+    if (its.guard) its.guard->submitted(launch, lower_units(low) > 0);
+    its.usual_launch_ns += (launch.predicted.ns - its.usual_launch_ns) / 8;
+    const Duration most = reckoned_length(launch.predicted, launch.expected);
+    its.beyond_charge_ns =
+        std::max((most - launch.charged).ns,
+                 its.beyond_charge_ns - its.beyond_charge_ns / tuning::kChargesRemembered);
+    if (its.released_at != kNever) {
+      const Duration took = std::clamp(launch.at - its.released_at, Duration{}, tuning::kMostReaction);
+      its.reaction_ns += (took.ns - its.reaction_ns) / 8;
+      its.released_at = kNever;
+    }
+    count(index, launch.copy ? 0 : 1, 0);
+    for_above(low, [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at); });
+  }
+
+  void completed(uint32_t index, const Completed& done, Instant now) {
+    const Member& low = member(index);
+    const Instant ran_from = queue_.moved_at();
+    for_above(low, [&](const Member&, RequestGuard& guard) {
+      guard.lower_kernels().ended(done.client, done.stream, now);
+    });
+    const uint32_t kernels = queue_.completed(done, now);
+    count(index, 0, kernels);
+    if (kernels > 0) {
+      for_above(low, [&](const Member& high, RequestGuard& guard) {
+        guard.lower_ran(ran_from, now);
+        guard.lower_ended(kernels, lower_kernels(high), now);
+      });
+    }
+    if (own_[index].guard) own_[index].guard->completed(done, now, lower_units(low) > 0);
+    began(low, done.stream, now);
+  }
+
+  // The first unit of this stream may run from here on.
+  void began(const Member& low, StreamSlot stream, Instant now) {
+    const DeviceQueue::Unit* first = queue_.first(low.client, stream);
+    if (first == nullptr || first->copy) return;
+    const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
+    for_above(low, [&](const Member&, RequestGuard& guard) { guard.lower_kernels().began(unit, now); });
+  }
+
+  // ---- who is there ----
+  // The client that it is about, which is awake; everybody where it changes who is there.
+  std::optional<uint32_t> apply(const Event& event, Instant now) {
+    const bool changes = std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
+                         std::holds_alternative<Reprioritised>(event);
+    if (changes) {
+      for (uint32_t i = 0; i < own_.size(); ++i) rouse(i, now);
+    }
+    if (const auto* left = std::get_if<Left>(&event)) leave(left->client, now);
+    const size_t before = table_.members().size();
+    const Member* about = table_.apply(event);
+    const auto index = about == nullptr ? 0 : static_cast<uint32_t>(about - table_.members().data());
+    if (table_.members().size() > before) own_.emplace(own_.begin() + index);
+    if (changes) count_present();
+    if (about == nullptr) return {};
+    rouse(index, now);
+    own_[index].waited = true;
+    return index;
+  }
+
+  void leave(ClientId client, Instant now) {
+    const Member* low = table_.find(client);
+    if (low == nullptr) return;
+    const auto index = static_cast<uint32_t>(low - table_.members().data());
+    const uint32_t gone = own_[index].kernels;
+    queue_.left(client);
+    count(index, 0, gone);
+    for_above(*low, [&](const Member& high, RequestGuard& guard) {
+      guard.lower_kernels().left(client);
+      guard.lower_ended(gone, lower_kernels(high), now);
+    });
+    own_.erase(own_.begin() + index);
+    std::erase(awake_, index);
+    for (uint32_t& other : awake_) other -= other > index ? 1 : 0;
+  }
+
+  // Everybody is awake. A guard for everyone with lower clients; it keeps what it knows.
+  void count_present() {
+    awake_.resize(own_.size());
+    std::iota(awake_.begin(), awake_.end(), 0U);
+    highest_ = Priority{kNoLevel};
+    Priority lowest{0};
+    kernels_ = {};
+    for (const uint32_t index : awake_) {
+      const Priority priority = member(index).priority;
+      highest_ = std::min(highest_, priority);
+      lowest = std::max(lowest, priority);
+      kernels_[priority.level] += own_[index].kernels;
+    }
+    for (const uint32_t index : awake_) {
+      Client& its = own_[index];
+      if (member(index).priority >= lowest) its.guard.reset();
+      else if (!its.guard) its.guard = std::make_unique<RequestGuard>(bound_of(member(index)));
+    }
+  }
+
+  // A client's own bound comes before the policy's. Where nothing may be lost, a thousandth is what
+  // cannot be told from nothing: budgets that earn nothing would never forgive an error.
+  SlowdownBound bound_of(const Member& member) const {
+    const SlowdownBound bound = member.bound.is_set() ? member.bound : bound_;
+    return {std::max(1, bound.mean_per_mille), std::max(1, bound.p99_per_mille)};
+  }
+
+  void rouse(uint32_t index, Instant now) {
+    Client& its = own_[index];
+    if (its.awake) return;
+    its.awake = true;
+    awake_.insert(std::ranges::lower_bound(awake_, index), index);
+    const Member& one = member(index);
+    resting_[one.priority.level] -= 1;
+    if (its.guard) its.guard->catch_up(lower_kernels(one), one.priority, std::min(now, queue_.moved_at()));
+  }
+
+  void rest(Instant now, std::vector<Decision>& out) {
+    std::erase_if(awake_, [&](uint32_t index) {
+      Client& its = own_[index];
+      Member& one = member(index);
+      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest())) return false;
+      if (has_higher(one)) ClientTable::close(one, out);
+      its.awake = false;
+      resting_[one.priority.level] += 1;
+      return true;
+    });
+  }
+
+  Member& member(uint32_t index) { return table_.members()[index]; }
+  const Member& member(uint32_t index) const { return table_.members()[index]; }
+  bool has_higher(const Member& than) const { return highest_ < than.priority; }
+  bool rests_above(const Member& than) const {
+    return std::any_of(resting_.begin(), resting_.begin() + than.priority.level, [](uint32_t n) { return n > 0; });
+  }
+  // Of this client so many kernels have come to the device, and so many are through.
+  void count(uint32_t index, uint32_t came, uint32_t ended) {
+    uint32_t& all = kernels_[member(index).priority.level];
+    all -= own_[index].kernels;
+    own_[index].kernels += came;
+    own_[index].kernels -= std::min(ended, own_[index].kernels);
+    all += own_[index].kernels;
+  }
+  uint32_t lower_kernels(const Member& than) const {
+    return std::accumulate(kernels_.begin() + than.priority.level + 1, kernels_.end(), 0U);
+  }
+
+  template <typename Use>
+  void for_above(const Member& low, Use use) {
+    for (const uint32_t index : awake_) {
+      const Member& high = member(index);
+      if (high.priority < low.priority) use(high, *own_[index].guard);
+    }
+  }
+  // Those that rest have nothing on the device.
+  uint32_t lower_units(const Member& than) const {
+    uint32_t units = 0;
+    for (const uint32_t index : awake_) {
+      if (member(index).priority > than.priority) units += member(index).units;
+    }
+    return units;
+  }
+
+  // ---- what a moment leaves ----
+  // What a launch costs the one above it that it costs most.
+  Duration cost_above(const Member& low, KernelId kernel, Duration length) {
+    if (length < KernelCosts::kLong || !has_higher(low)) return length;
+    Duration most;
+    for_above(low, [&](const Member&, RequestGuard& guard) { most = std::max(most, guard.cost(kernel, length)); });
+    return rests_above(low) ? length : most;
+  }
+
+  // With what lower work on the device or let go costs this client yet, and that it has the device.
+  Moment moment(const Member& high, RequestGuard& guard, Instant now) const {
+    Duration there;
+    for (const uint32_t index : awake_) {
+      const Member& low = member(index);
+      if (low.priority <= high.priority) continue;
+      there += std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      for (const WaitingHead& head : low.heads) {
+        if (head.released) there += guard.cost(head.kernel, reckoned_length(head.predicted, head.expected));
+      }
+    }
+    // What the running unit has done was counted as to come, but for own work that no slack will
+    // ever be known of.
+    const DeviceQueue::Unit* running = queue_.running();
+    const bool own = running != nullptr && running->client == high.client;
+    const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
+    return guard.moment(now, there - done + switch_cost(guard), /*any=*/there.ns > 0);
+  }
+
+  Duration switch_cost(const RequestGuard& guard) const {
+    return std::max(switch_cost_, guard.switch_cost());
+  }
+
+  const Room& room_for(const Member& low, Instant now) {
+    std::optional<Room>& known = rooms_[low.priority.level];
+    if (known) return *known;
+    Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound, .idle = tuning::kIdleCredit};
+    int64_t sharers = 0;
+    for (const uint32_t index : awake_) {
+      const Member& high = member(index);
+      const bool active = high.is_active(now);
+      sharers += high.priority == low.priority && active ? 1 : 0;
+      if (high.priority >= low.priority) continue;
+      if (!active) {  // it may be back at any time
+        found.room = std::min(found.room, tuning::kLeastCredit);
+        continue;
+      }
+      RequestGuard& guard = *own_[index].guard;
+      found.clear = found.clear || guard.keeps_clear();
+      if (found.clear) continue;
+      const Moment moment = this->moment(high, guard, now);
+      found.room = std::min(found.room, room(moment));
+      const Duration bears = std::min(moment.budget, moment.tail) - switch_cost(guard);
+      found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
+    }
+    found.sharers = std::max<int64_t>(1, sharers);
+    known = found;
+    return *known;
+  }
+
+  // ---- what is decided ----
+  void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& low = member(index);
+    if (!has_higher(low)) return ClientTable::open(low, out);
+    give_floor(index, now, out);
+    if (let_go(index, now, out)) rooms_ = {};
+    const Duration bound = credit_of(index, now);
+    if (bound.ns <= 0) ClientTable::close(low, out);
+    else ClientTable::credit(low, bound, out, /*any_length=*/false);
+  }
+
+  Duration credit_of(uint32_t index, Instant now) {
+    const Member& low = member(index);
+    const Room& room = room_for(low, now);
+    if (room.clear) return {};
+    const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
+    return std::max(idle, credit(room.room, room.sharers, own_[index].host(), low.in_flight));
+  }
+
+  // Launches that no credit covers, by name. Whether any went.
+  bool let_go(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& low = member(index);
+    if (low.heads.empty()) return false;
+    const Room& room = room_for(low, now);
+    const Duration bound = credit_of(index, now);
+    // What goes early can do no more good than keep the device busy, and cannot be called back.
+    const Duration there = low.in_flight - queue_.spared(low.client);
+    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room);
+    const bool enough = there < low.in_flight && low.units > 1;
+    if (busy || enough) return false;
+    bool any = false;
+    for (WaitingHead& head : low.heads) {
+      if (head.released || low.in_flight + head.charged <= bound) continue;  // the gate lets it through
+      if (!admitted(low, own_[index], head, now)) {
+        look_again_ = true;
+        continue;
+      }
+      release(index, head, now, out);
+      any = true;
+    }
+    return any;
+  }
+
+  // Everyone above can bear it. Where one can only as an exception, it is one.
+  bool admitted(const Member& low, const Client& its, const WaitingHead& head, Instant now) {
+    const Duration most = reckoned_length(head.predicted, head.expected);
+    bool all = true;
+    excepting_.clear();
+    for_above(low, [&](const Member& high, RequestGuard& guard) {
+      if (!all || !high.is_active(now)) return;
+      const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
+      const Verdict verdict = guard.keeps_clear()
+                                  ? Verdict::kWaits
+                                  : admit(moment(high, guard, now), cost);
+      if (verdict == Verdict::kWaits) guard.refused(cost);
+      if (verdict == Verdict::kException) excepting_.push_back(&guard);
+      all = all && verdict != Verdict::kWaits;
+    });
+    if (all) {
+      for (RequestGuard* guard : excepting_) guard->excepted();
+    }
+    return all;
+  }
+
+  void release(uint32_t index, WaitingHead& head, Instant now, std::vector<Decision>& out) {
+    head.released = true;
+    own_[index].released_at = now;
+    out.push_back(ReleaseHead{member(index).client, head.thread, head.ticket});
+  }
+
+  // A client that has had less than its floor goes on, whatever it costs.
+  void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& low = member(index);
+    if (low.heads.empty()) return;
+    Duration due = floor_.due(low.client);
+    for (const WaitingHead& head : low.heads) {
+      if (head.released) due -= head.predicted;
+    }
+    for (WaitingHead& head : low.heads) {
+      if (due.ns <= 0) return;
+      if (head.released) continue;
+      release(index, head, now, out);
+      due -= head.predicted;
+    }
+  }
+
+  const SlowdownBound bound_;
+  const Duration switch_cost_;
+  ClientTable table_;
+  std::vector<Client> own_;      // as the table's
+  std::vector<uint32_t> awake_;  // ascending
+  std::array<uint32_t, kLevels> resting_{}, kernels_{};  // by level; kernels on the device
+  Priority highest_{kNoLevel};
+  DeviceQueue queue_;
+  FloorAccount floor_;
+  std::array<std::optional<Room>, kLevels> rooms_;  // as far as known in this step
+  std::vector<RequestGuard*> excepting_;            // scratch
+  bool look_again_ = false;
+  Instant wake_ = kNever;
+};
+
+}  // namespace
+
+std::unique_ptr<LaunchPolicy> make_guarded_next(const SettingValues& values) {
+  return std::make_unique<Guarded>(
+      SlowdownBound{static_cast<int32_t>(values[0]), static_cast<int32_t>(values[1])}, values[2],
+      Duration{values[3] * 1000});
+}
+
+}  // namespace lull::policies

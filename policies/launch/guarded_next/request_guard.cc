@@ -1,0 +1,142 @@
+#include "policies/launch/guarded_next/request_guard.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace lull::policies {
+namespace {
+
+constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
+constexpr int64_t kUsualOf = 8;       // requests
+
+}  // namespace
+
+void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
+  settle(lower_in_flight);
+  IterationModel& timeline = schedule_.timeline();
+  const IterationPlace place = pattern_.launch(launch.kernel, launch.at, launch.place);
+  if (place.length != 0 && (generation_ != place.generation || timeline.length() != place.length)) {
+    generation_ = place.generation;
+    timeline.restart(place.length, pattern_.known());
+    times_.restart();
+    end_request(/*whole=*/false);
+    error_ = {};  // what single waits were over says nothing about requests
+    price_ = {};
+  }
+  const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
+  schedule_.look_for_wait();
+  settle(lower_in_flight);
+  const bool starts = in_step_ && place.position == timeline.service_start();
+  if (schedule_.begins_stretch(launch.at, lower_in_flight)) {
+    if (!in_step_) end_request(/*whole=*/false);
+    if (in_step_ && !starts)
+      pause_ = std::min(launch.at - schedule_.waited_until(), timeline.pause_of_all());
+  }
+  if (starts || was_in_step != in_step_) {
+    end_request(request_.whole && starts && was_in_step);
+    request_.whole = starts;
+  }
+  if (place.started) {
+    const bool known = timeline.known();
+    if (timeline.begin()) {  // requests begin elsewhere now
+      times_.restart();
+      request_.whole = false;
+    }
+    if (timeline.known() && !known) schedule_.knows_better();
+  }
+  if (request_.began == kNever) request_.began = launch.at;
+
+  Submitted placed = launch;
+  placed.place = place;
+  schedule_.submitted(placed, in_step_, lower_in_flight);
+}
+
+void RequestGuard::settle(bool lower_in_flight) {
+  const std::optional<IsolatedSchedule::Waited> wait = schedule_.settle(lower_in_flight);
+  if (!wait) return;
+  pattern_.waited(wait->at);
+  if (!wait->clean) request_.undisturbed = false;
+  request_.took += wait->at - wait->from + std::exchange(pause_, Duration{});
+  request_.lost += wait->delay;
+  mean_.cost(wait->delay);
+}
+
+// Its time is known, and what the waits said of it is put right.
+void RequestGuard::end_request(bool whole) {
+  const bool served = request_.began != kNever && schedule_.waited_until() > request_.began;
+  if (served) {
+    const bool compares = whole && times_.known();
+    const Duration said = request_.lost;
+    if (whole && request_.undisturbed) times_.undisturbed(request_.took, kept_);
+    else if (whole) request_.lost = times_.cost(request_.took, said);
+    mean_.cost(request_.lost - said);
+    const Duration by_itself = std::max(Duration{}, request_.took - request_.lost);
+    usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
+    const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
+    const int64_t earned =
+        compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
+                 : tuning::kEarnedUncompared_x1000;
+    mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
+    if (!request_.undisturbed) {
+      // One that is slow by itself is not theirs.
+      const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
+      const bool over = theirs && request_.lost > limit();
+      error_.ended(over, request_.excepted);
+      if (compares && !request_.excepted && request_.foretold.ns * tuning::kTellingPart >= limit().ns)
+        price_.learn(request_.foretold, request_.lost);
+    }
+    // However strange requests are, others must go on.
+    may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
+    const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
+    kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
+  }
+  schedule_.service_ended(usual_);
+  request_ = std::exchange(next_, Request{});
+  request_.undisturbed = schedule_.clean();
+}
+
+void RequestGuard::excepted() {
+  (through() ? next_ : request_).excepted = true;
+  mean_.spent();
+}
+
+Duration RequestGuard::slack(Instant now) const {
+  // Nothing is known of the next wait: what ran in the way has delayed it.
+  if (!knows() || !schedule_.knows_place()) return Duration{} - schedule_.blocked_since_wait();
+  const Duration own = schedule_.work_left() + schedule_.host_late();
+  const Duration slack = timeline().due(now, idle()) - now - own;
+  if (!idle()) return slack;
+  // The device has caught up: until it is back with more, less what its host is late already.
+  const Duration pause = std::max(Duration{}, timeline().next_launch() - now);
+  const Duration late = std::max(Duration{}, Duration{} - slack);
+  return std::max(slack, pause - std::min(late, schedule_.host_late()));
+}
+
+// An exception goes as a request begins, whose slack is then there for what follows, or where the
+// slack is largest.
+bool RequestGuard::best_moment(Duration slack) const {
+  if (!knows() || request_.excepted) return true;
+  const Duration best = timeline().best_slack();
+  return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
+}
+
+Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
+  const bool next = through();
+  Request& delayed = next ? next_ : request_;
+  const Duration slack = this->slack(now);
+  if (any) delayed.foretold = std::max(delayed.foretold, ahead - slack + delayed.lost);
+  // p99 counts requests, not by how much they are over. What is on the device costs its whole
+  // length, in a pause only what is longer than the pause: a little is kept for those.
+  const int64_t kept = delayed.excepted ? tuning::kKeptByException : idle() ? 0 : tuning::kKeptForPauses;
+  const Duration budget = mean_.beyond(kept);
+  const Duration tail = error_.aimed(limit()) - delayed.lost;
+  return {.slack = slack,
+          .ahead = ahead,
+          .budget = budget,
+          .tail = delayed.excepted ? std::max(budget, tail) : tail,
+          .exception = error_.holds_one(/*uncounted=*/next && request_.excepted) && best_moment(slack),
+          .price_x1024 = price_.x1024()};
+}
+
+}  // namespace lull::policies
