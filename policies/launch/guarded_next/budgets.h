@@ -78,7 +78,7 @@ class Price {
 
 class RequestBudget {
  public:
-  // A request that others were in the way of has ended. `meant`: something was let go that could
+  // A request has ended, and others have made it be over, or not. `meant`: something was let go that could
   // make it be over.
   void ended(bool over, bool meant) {
     left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - (over ? 1'000 : 0),

@@ -78,14 +78,11 @@ void RequestGuard::end_request(bool whole) {
         compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                  : tuning::kEarnedUncompared_x1000;
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
-    if (!request_.undisturbed) {
-      // One that is slow by itself is not theirs.
-      const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-      const bool over = theirs && request_.lost > limit();
-      error_.ended(over, request_.excepted);
-      if (compares && !request_.excepted && request_.foretold.ns * tuning::kTellingPart >= limit().ns)
-        price_.learn(request_.foretold, request_.lost);
-    }
+    // One that is slow by itself is not theirs.
+    const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
+    error_.ended(theirs && request_.lost > limit(), request_.excepted);
+    const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
+    if (compares && tells && !request_.excepted) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
