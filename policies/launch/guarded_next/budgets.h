@@ -7,8 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "policies/launch/guarded_next/tuning.h"
@@ -53,27 +51,23 @@ class MeanBudget {
 
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time and
 // all that is foretold comes true; less where kernels run together, or slack is more than is known;
-// more where something is not foretold. Of the last requests the second largest: it is reckoned
-// with, not expected.
+// more where something is not foretold. It rises at once and falls slowly: it is reckoned with, not
+// expected.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
   void learn(Duration foretold, Duration lost) {
-    last_[count_++ % last_.size()] = std::clamp<int64_t>(
-        lost.ns * 1024 / std::max<int64_t>(1, foretold.ns), tuning::kLeastPrice_x1024, tuning::kMostPrice_x1024);
-    if (count_ < last_.size()) return;
-    auto sorted = last_;
-    std::ranges::nth_element(sorted, sorted.end() - 2);
-    price_x1024_ = *(sorted.end() - 2);
+    const int64_t seen = std::clamp<int64_t>(lost.ns * 1024 / std::max<int64_t>(1, foretold.ns),
+                                             tuning::kLeastPrice_x1024, tuning::kMostPrice_x1024);
+    price_x1e6_ += seen * 1'000'000 / 1024 > price_x1e6_ ? seen * 1'000'000 / 1024 - price_x1e6_
+                                                        : (seen * 1'000'000 / 1024 - price_x1e6_) / tuning::kPriceFalls;
   }
-  int64_t x1024() const { return price_x1024_; }
+  int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
   bool operator==(const Price&) const = default;
 
  private:
-  std::array<int64_t, tuning::kPriced> last_{};
-  size_t count_ = 0;
-  int64_t price_x1024_ = 1024;
+  int64_t price_x1e6_ = 1'000'000;
 };
 
 class RequestBudget {
@@ -81,8 +75,9 @@ class RequestBudget {
   // A request has ended, and others have made it be over, or not. `meant`: something was let go that could
   // make it be over.
   void ended(bool over, bool meant) {
-    left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - (over ? 1'000 : 0),
-                             -tuning::kOwed_x1000, tuning::kSaved_x1000);
+    const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
+    left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
+                             tuning::kSaved_x1000);
     if (meant) return;
     const int64_t quarter = tuning::kAim_x1e6 / tuning::kAimLess;
     aim_x1e6_ += over ? -aim_x1e6_ / tuning::kAimLess : quarter * tuning::kUnmeant_x1000 / 1'000;

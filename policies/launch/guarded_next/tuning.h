@@ -2,7 +2,6 @@
 // beside each measurement in observe/ and model/.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "policies/vocabulary.h"
@@ -41,6 +40,7 @@ inline constexpr int64_t kOverdrawn = 4;
 // Of a thousand requests ten may be over. One is kept back for those that are over by themselves,
 // one for chance.
 inline constexpr int64_t kExceptions_x1000 = 8;
+inline constexpr int64_t kUnmeantCounts_x1000 = 2'000;  // one more is kept back for the next like it
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 8'000;
 // Of p99's limit less is aimed at after a request that was over unmeant: a quarter less. Others give
 // 5/1000 of a quarter back, so that in equilibrium five in a thousand are over unmeant.
@@ -48,8 +48,8 @@ inline constexpr int64_t kAim_x1e6 = 875'000;
 inline constexpr int64_t kAimLess = 4, kUnmeant_x1000 = 5;
 
 // ---- price --------------------------------------------------------------------------------------
-// Of so many requests the second largest: of a hundred three are larger.
-inline constexpr size_t kPriced = 32;
+// So many requests until it has come most of the way down.
+inline constexpr int64_t kPriceFalls = 512;
 inline constexpr int64_t kLeastPrice_x1024 = 64, kMostPrice_x1024 = 4'096;
 inline constexpr int64_t kTellingPart = 4;  // of the limit: less than that foretold says nothing
 
