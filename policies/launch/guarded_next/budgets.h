@@ -85,7 +85,11 @@ class RequestBudget {
   }
   // One that is under way may be over and is not counted yet: `uncounted`.
   bool holds_one(bool uncounted) const { return left_x1000_ >= (uncounted ? 2'000 : 1'000); }
+  // Of what the limit allows; and of the slack, all of which is believed in at first.
   Duration aimed(Duration limit) const { return {limit.ns / 1'000 * aim_x1e6_ / 1'000}; }
+  Duration trusted(Duration slack) const {
+    return {slack.ns * (aim_x1e6_ / 1'000) / (tuning::kAim_x1e6 / 1'000)};
+  }
   int64_t aim_x1e6() const { return aim_x1e6_; }
 
   bool operator==(const RequestBudget&) const = default;

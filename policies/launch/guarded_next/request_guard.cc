@@ -128,7 +128,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
   const int64_t kept = delayed.excepted ? tuning::kKeptByException : idle() ? 0 : tuning::kKeptForPauses;
   const Duration budget = mean_.beyond(kept);
   const Duration tail = error_.aimed(limit()) - delayed.lost;
-  return {.slack = slack,
+  return {.slack = slack.ns > 0 ? error_.trusted(slack) : slack,
           .ahead = ahead,
           .budget = budget,
           .tail = delayed.excepted ? std::max(budget, tail) : tail,
