@@ -60,6 +60,17 @@ void RequestGuard::settle(bool lower_in_flight) {
   request_.took += wait->at - wait->from + std::exchange(pause_, Duration{});
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
+  count_lately(wait->delay);
+}
+
+// Where nobody can tell with which wait a request ends, as many of them as are one are held to its
+// limit, wherever it is begun to count.
+void RequestGuard::count_lately(Duration lost) {
+  request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
+  lately_.push_back(lost);
+  lost_lately_ += lost;
+  const size_t others = pattern_.begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
+  for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
 }
 
 // Its time is known, and what the waits said of it is put right.
@@ -80,7 +91,7 @@ void RequestGuard::end_request(bool whole) {
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
     // One that is slow by itself is not theirs.
     const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-    error_.ended(theirs && request_.lost > limit(), request_.excepted);
+    error_.ended(theirs && std::max(request_.lost, request_.most_lately) > limit(), request_.excepted);
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
     if (compares && tells && !request_.excepted) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
@@ -127,7 +138,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
   // length, in a pause only what is longer than the pause: a little is kept for those.
   const int64_t kept = delayed.excepted ? tuning::kKeptByException : idle() ? 0 : tuning::kKeptForPauses;
   const Duration budget = mean_.beyond(kept);
-  const Duration tail = error_.aimed(limit()) - delayed.lost;
+  const Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
   return {.slack = slack.ns > 0 ? error_.trusted(slack) : slack,
           .ahead = ahead,
           .budget = budget,

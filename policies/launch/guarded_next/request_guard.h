@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 
 #include "policies/launch/guarded/model/request_pattern.h"
 #include "policies/launch/guarded/observe/isolated_schedule.h"
@@ -85,6 +86,7 @@ class RequestGuard {
     Duration took;             // so far
     Duration lost;             // ... to others, as its waits say
     Duration foretold;         // ... at most, at any moment
+    Duration most_lately;      // ... the most that waits of one request lost, wherever it begins
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
@@ -96,6 +98,7 @@ class RequestGuard {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
+  void count_lately(Duration lost);
   Duration slack(Instant now) const;
   bool best_moment(Duration slack) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
@@ -116,6 +119,8 @@ class RequestGuard {
   Duration pause_;  // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                // ... of the next one, what is known before it
+  std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
+  Duration lost_lately_;         // ... in all
   Duration usual_;              // what requests take by themselves, lately
   bool kept_ = true;            // this request is kept undisturbed
   bool keeps_next_ = true;      // ... the next one
