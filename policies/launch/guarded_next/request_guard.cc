@@ -69,7 +69,8 @@ void RequestGuard::count_lately(Duration lost) {
   request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
   lately_.push_back(lost);
   lost_lately_ += lost;
-  const size_t others = pattern_.begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
+  const bool surely = pattern_.begins_surely() && timeline().service_start() == 0;
+  const size_t others = surely ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
   for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
 }
 

@@ -10,8 +10,7 @@ namespace lull::policies {
 namespace {
 
 constexpr size_t kKept = 64;      // that the mean goes back
-constexpr size_t kLately = 192;   // of which the second slowest is about p99
-constexpr size_t kHundred = 100;
+constexpr size_t kLately = 192;   // of which the second slowest is about p99; of fewer it is less
 // While what repeats is new, what belongs to it is not known well: so many do not count.
 constexpr uint32_t kFirst = 4;
 // Not what is known of requests: so many mean deviations off (four sigmas of a normal one), and so
@@ -63,7 +62,7 @@ void RequestTimes::undisturbed(Duration took, bool kept) {
     second = std::max(second, std::min(slowest, one));
     slowest = std::max(slowest, one);
   }
-  slow_ = {lately_.size() >= kHundred ? second : slowest};
+  slow_ = {second};
   if (!kept && known()) return;
   if (first_ < kFirst) {
     first_ += 1;

@@ -28,7 +28,7 @@ class RequestTimes {
   // ... and how much they vary.
   bool well_known() const;
   Duration usual() const { return usual_; }
-  // By so much longer than usual the slow ones take by themselves: of a hundred the second slowest.
+  // By so much longer than usual the slow ones take by themselves: the second slowest of late.
   Duration spread() const { return well_known() ? std::max(Duration{}, slow_ - usual_) : Duration{}; }
   Duration error() const;  // of `usual`, one sigma
   // Whether the request after the next shall be kept undisturbed; asked once a request. Often while

@@ -25,7 +25,7 @@ inline constexpr Duration kLookAgain{100'000};      // while a launch waits: sla
 // ---- mean budget --------------------------------------------------------------------------------
 // Of what is allowed, so much is earned where requests are compared with undisturbed ones, less by
 // the error of their mean; and where only waits say what was lost.
-inline constexpr int64_t kEarned_x1000 = 950, kLeastEarned_x1000 = 600;
+inline constexpr int64_t kEarned_x1000 = 930, kLeastEarned_x1000 = 600;
 inline constexpr int64_t kEarnedUncompared_x1000 = 870;
 // It holds what two exceptions take that come as often as p99 allows, a hundred requests apart, and
 // the rest of the allowance between them.

@@ -84,6 +84,9 @@ void RequestPattern::waited(Instant at) {
   if (history_.size() == kRemembered) history_.pop_front();
   history_.push_back({*kind, pause_, last_ - began_});
   if (known()) follow();
+  if (in_step_ && next_ == 0 && period_.size() > 1 && longest_pause(period_.size()) != 0) {
+    begins_surely_ = false;
+  }
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
   } else if (++followed_ >= look_at_ && next_ == 0 && look_at_ <= kRemembered) {
