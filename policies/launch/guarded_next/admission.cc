@@ -11,12 +11,22 @@ Duration delay(const Moment& moment, Duration cost) {
   return {late.ns * moment.price_x1024 / 1024};
 }
 
+int64_t chance_x1000(const Moment& moment, Duration late) {
+  if (late <= moment.tail) return 0;
+  if (moment.back_in.ns <= 0) return 1'000;
+  // Back within t: 1 - exp(-t / back_in), which is less than this.
+  const int64_t t = (late - std::max(Duration{}, moment.tail)).ns;
+  return std::min<int64_t>(1'000, 1'000 * t / moment.back_in.ns);
+}
+
 Verdict admit(const Moment& moment, Duration cost) {
   const Duration late = delay(moment, cost);
   if (late.ns == 0) return Verdict::kGoes;
-  if (late > moment.budget) return Verdict::kWaits;
-  if (late <= moment.tail) return Verdict::kGoes;
-  return moment.exception ? Verdict::kException : Verdict::kWaits;
+  const int64_t chance = chance_x1000(moment, late);
+  if (chance == 0) return late <= moment.budget ? Verdict::kGoes : Verdict::kWaits;
+  const bool pays = late.ns / 1'000 * chance <= moment.budget.ns;
+  if (!pays || chance > moment.exceptions_x1000) return Verdict::kWaits;
+  return chance < 1'000 ? Verdict::kByChance : Verdict::kException;
 }
 
 Duration room(const Moment& moment) {

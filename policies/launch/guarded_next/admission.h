@@ -4,8 +4,12 @@
 //   D = price * max(0, ahead + cost - slack)  by so much later the important client's request ends
 //
 //   D <= budget and D <= tail                 it goes: the budgets pay
-//   D <= budget, and an exception may be had  it goes, and the request may be over its p99 limit
+//   else, with the chance p that D > tail:
+//   p D <= budget, p <= exceptions            it goes, and the request may be over its p99 limit
 //   else                                      it waits
+//
+// p is 1 where the client is surely back before the launch is through; while the client is away at
+// random, as between requests that arrive, it is the chance that it is back too early.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
@@ -25,15 +29,18 @@ struct Moment {
   Duration ahead;   // what lower work in flight or let go costs it yet, and the change of hands
   Duration budget;  // of the mean budget, what may be spent now
   Duration tail;    // what the request may yet lose
-  bool exception = false;  // the error budget holds one, and no better moment is known
+  int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
+  Duration back_in;        // the client is away at random, and back in so long in the mean; 0: it is not
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
 };
 
-enum class Verdict : uint8_t { kWaits, kGoes, kException };
+enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };
 
 // How late the request ends if a launch of this cost goes too.
 Duration delay(const Moment& moment, Duration cost);
 Verdict admit(const Moment& moment, Duration cost);
+// The chance that the request is over its limit if so late a launch goes, times 1000.
+int64_t chance_x1000(const Moment& moment, Duration late);
 // Lower work that may go without an exception. May be negative.
 Duration room(const Moment& moment);
 

@@ -83,8 +83,8 @@ class RequestBudget {
     aim_x1e6_ += over ? -aim_x1e6_ / tuning::kAimLess : quarter * tuning::kUnmeant_x1000 / 1'000;
     aim_x1e6_ = std::min(aim_x1e6_, tuning::kAim_x1e6);
   }
-  // One that is under way may be over and is not counted yet: `uncounted`.
-  bool holds_one(bool uncounted) const { return left_x1000_ >= (uncounted ? 2'000 : 1'000); }
+  // What it holds, times 1000. One that is under way may be over and is not counted yet: `uncounted`.
+  int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
   // Of what the limit allows; and of the slack, all of which is believed in at first.
   Duration aimed(Duration limit) const { return {limit.ns / 1'000 * aim_x1e6_ / 1'000}; }
   Duration trusted(Duration slack) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "policies/launch/client_table.h"
@@ -356,11 +357,11 @@ class Guarded final : public LaunchPolicy {
                                   ? Verdict::kWaits
                                   : admit(moment(high, guard, now), cost);
       if (verdict == Verdict::kWaits) guard.refused(cost);
-      if (verdict == Verdict::kException) excepting_.push_back(&guard);
+      if (verdict > Verdict::kGoes) excepting_.emplace_back(&guard, verdict == Verdict::kException);
       all = all && verdict != Verdict::kWaits;
     });
     if (all) {
-      for (RequestGuard* guard : excepting_) guard->excepted();
+      for (const auto& [guard, surely] : excepting_) guard->excepted(surely);
     }
     return all;
   }
@@ -397,7 +398,7 @@ class Guarded final : public LaunchPolicy {
   DeviceQueue queue_;
   FloorAccount floor_;
   std::array<std::optional<Room>, kLevels> rooms_;  // as far as known in this step
-  std::vector<RequestGuard*> excepting_;            // scratch
+  std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
   bool look_again_ = false;
   Instant wake_ = kNever;
 };

@@ -92,9 +92,9 @@ void RequestGuard::end_request(bool whole) {
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
     // One that is slow by itself is not theirs.
     const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-    error_.ended(theirs && std::max(request_.lost, request_.most_lately) > limit(), request_.excepted);
+    error_.ended(theirs && std::max(request_.lost, request_.most_lately) > limit(), request_.meant);
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
-    if (compares && tells && !request_.excepted) price_.learn(request_.foretold, request_.lost);
+    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
@@ -105,8 +105,10 @@ void RequestGuard::end_request(bool whole) {
   request_.undisturbed = schedule_.clean();
 }
 
-void RequestGuard::excepted() {
-  (through() ? next_ : request_).excepted = true;
+void RequestGuard::excepted(bool surely) {
+  Request& delayed = through() ? next_ : request_;
+  delayed.meant = true;
+  delayed.excepted = delayed.excepted || surely;
   mean_.spent();
 }
 
@@ -144,7 +146,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
           .ahead = ahead,
           .budget = budget,
           .tail = delayed.excepted ? std::max(budget, tail) : tail,
-          .exception = error_.holds_one(/*uncounted=*/next && request_.excepted) && best_moment(slack),
+          .exceptions_x1000 = best_moment(slack) ? error_.left_x1000(next && request_.excepted) : 0,
+          .back_in = knows() && idle() ? timeline().random_pause() : Duration{},
           .price_x1024 = price_.x1024()};
 }
 

@@ -50,8 +50,8 @@ class RequestGuard {
   }
   // A launch of this cost waits.
   void refused(Duration cost) { mean_.save_for(cost); }
-  // A launch goes that makes this request, or the next, an exception.
-  void excepted();
+  // A launch goes that makes this request, or the next, an exception: surely, or by chance.
+  void excepted(bool surely);
 
   // ---- while the client is quiet ----
   bool may_rest() const { return schedule_.may_rest(); }
@@ -82,7 +82,8 @@ class RequestGuard {
     Instant began = kNever;
     bool whole = false;        // from its first launch on
     bool undisturbed = true;
-    bool excepted = false;     // something was let go that may make it be over its limit
+    bool excepted = false;     // something was let go that makes it be over its limit
+    bool meant = false;        // ... or may do so
     Duration took;             // so far
     Duration lost;             // ... to others, as its waits say
     Duration foretold;         // ... at most, at any moment

@@ -109,6 +109,10 @@ bool IterationModel::pauses_at_random() const {
   return !all_.places.empty() && place(next_spot()).pause.low() <= 0;
 }
 
+Duration IterationModel::random_pause() const {
+  return {pauses_at_random() ? place(next_spot()).pause.mean_ns : 0};
+}
+
 Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
   if (position >= length() || position != next_ || host_at_ == kNever) return {};
   const Estimate& usual = place(spot(position)).pause;

@@ -55,6 +55,8 @@ class IterationModel {
   bool away_for_good(Instant now) const;
   // How long it is away is at random there: a request may come at any time.
   bool pauses_at_random() const;
+  // ... and how long in the mean; 0 where it does not.
+  Duration random_pause() const;
   // Somewhere in most iterations it is surely away for longer than that; or it pauses at random, and
   // for so long that it will be now and then.
   bool goes_away(Duration length) const { return longest_away_ns_ > length.ns; }
