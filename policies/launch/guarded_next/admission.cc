@@ -11,22 +11,20 @@ Duration delay(const Moment& moment, Duration cost) {
   return {late.ns * moment.price_x1024 / 1024};
 }
 
-int64_t chance_x1000(const Moment& moment, Duration late) {
-  if (late <= moment.tail) return 0;
-  if (moment.back_in.ns <= 0) return 1'000;
-  // Back within t: 1 - exp(-t / back_in), which is less than this.
-  const int64_t t = (late - std::max(Duration{}, moment.tail)).ns;
-  return std::min<int64_t>(1'000, 1'000 * t / moment.back_in.ns);
+int64_t chance_x1000(const Moment& moment, Duration within) {
+  if (within.ns <= 0) return 0;
+  // 1 - exp(-within / back_in) is less than this.
+  return moment.back_in <= within ? 1'000 : 1'000 * within.ns / moment.back_in.ns;
 }
 
 Verdict admit(const Moment& moment, Duration cost) {
   const Duration late = delay(moment, cost);
   if (late.ns == 0) return Verdict::kGoes;
-  const int64_t chance = chance_x1000(moment, late);
-  if (chance == 0) return late <= moment.budget ? Verdict::kGoes : Verdict::kWaits;
-  const bool pays = late.ns / 1'000 * chance <= moment.budget.ns;
-  if (!pays || chance > moment.exceptions_x1000) return Verdict::kWaits;
-  return chance < 1'000 ? Verdict::kByChance : Verdict::kException;
+  if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
+  const int64_t over = chance_x1000(moment, late - std::max(Duration{}, moment.tail));
+  if (over == 0) return Verdict::kGoes;
+  if (over > moment.exceptions_x1000) return Verdict::kWaits;
+  return over < 1'000 ? Verdict::kByChance : Verdict::kException;
 }
 
 Duration room(const Moment& moment) {

@@ -3,13 +3,13 @@
 //
 //   D = price * max(0, ahead + cost - slack)  by so much later the important client's request ends
 //
-//   D <= budget and D <= tail                 it goes: the budgets pay
-//   else, with the chance p that D > tail:
-//   p D <= budget, p <= exceptions            it goes, and the request may be over its p99 limit
-//   else                                      it waits
+//   D = 0                                               it goes: the slack takes it
+//   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
+//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99 limit
+//   else                                                it waits
 //
-// p is 1 where the client is surely back before the launch is through; while the client is away at
-// random, as between requests that arrive, it is the chance that it is back too early.
+// p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
+// requests that arrive.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
@@ -39,8 +39,8 @@ enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };
 // How late the request ends if a launch of this cost goes too.
 Duration delay(const Moment& moment, Duration cost);
 Verdict admit(const Moment& moment, Duration cost);
-// The chance that the request is over its limit if so late a launch goes, times 1000.
-int64_t chance_x1000(const Moment& moment, Duration late);
+// The chance that the client is back so soon, times 1000.
+int64_t chance_x1000(const Moment& moment, Duration within);
 // Lower work that may go without an exception. May be negative.
 Duration room(const Moment& moment);
 

@@ -55,6 +55,7 @@ bool RequestTimes::strange(Duration off) {
 
 void RequestTimes::undisturbed(Duration took, bool kept) {
   if (strange(took - usual_)) restart();
+  if (strange_ > 0) return;  // an exception, or the first of another phase
   if (lately_.size() == kLately) lately_.pop_front();
   lately_.push_back(took.ns);
   int64_t slowest = 0, second = 0;

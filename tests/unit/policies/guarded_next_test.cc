@@ -21,7 +21,7 @@ Moment worked(Duration ahead = {}) {
 }
 Moment worked_exception(Duration ahead = {}) {
   Moment moment = worked(ahead);
-  moment.exception = true;
+  moment.exceptions_x1000 = 1'000;
   return moment;
 }
 
@@ -69,10 +69,33 @@ TEST_CASE("The room is what goes without an exception") {
   }
 }
 
+TEST_CASE("While the client is away at random, a launch costs the chance that it is back too early") {
+  Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
+  CHECK(chance_x1000(moment, us(0)) == 0);
+  CHECK(chance_x1000(moment, us(100)) == 100);
+  CHECK(chance_x1000(moment, us(5'000)) == 1'000);
+  CHECK(admit(moment, us(5)) == Verdict::kGoes);
+  CHECK(admit(moment, us(105)) == Verdict::kByChance);  // 11 us in the mean
+  CHECK(admit(moment, us(305)) == Verdict::kWaits);     // 93 us in the mean
+  moment.budget = us(400);
+  CHECK(admit(moment, us(305)) == Verdict::kWaits);  // one request in three
+  moment.exceptions_x1000 = 1'000;
+  CHECK(admit(moment, us(305)) == Verdict::kByChance);
+  // What the limit allows goes however little is saved.
+  CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, us(50)) == Verdict::kGoes);
+}
+
+TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
+  Moment moment = worked(us(10));
+  moment.price_x1024 = 512;
+  CHECK(delay(moment, us(30)) == us(10));
+  CHECK(room(moment) == us(20));
+}
+
 TEST_CASE("More of anything never lets less go") {
   for (int64_t slack : {0, 10, 40}) for (int64_t budget : {0, 20}) for (int64_t tail : {-5, 0, 20}) {
     for (int64_t cost : {1, 15, 30, 60}) for (const bool exception : {false, true}) {
-      const Moment moment{us(slack), us(5), us(budget), us(tail), exception};
+      const Moment moment{us(slack), us(5), us(budget), us(tail), exception ? 1'000 : 0};
       const auto goes = [&](Moment m) { return admit(m, us(cost)) != Verdict::kWaits; };
       Moment more = moment;
       more.slack += us(10), more.budget += us(10), more.tail += us(10);
@@ -105,7 +128,7 @@ TEST_CASE("A credit covers what is in flight, and is shared by those who launch"
 
 // The gate lets a launch of 330 us through that it charges 100: beside 462 us in flight and in a
 // room of 576 - 462 it would run for 216 us longer than there is room.
-TEST_CASE("A launch that takes longer than its charge fits in the room all the same") {
+TEST_CASE("A launch of 330 us that is charged 100 goes by name") {
   const LowHost host{us(15), us(330), us(230)};
   CHECK(credit(us(576 - 462), 1, host, us(462)) < us(462));
 }
@@ -142,7 +165,7 @@ TEST_CASE("Of a thousand requests ten at most are over, however early they are")
     std::vector<bool> over;
     int most = 0, all = 0;
     for (int n = 0; n < 6'000; ++n) {
-      over.push_back(n >= first && budget.holds_one(/*uncounted=*/false));
+      over.push_back(n >= first && (budget.left_x1000(/*uncounted=*/false) >= 1'000));
       all += over.back() ? 1 : 0;
       budget.ended(over.back(), /*meant=*/true);
       if (n < 999) continue;
@@ -155,8 +178,8 @@ TEST_CASE("Of a thousand requests ten at most are over, however early they are")
 
 TEST_CASE("One request that may be over is not two") {
   RequestBudget budget;
-  CHECK(budget.holds_one(/*uncounted=*/false));
-  CHECK_FALSE(budget.holds_one(/*uncounted=*/true));
+  CHECK((budget.left_x1000(/*uncounted=*/false) >= 1'000));
+  CHECK(budget.left_x1000(/*uncounted=*/true) < 1'000);
 }
 
 TEST_CASE("In equilibrium five requests in a thousand are over unmeant") {
@@ -168,6 +191,32 @@ TEST_CASE("In equilibrium five requests in a thousand are over unmeant") {
   for (int n = 0; n < 10'000; ++n) budget.ended(n % 50 == 49, /*meant=*/false);
   CHECK(budget.aim_x1e6() < five / 2);
   CHECK(budget.aimed(us(1'000)) < us(500));
+}
+
+TEST_CASE("The price rises at once to what requests lose, and falls slowly") {
+  Price price;
+  CHECK(price.x1024() == 1'024);
+  price.learn(us(100), us(200));
+  CHECK(price.x1024() == 2'048);
+  price.learn(us(100), us(50));
+  CHECK(price.x1024() > 2'040);
+  for (int n = 0; n < 5'000; ++n) price.learn(us(100), us(50));
+  CHECK(price.x1024() >= 512);
+  CHECK(price.x1024() < 530);
+  price.learn(us(1), us(1'000));
+  CHECK(price.x1024() == 4'096);
+  price.learn(us(100), us(-50));  // shorter than usual
+  CHECK(price.x1024() > 4'080);
+}
+
+TEST_CASE("The slack is trusted as far as requests bear it out") {
+  RequestBudget budget;
+  CHECK(budget.trusted(us(80)) == us(80));
+  budget.ended(/*over=*/true, /*meant=*/true);
+  CHECK(budget.trusted(us(80)) == us(80));
+  budget.ended(/*over=*/true, /*meant=*/false);
+  CHECK(budget.trusted(us(80)) < us(61));
+  CHECK(budget.trusted(us(80)) > us(59));
 }
 
 // ---- request times --------------------------------------------------------------------------
