@@ -92,7 +92,9 @@ void RequestGuard::end_request(bool whole) {
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
     // One that is slow by itself is not theirs.
     const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-    error_.ended(theirs && std::max(request_.lost, request_.most_lately) > limit(), request_.meant);
+    // As long as it is not known how long requests take by themselves, none counts.
+    const bool over = theirs && std::max(request_.lost, request_.most_lately) > limit();
+    if (compares || !in_step_) error_.ended(over, request_.meant);
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
     if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
