@@ -3,7 +3,6 @@
 #include "policies/launch/exclusive.h"
 #include "policies/launch/fikit.h"
 #include "policies/launch/guarded/guarded.h"
-#include "policies/launch/guarded_next/guarded_next.h"
 #include "policies/launch/priority.h"
 #include "policies/launch/share.h"
 #include "policies/launch/time_slice.h"
@@ -41,16 +40,6 @@ constexpr PolicyRow kRows[] = {
      ProgressNeed::kBetweenLevels,
      Holding::kByPrediction,
      make_guarded,
-     Predictor::kBest},
-    {"guarded_next",
-     {{{"mean_per_mille", 30, 0, 10'000},
-       {"p99_per_mille", 50, 0, 10'000},
-       {"floor_per_mille", 0, 0, 500},
-       {"switch_cost_us", 0, 0, 1'000'000},
-       {kMaxHoldKey, 30'000, 0, 3'600'000}}},
-     ProgressNeed::kBetweenLevels,
-     Holding::kByPrediction,
-     make_guarded_next,
      Predictor::kBest},
 };
 

@@ -1,4 +1,4 @@
-#include "policies/launch/guarded_next/request_guard.h"
+#include "policies/launch/guarded/request_guard.h"
 
 #include <algorithm>
 #include <optional>
@@ -31,7 +31,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   if (schedule_.begins_stretch(launch.at, lower_in_flight)) {
     if (!in_step_) end_request(/*whole=*/false);
     if (in_step_ && !starts)
-      pause_ = std::min(launch.at - schedule_.waited_until(), timeline.pause_of_all());
+      pause_ = std::min(launch.at - schedule_.waited_until(), timeline.sure_pause());
   }
   if (starts || was_in_step != in_step_) {
     end_request(request_.whole && starts && was_in_step);
@@ -69,13 +69,15 @@ void RequestGuard::count_lately(Duration lost) {
   request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
   lately_.push_back(lost);
   lost_lately_ += lost;
-  const bool surely = pattern_.begins_surely() && timeline().service_start() == 0;
+  const bool surely = !parts_.has(Part::kAnyBeginning) ||
+                      (pattern_.begins_surely() && timeline().service_start() == 0);
   const size_t others = surely ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
   for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
 }
 
 // Its time is known, and what the waits said of it is put right.
 void RequestGuard::end_request(bool whole) {
+  whole = whole && parts_.has(Part::kComparing);
   const bool served = request_.began != kNever && schedule_.waited_until() > request_.began;
   if (served) {
     const bool compares = whole && times_.known();
@@ -129,7 +131,7 @@ Duration RequestGuard::slack(Instant now) const {
 // An exception goes as a request begins, whose slack is then there for what follows, or where the
 // slack is largest.
 bool RequestGuard::best_moment(Duration slack) const {
-  if (!knows() || request_.excepted) return true;
+  if (!knows() || request_.excepted || !parts_.has(Part::kBestMoment)) return true;
   const Duration best = timeline().best_slack();
   return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
 }
@@ -144,13 +146,16 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
   const int64_t kept = delayed.excepted ? tuning::kKeptByException : idle() ? 0 : tuning::kKeptForPauses;
   const Duration budget = mean_.beyond(kept);
   const Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
-  return {.slack = slack.ns > 0 ? error_.trusted(slack) : slack,
-          .ahead = ahead,
-          .budget = budget,
-          .tail = delayed.excepted ? std::max(budget, tail) : tail,
-          .exceptions_x1000 = best_moment(slack) ? error_.left_x1000(next && request_.excepted) : 0,
-          .back_in = knows() && idle() ? timeline().random_pause() : Duration{},
-          .price_x1024 = price_.x1024()};
+  Moment moment{.slack = slack, .ahead = ahead};
+  if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
+  if (!parts_.has(Part::kBudgets)) return moment;
+  moment.budget = budget;
+  moment.tail = delayed.excepted ? std::max(budget, tail) : tail;
+  if (parts_.has(Part::kExceptions) && best_moment(slack))
+    moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
+  if (parts_.has(Part::kChance) && knows() && idle()) moment.back_in = timeline().random_pause();
+  if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();
+  return moment;
 }
 
 }  // namespace lull::policies

@@ -1,10 +1,10 @@
-#include "policies/launch/guarded_next/request_times.h"
+#include "policies/launch/guarded/observe/request_times.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
-#include "policies/launch/guarded_next/tuning.h"
+#include "policies/launch/guarded/tuning.h"
 
 namespace lull::policies {
 namespace {

@@ -19,16 +19,35 @@
 
 #include "policies/launch/guarded/model/request_pattern.h"
 #include "policies/launch/guarded/observe/isolated_schedule.h"
-#include "policies/launch/guarded_next/admission.h"
-#include "policies/launch/guarded_next/budgets.h"
-#include "policies/launch/guarded_next/request_times.h"
+#include "policies/launch/guarded/admission.h"
+#include "policies/launch/guarded/budget/budgets.h"
+#include "policies/launch/guarded/observe/request_times.h"
 #include "policies/launch/launch_policy.h"
 
 namespace lull::policies {
 
+// What the simulator may take out, to see what it is worth.
+enum class Part : uint8_t {
+  kBudgets,       // what is beyond the slack is paid by the budgets
+  kComparing,     // a request's whole time says what it lost, against undisturbed ones
+  kExceptions,    // requests that may be over their limit
+  kChance,        // while the client is away at random, only the chance counts
+  kPrice,         // what requests have lost of what was foretold
+  kTrust,         // the slack is trusted as far as requests bear it out
+  kBestMoment,    // an exception waits for the best moment
+  kKernelCosts,   // a long launch costs the share of its length that its like have cost
+  kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
+};
+inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
+struct Parts {
+  int64_t without = 0;  // a sum of 1 << Part
+  bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
+  bool operator==(const Parts&) const = default;
+};
+
 class RequestGuard {
  public:
-  explicit RequestGuard(SlowdownBound bound) : bound_(bound) {}
+  RequestGuard(SlowdownBound bound, Parts parts) : bound_(bound), parts_(parts) {}
 
   // ---- the client's life ----
   void submitted(const Submitted& launch, bool lower_in_flight);
@@ -55,10 +74,8 @@ class RequestGuard {
 
   // ---- while the client is quiet ----
   bool may_rest() const { return schedule_.may_rest(); }
-  // So many kernels of lower work are on the device now.
-  void catch_up(uint32_t left, Priority own, Instant moved_at) {
-    schedule_.catch_up({.came = true, .kernels = std::max(left, 1U), .ended = moved_at}, own, left);
-  }
+  // So many kernels of lower work are on the device now; the last one before was through at `moved_at`.
+  void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
 
   // ---- answers ----
   // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn.
@@ -67,7 +84,7 @@ class RequestGuard {
   bool has_waits() const { return schedule_.timeline().has_waits(); }
   // What a lower launch of this length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration length) const {
-    return schedule_.kernel_costs().cost(kernel, length);
+    return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
   }
   // That others have the device at all.
   Duration switch_cost() const { return schedule_.switch_cost(); }
@@ -108,6 +125,7 @@ class RequestGuard {
   }
 
   SlowdownBound bound_;
+  Parts parts_;
   IsolatedSchedule schedule_;
   RequestPattern pattern_;
   RequestTimes times_;

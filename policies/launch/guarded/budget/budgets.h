@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/launch/guarded_next/tuning.h"
+#include "policies/launch/guarded/tuning.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
