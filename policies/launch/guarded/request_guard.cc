@@ -141,16 +141,18 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
   Request& delayed = next ? next_ : request_;
   const Duration slack = this->slack(now);
   if (any) delayed.foretold = std::max(delayed.foretold, ahead - slack + delayed.lost);
-  // p99 counts requests, not by how much they are over. What is on the device costs its whole
-  // length, in a pause only what is longer than the pause: a little is kept for those.
-  const int64_t kept = delayed.excepted ? tuning::kKeptByException : idle() ? 0 : tuning::kKeptForPauses;
-  const Duration budget = mean_.beyond(kept);
-  const Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
+  // What is on the device costs its whole length, in a pause only what is longer than the pause: a
+  // little is kept for those.
+  Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
+  Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
+  // p99 counts requests, not by how much they are over.
+  const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
+  if (plenty > std::min(budget, tail)) budget = tail = plenty;
   Moment moment{.slack = slack, .ahead = ahead};
   if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
   if (!parts_.has(Part::kBudgets)) return moment;
   moment.budget = budget;
-  moment.tail = delayed.excepted ? std::max(budget, tail) : tail;
+  moment.tail = tail;
   if (parts_.has(Part::kExceptions) && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
   if (parts_.has(Part::kChance) && knows() && idle()) moment.back_in = timeline().random_pause();
