@@ -48,10 +48,10 @@ inline constexpr int64_t kAim_x1e6 = 875'000;
 inline constexpr int64_t kAimLess = 4, kUnmeant_x1000 = 5;
 
 // ---- price --------------------------------------------------------------------------------------
-// So many requests until it has come most of the way down.
-inline constexpr int64_t kPriceFalls = 512;
-inline constexpr int64_t kLeastPrice_x1024 = 64, kMostPrice_x1024 = 4'096;
-inline constexpr int64_t kTellingPart = 4;  // of the limit: less than that foretold says nothing
+// A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
+inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
+inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
+inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 
 // ---- undisturbed requests -----------------------------------------------------------------------
 inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests vary

@@ -51,16 +51,16 @@ class MeanBudget {
 
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time and
 // all that is foretold comes true; less where kernels run together, or slack is more than is known;
-// more where something is not foretold. It rises at once and falls slowly: it is reckoned with, not
-// expected.
+// more where something is not foretold. It rises fast and falls slowly, so that about one request in
+// a hundred costs more.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
   void learn(Duration foretold, Duration lost) {
-    const int64_t seen = std::clamp<int64_t>(lost.ns * 1024 / std::max<int64_t>(1, foretold.ns),
-                                             tuning::kLeastPrice_x1024, tuning::kMostPrice_x1024);
-    price_x1e6_ += seen * 1'000'000 / 1024 > price_x1e6_ ? seen * 1'000'000 / 1024 - price_x1e6_
-                                                        : (seen * 1'000'000 / 1024 - price_x1e6_) / tuning::kPriceFalls;
+    const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
+                                    tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
+    const int64_t off = seen - price_x1e6_;
+    price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
