@@ -5,8 +5,8 @@
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
-//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99 limit
-//   else                                                it waits
+//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99
+//   limit else                                                it waits
 //
 // p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
 // requests that arrive.
@@ -14,7 +14,8 @@
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
 //   room   = slack + min(budget, tail) / price - ahead
-//   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its charge by
+//   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
+//   charge by
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct Moment {
   Duration budget;  // of the mean budget, what may be spent now
   Duration tail;    // what the request may yet lose
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
-  Duration back_in;        // the client is away at random, and back in so long in the mean; 0: it is not
+  Duration back_in;  // the client is away at random, and back in so long in the mean; 0: it is not
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
 };
 
@@ -49,7 +50,7 @@ Duration reckoned_length(Duration p95, Duration mean);
 
 // A low client, as far as its credit depends on it.
 struct LowHost {
-  Duration reaction;       // from a decision to its launch
+  Duration reaction;  // from a decision to its launch
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
 };

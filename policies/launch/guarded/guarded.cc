@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "policies/launch/client_table.h"
+#include "policies/launch/guarded/admission.h"
 #include "policies/launch/guarded/budget/floor_account.h"
 #include "policies/launch/guarded/observe/device_queue.h"
-#include "policies/launch/guarded/admission.h"
 #include "policies/launch/guarded/request_guard.h"
 #include "policies/launch/guarded/tuning.h"
 
@@ -90,12 +90,14 @@ class Guarded final : public LaunchPolicy {
         std::max((most - launch.charged).ns,
                  its.beyond_charge_ns - its.beyond_charge_ns / tuning::kChargesRemembered);
     if (its.released_at != kNever) {
-      const Duration took = std::clamp(launch.at - its.released_at, Duration{}, tuning::kMostReaction);
+      const Duration took =
+          std::clamp(launch.at - its.released_at, Duration{}, tuning::kMostReaction);
       its.reaction_ns += (took.ns - its.reaction_ns) / 8;
       its.released_at = kNever;
     }
     count(index, launch.copy ? 0 : 1, 0);
-    for_above(low, [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at); });
+    for_above(low,
+              [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at); });
   }
 
   void completed(uint32_t index, const Completed& done, Instant now) {
@@ -121,13 +123,15 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* first = queue_.first(low.client, stream);
     if (first == nullptr || first->copy) return;
     const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
-    for_above(low, [&](const Member&, RequestGuard& guard) { guard.lower_kernels().began(unit, now); });
+    for_above(low,
+              [&](const Member&, RequestGuard& guard) { guard.lower_kernels().began(unit, now); });
   }
 
   // ---- who is there ----
   // The client that it is about, which is awake; everybody where it changes who is there.
   std::optional<uint32_t> apply(const Event& event, Instant now) {
-    const bool changes = std::holds_alternative<Joined>(event) || std::holds_alternative<Left>(event) ||
+    const bool changes = std::holds_alternative<Joined>(event) ||
+                         std::holds_alternative<Left>(event) ||
                          std::holds_alternative<Reprioritised>(event);
     if (changes) {
       for (uint32_t i = 0; i < own_.size(); ++i) rouse(i, now);
@@ -135,7 +139,8 @@ class Guarded final : public LaunchPolicy {
     if (const auto* left = std::get_if<Left>(&event)) leave(left->client, now);
     const size_t before = table_.members().size();
     const Member* about = table_.apply(event);
-    const auto index = about == nullptr ? 0 : static_cast<uint32_t>(about - table_.members().data());
+    const auto index =
+        about == nullptr ? 0 : static_cast<uint32_t>(about - table_.members().data());
     if (table_.members().size() > before) own_.emplace(own_.begin() + index);
     if (changes) count_present();
     if (about == nullptr) return {};
@@ -175,8 +180,10 @@ class Guarded final : public LaunchPolicy {
     }
     for (const uint32_t index : awake_) {
       Client& its = own_[index];
-      if (member(index).priority >= lowest) its.guard.reset();
-      else if (!its.guard) its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
+      if (member(index).priority >= lowest)
+        its.guard.reset();
+      else if (!its.guard)
+        its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
     }
   }
 
@@ -201,7 +208,8 @@ class Guarded final : public LaunchPolicy {
     std::erase_if(awake_, [&](uint32_t index) {
       Client& its = own_[index];
       Member& one = member(index);
-      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest())) return false;
+      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest()))
+        return false;
       if (has_higher(one)) ClientTable::close(one, out);
       its.awake = false;
       resting_[one.priority.level] += 1;
@@ -213,7 +221,8 @@ class Guarded final : public LaunchPolicy {
   const Member& member(uint32_t index) const { return table_.members()[index]; }
   bool has_higher(const Member& than) const { return highest_ < than.priority; }
   bool rests_above(const Member& than) const {
-    return std::any_of(resting_.begin(), resting_.begin() + than.priority.level, [](uint32_t n) { return n > 0; });
+    return std::any_of(resting_.begin(), resting_.begin() + than.priority.level,
+                       [](uint32_t n) { return n > 0; });
   }
   // Of this client so many kernels have come to the device, and so many are through.
   void count(uint32_t index, uint32_t came, uint32_t ended) {
@@ -248,7 +257,9 @@ class Guarded final : public LaunchPolicy {
   Duration cost_above(const Member& low, KernelId kernel, Duration length) {
     if (length < KernelCosts::kLong || !has_higher(low)) return length;
     Duration most;
-    for_above(low, [&](const Member&, RequestGuard& guard) { most = std::max(most, guard.cost(kernel, length)); });
+    for_above(low, [&](const Member&, RequestGuard& guard) {
+      most = std::max(most, guard.cost(kernel, length));
+    });
     return rests_above(low) ? length : most;
   }
 
@@ -260,7 +271,8 @@ class Guarded final : public LaunchPolicy {
       if (low.priority <= high.priority) continue;
       there += std::max(Duration{}, low.in_flight - queue_.spared(low.client));
       for (const WaitingHead& head : low.heads) {
-        if (head.released) there += guard.cost(head.kernel, reckoned_length(head.predicted, head.expected));
+        if (head.released)
+          there += guard.cost(head.kernel, reckoned_length(head.predicted, head.expected));
       }
     }
     // What the running unit has done was counted as to come, but for own work that no slack will
@@ -278,7 +290,8 @@ class Guarded final : public LaunchPolicy {
   const Room& room_for(const Member& low, Instant now) {
     std::optional<Room>& known = rooms_[low.priority.level];
     if (known) return *known;
-    Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound, .idle = tuning::kIdleCredit};
+    Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound,
+               .idle = tuning::kIdleCredit};
     int64_t sharers = 0;
     for (const uint32_t index : awake_) {
       const Member& high = member(index);
@@ -309,8 +322,10 @@ class Guarded final : public LaunchPolicy {
     give_floor(index, now, out);
     if (let_go(index, now, out)) rooms_ = {};
     const Duration bound = credit_of(index, now);
-    if (bound.ns <= 0) ClientTable::close(low, out);
-    else ClientTable::credit(low, bound, out, /*any_length=*/false);
+    if (bound.ns <= 0)
+      ClientTable::close(low, out);
+    else
+      ClientTable::credit(low, bound, out, /*any_length=*/false);
   }
 
   Duration credit_of(uint32_t index, Instant now) {
@@ -334,7 +349,8 @@ class Guarded final : public LaunchPolicy {
     if (busy || enough) return false;
     bool any = false;
     for (WaitingHead& head : low.heads) {
-      if (head.released || low.in_flight + head.charged <= bound) continue;  // the gate lets it through
+      if (head.released || low.in_flight + head.charged <= bound)
+        continue;  // the gate lets it through
       if (!admitted(low, own_[index], head, now)) {
         look_again_ = true;
         continue;
@@ -353,9 +369,8 @@ class Guarded final : public LaunchPolicy {
     for_above(low, [&](const Member& high, RequestGuard& guard) {
       if (!all || !high.is_active(now)) return;
       const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
-      const Verdict verdict = guard.keeps_clear()
-                                  ? Verdict::kWaits
-                                  : admit(moment(high, guard, now), cost);
+      const Verdict verdict =
+          guard.keeps_clear() ? Verdict::kWaits : admit(moment(high, guard, now), cost);
       if (verdict == Verdict::kWaits) guard.refused(cost);
       if (verdict > Verdict::kGoes) excepting_.emplace_back(&guard, verdict == Verdict::kException);
       all = all && verdict != Verdict::kWaits;
@@ -392,13 +407,13 @@ class Guarded final : public LaunchPolicy {
   const Duration switch_cost_;
   const Parts parts_;
   ClientTable table_;
-  std::vector<Client> own_;      // as the table's
-  std::vector<uint32_t> awake_;  // ascending
+  std::vector<Client> own_;                              // as the table's
+  std::vector<uint32_t> awake_;                          // ascending
   std::array<uint32_t, kLevels> resting_{}, kernels_{};  // by level; kernels on the device
   Priority highest_{kNoLevel};
   DeviceQueue queue_;
   FloorAccount floor_;
-  std::array<std::optional<Room>, kLevels> rooms_;  // as far as known in this step
+  std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step
   std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
   bool look_again_ = false;
   Instant wake_ = kNever;

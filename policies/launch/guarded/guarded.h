@@ -23,8 +23,8 @@
 
 namespace lull::policies {
 
-// Where each setting stands in the policy's row (registry.cc). The last one is the simulator's alone:
-// parts to take out, a sum of 1 << Part (request_guard.h).
+// Where each setting stands in the policy's row (registry.cc). The last one is the simulator's
+// alone: parts to take out, a sum of 1 << Part (request_guard.h).
 enum GuardedSetting : size_t {
   kGuardedMean,
   kGuardedP99,

@@ -82,8 +82,10 @@ void RequestGuard::end_request(bool whole) {
   if (served) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
-    if (whole && request_.undisturbed) times_.undisturbed(request_.took, kept_);
-    else if (whole) request_.lost = times_.cost(request_.took, said);
+    if (whole && request_.undisturbed)
+      times_.undisturbed(request_.took, kept_);
+    else if (whole)
+      request_.lost = times_.cost(request_.took, said);
     mean_.cost(request_.lost - said);
     const Duration by_itself = std::max(Duration{}, request_.took - request_.lost);
     usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
@@ -101,7 +103,8 @@ void RequestGuard::end_request(bool whole) {
     if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
-    const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
+    const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
+                           4000};
     kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
   }
   schedule_.service_ended(usual_);

@@ -17,10 +17,10 @@
 #include <cstdint>
 #include <deque>
 
-#include "policies/launch/guarded/model/request_pattern.h"
-#include "policies/launch/guarded/observe/isolated_schedule.h"
 #include "policies/launch/guarded/admission.h"
 #include "policies/launch/guarded/budget/budgets.h"
+#include "policies/launch/guarded/model/request_pattern.h"
+#include "policies/launch/guarded/observe/isolated_schedule.h"
 #include "policies/launch/guarded/observe/request_times.h"
 #include "policies/launch/launch_policy.h"
 
@@ -74,7 +74,8 @@ class RequestGuard {
 
   // ---- while the client is quiet ----
   bool may_rest() const { return schedule_.may_rest(); }
-  // So many kernels of lower work are on the device now; the last one before was through at `moved_at`.
+  // So many kernels of lower work are on the device now; the last one before was through at
+  // `moved_at`.
   void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
 
   // ---- answers ----
@@ -97,14 +98,14 @@ class RequestGuard {
  private:
   struct Request {
     Instant began = kNever;
-    bool whole = false;        // from its first launch on
+    bool whole = false;  // from its first launch on
     bool undisturbed = true;
-    bool excepted = false;     // something was let go that makes it be over its limit
-    bool meant = false;        // ... or may do so
-    Duration took;             // so far
-    Duration lost;             // ... to others, as its waits say
-    Duration foretold;         // ... at most, at any moment
-    Duration most_lately;      // ... the most that waits of one request lost, wherever it begins
+    bool excepted = false;  // something was let go that makes it be over its limit
+    bool meant = false;     // ... or may do so
+    Duration took;          // so far
+    Duration lost;          // ... to others, as its waits say
+    Duration foretold;      // ... at most, at any moment
+    Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
@@ -137,12 +138,12 @@ class RequestGuard {
   bool in_step_ = false;
   Duration pause_;  // of the host before the stretch, as far as it is part of the request
   Request request_;
-  Request next_;                // ... of the next one, what is known before it
+  Request next_;                 // ... of the next one, what is known before it
   std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
   Duration lost_lately_;         // ... in all
-  Duration usual_;              // what requests take by themselves, lately
-  bool kept_ = true;            // this request is kept undisturbed
-  bool keeps_next_ = true;      // ... the next one
+  Duration usual_;               // what requests take by themselves, lately
+  bool kept_ = true;             // this request is kept undisturbed
+  bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;
 };
 

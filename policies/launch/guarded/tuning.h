@@ -1,5 +1,5 @@
-// The constants of guarded's rule, each with its reason. What is measured, and how precisely, stands
-// beside each measurement in observe/ and model/.
+// The constants of guarded's rule, each with its reason. What is measured, and how precisely,
+// stands beside each measurement in observe/ and model/.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 namespace lull::policies::tuning {
 
 // ---- credit -------------------------------------------------------------------------------------
-// Three launches, or five reactions of the low host, keep a device busy. More cannot be called back.
+// Three launches, or five reactions of the low host, keep a device busy. More cannot be called
+// back.
 inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
@@ -40,10 +41,11 @@ inline constexpr int64_t kOverdrawn = 4;
 // Of a thousand requests ten may be over. One is kept back for those that are over by themselves,
 // one for chance.
 inline constexpr int64_t kExceptions_x1000 = 8;
-inline constexpr int64_t kUnmeantCounts_x1000 = 2'000;  // one more is kept back for the next like it
+inline constexpr int64_t kUnmeantCounts_x1000 =
+    2'000;  // one more is kept back for the next like it
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 8'000;
-// Of p99's limit less is aimed at after a request that was over unmeant: a quarter less. Others give
-// 5/1000 of a quarter back, so that in equilibrium five in a thousand are over unmeant.
+// Of p99's limit less is aimed at after a request that was over unmeant: a quarter less. Others
+// give 5/1000 of a quarter back, so that in equilibrium five in a thousand are over unmeant.
 inline constexpr int64_t kAim_x1e6 = 875'000;
 inline constexpr int64_t kAimLess = 4, kUnmeant_x1000 = 5;
 
@@ -55,8 +57,8 @@ inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that fore
 
 // ---- undisturbed requests -----------------------------------------------------------------------
 inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests vary
-// By lot, one in so many: until that is known; while their mean is not known within a quarter of the
-// allowance; then.
+// By lot, one in so many: until that is known; while their mean is not known within a quarter of
+// the allowance; then.
 inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 128;
 // A third of all at most, however strange they are.
 inline constexpr uint32_t kMayKeep = 32;

@@ -59,11 +59,13 @@ TEST_CASE("The room is what goes without an exception") {
   CHECK(room({.slack = us(-7), .budget = us(40), .tail = us(-3)}) == us(-7));
   for (int64_t cost = 1; cost < 80; ++cost) {
     CAPTURE(cost);
-    CHECK((admit(worked(us(10)), us(cost)) == Verdict::kGoes) == (us(cost) <= room(worked(us(10)))));
+    CHECK((admit(worked(us(10)), us(cost)) == Verdict::kGoes) ==
+          (us(cost) <= room(worked(us(10)))));
   }
 }
 
-TEST_CASE("While the client is away at random, a launch costs the chance that it is back too early") {
+TEST_CASE(
+    "While the client is away at random, a launch costs the chance that it is back too early") {
   Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
   CHECK(chance_x1000(moment, us(0)) == 0);
   CHECK(chance_x1000(moment, us(100)) == 100);
@@ -87,16 +89,19 @@ TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyo
 }
 
 TEST_CASE("More of anything never lets less go") {
-  for (int64_t slack : {0, 10, 40}) for (int64_t budget : {0, 20}) for (int64_t tail : {-5, 0, 20}) {
-    for (int64_t cost : {1, 15, 30, 60}) for (const bool exception : {false, true}) {
-      const Moment moment{us(slack), us(5), us(budget), us(tail), exception ? 1'000 : 0};
-      const auto goes = [&](Moment m) { return admit(m, us(cost)) != Verdict::kWaits; };
-      Moment more = moment;
-      more.slack += us(10), more.budget += us(10), more.tail += us(10);
-      CAPTURE(slack, budget, tail, cost, exception);
-      CHECK((!goes(moment) || goes(more)));
-    }
-  }
+  for (int64_t slack : {0, 10, 40})
+    for (int64_t budget : {0, 20})
+      for (int64_t tail : {-5, 0, 20}) {
+        for (int64_t cost : {1, 15, 30, 60})
+          for (const bool exception : {false, true}) {
+            const Moment moment{us(slack), us(5), us(budget), us(tail), exception ? 1'000 : 0};
+            const auto goes = [&](Moment m) { return admit(m, us(cost)) != Verdict::kWaits; };
+            Moment more = moment;
+            more.slack += us(10), more.budget += us(10), more.tail += us(10);
+            CAPTURE(slack, budget, tail, cost, exception);
+            CHECK((!goes(moment) || goes(more)));
+          }
+      }
 }
 
 TEST_CASE("A p95 below the mean shortens nothing") {
@@ -104,7 +109,9 @@ TEST_CASE("A p95 below the mean shortens nothing") {
   CHECK(reckoned_length(us(90), us(100)) == us(90));
 }
 
-TEST_CASE("The busy credit covers three launches, or five reactions, from 0.2 to 1 ms, and half of a large room") {
+TEST_CASE(
+    "The busy credit covers three launches, or five reactions, from 0.2 to 1 ms, and half of a "
+    "large room") {
   CHECK(busy_credit(kSteady, us(100)) == us(200));
   CHECK(busy_credit({us(15), us(100), {}}, us(100)) == us(300));
   CHECK(busy_credit({us(60), us(10), {}}, us(100)) == us(300));

@@ -14,7 +14,8 @@ Duration us(int64_t us) { return Duration{us * 1000}; }
 
 }  // namespace
 
-TEST_CASE("The mean budget holds what was earned and not cost, and neither grows nor sinks for ever") {
+TEST_CASE(
+    "The mean budget holds what was earned and not cost, and neither grows nor sinks for ever") {
   MeanBudget budget;
   budget.earn(us(30), us(30));
   budget.cost(us(10));

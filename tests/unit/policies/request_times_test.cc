@@ -12,7 +12,9 @@ Duration us(int64_t us) { return Duration{us * 1000}; }
 
 }  // namespace
 
-TEST_CASE("What others cost a request is its time less that of undisturbed ones, off by as much as they vary") {
+TEST_CASE(
+    "What others cost a request is its time less that of undisturbed ones, off by as much as they "
+    "vary") {
   RequestTimes times;
   CHECK(times.cost(us(120), us(7)) == us(7));  // nothing is known yet: the waits' word
   for (int n = 0; n < 12; ++n) times.undisturbed(us(n % 2 == 0 ? 99 : 101), /*kept=*/true);

@@ -1,9 +1,10 @@
 // What an important client may yet lose: in the mean, as time, and at p99, as requests that may be
 // over their limit. Kept by a RequestGuard. Pure.
 //
-//   mean   -- each request: + allowance x what is earned of it, - what others cost -->   owing: nobody goes
-//   error  -- each request: + 8 of 1000, - 1 if it was over ------------------------>   below 1: no exception
-//   aim    -- over unmeant: - 1/4; else: + 5/1000 of a quarter --------------------->   of the p99 limit
+//   mean   -- each request: + allowance x what is earned of it, - what others cost -->   owing:
+//   nobody goes error  -- each request: + 8 of 1000, - 1 if it was over ------------------------>
+//   below 1: no exception aim    -- over unmeant: - 1/4; else: + 5/1000 of a quarter
+//   --------------------->   of the p99 limit
 #pragma once
 
 #include <algorithm>
@@ -49,10 +50,10 @@ class MeanBudget {
   int64_t wanted_ns_ = 0;
 };
 
-// What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time and
-// all that is foretold comes true; less where kernels run together, or slack is more than is known;
-// more where something is not foretold. It rises fast and falls slowly, so that about one request in
-// a hundred costs more.
+// What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
+// and all that is foretold comes true; less where kernels run together, or slack is more than is
+// known; more where something is not foretold. It rises fast and falls slowly, so that about one
+// request in a hundred costs more.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
@@ -72,8 +73,8 @@ class Price {
 
 class RequestBudget {
  public:
-  // A request has ended, and others have made it be over, or not. `meant`: something was let go that could
-  // make it be over.
+  // A request has ended, and others have made it be over, or not. `meant`: something was let go
+  // that could make it be over.
   void ended(bool over, bool meant) {
     const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
     left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
@@ -83,7 +84,8 @@ class RequestBudget {
     aim_x1e6_ += over ? -aim_x1e6_ / tuning::kAimLess : quarter * tuning::kUnmeant_x1000 / 1'000;
     aim_x1e6_ = std::min(aim_x1e6_, tuning::kAim_x1e6);
   }
-  // What it holds, times 1000. One that is under way may be over and is not counted yet: `uncounted`.
+  // What it holds, times 1000. One that is under way may be over and is not counted yet:
+  // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
   // Of what the limit allows; and of the slack, all of which is believed in at first.
   Duration aimed(Duration limit) const { return {limit.ns / 1'000 * aim_x1e6_ / 1'000}; }

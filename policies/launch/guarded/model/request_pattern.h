@@ -12,7 +12,7 @@
 // host's pauses before them and within them were alike too: sixteen tokens of a text have the same
 // launches, and the host pauses behind the last one.
 //
-// Kept by a TaskGuard and told of each launch and wait in order. Pure.
+// Kept by a RequestGuard and told of each launch and wait in order. Pure.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,8 @@
 namespace lull::policies {
 namespace {
 
-constexpr size_t kKept = 64;      // that the mean goes back
-constexpr size_t kLately = 192;   // of which the second slowest is about p99; of fewer it is less
+constexpr size_t kKept = 64;     // that the mean goes back
+constexpr size_t kLately = 192;  // of which the second slowest is about p99; of fewer it is less
 // While what repeats is new, what belongs to it is not known well: so many do not count.
 constexpr uint32_t kFirst = 4;
 // Not what is known of requests: so many mean deviations off (four sigmas of a normal one), and so
@@ -107,8 +107,8 @@ bool RequestTimes::draw(Duration precision, bool whole) {
   if (whole && (!known() || strange_ > 0)) return true;
   lot_ = lot_ * 1'664'525 + 1'013'904'223;
   const uint32_t one_in = !whole || (well_known() && error() <= precision) ? tuning::kKeptSeldom
-                          : well_known()                                  ? tuning::kKeptOften
-                                                                          : tuning::kKeptFirst;
+                          : well_known()                                   ? tuning::kKeptOften
+                                                                           : tuning::kKeptFirst;
   return (lot_ >> 16) % one_in == 0;
 }
 
