@@ -57,7 +57,8 @@ void RequestGuard::settle(bool lower_in_flight) {
   if (!wait) return;
   pattern_.waited(wait->at);
   if (!wait->clean) request_.undisturbed = false;
-  request_.took += wait->at - wait->from + std::exchange(pause_, Duration{});
+  request_.took += wait->at - wait->from;
+  request_.pauses += std::exchange(pause_, Duration{});
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
@@ -87,7 +88,8 @@ void RequestGuard::end_request(bool whole) {
     else if (whole)
       request_.lost = times_.cost(request_.took, said);
     mean_.cost(request_.lost - said);
-    const Duration by_itself = std::max(Duration{}, request_.took - request_.lost);
+    const Duration by_itself =
+        request_.pauses + std::max(Duration{}, request_.took - request_.lost);
     usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
     const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
     const int64_t earned =

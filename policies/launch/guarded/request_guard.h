@@ -102,6 +102,7 @@ class RequestGuard {
     bool undisturbed = true;
     bool excepted = false;  // something was let go that makes it be over its limit
     bool meant = false;     // ... or may do so
+    Duration pauses;        // of the host between its stretches, as far as they are sure
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
