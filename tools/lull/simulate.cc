@@ -12,6 +12,7 @@
 #include "tools/lull/command.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
@@ -65,7 +66,8 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
 std::optional<int> read_words(const Words& words, Words1& w) {
   CommandLine line(
       "Simulates two or more programs alone and then together under each policy, and prints the "
-      "table of `lull compare`. Without programs: a shipped pair.\nA program W is a workload file, a "
+      "table of `lull compare`. Without programs: a shipped pair, without "
+      "the oracle.\nA program W is a workload file, a "
       "PyTorch profiler trace, or a shipped workload's name, as chatty_inference; W@1 puts it on "
       "device 1.\n"
       "Or, with --replay alone: plays a daemon's decision log through the engine again.",
@@ -124,6 +126,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   if (w.high.empty() && w.lows.empty()) {
     w.high = kShippedHigh;
     w.lows = {kShippedLow};
+    w.no_oracle = true;
   }
   if (w.high.empty() || w.lows.empty()) {
     complain("simulate: --high and --low go together: see lull simulate --help");
@@ -254,7 +257,7 @@ int simulate_main(const Words& words) {
                static_cast<double>(result->kernel_events) / 1e6, took,
                static_cast<double>(result->kernel_events) / 1e6 / took);
   }
-  if (!w.json.replaces_text()) fmt::print("{}", show_table(result->heading, result->rows));
+  if (!w.json.replaces_text()) fmt::print("{}", show_table(result->heading, result->rows, output_width()));
   return w.json.write("simulate", to_json(result->heading, result->rows)) ? kDone : kFailed;
 }
 
