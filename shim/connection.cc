@@ -41,8 +41,9 @@ thread_local constinit ThreadState thread_state;
 
 namespace {
 
-constexpr uint64_t kFirstAttachNs = 200'000'000;
-// A program that fails without a coordinator: one on a busy machine may need a second to answer.
+// As long as a held launch waits for a sign of life: a busy machine's coordinator answers within it.
+constexpr uint64_t kFirstAttachNs = 1'000'000'000;
+// For a program that fails without one.
 constexpr uint64_t kRequiredAttachNs = 10'000'000'000;
 constexpr uint64_t kLaterAttachNs = 50'000'000;
 constexpr uint64_t kRetryNs = 1'000'000'000;
