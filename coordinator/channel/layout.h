@@ -173,8 +173,9 @@ struct lull_residence {
   uint64_t fixed_bytes[kMaxDevices];      // known device memory that only a checkpoint frees
   char reason[128];    // of a result that is not kMoveDone, or of a missing ability; one line
   uint64_t copy_bytes_per_s;  // of its fastest timed chunk in the move that is under way, or was last; 0: none
+  uint64_t fixed_kinds;       // why fixed_bytes cannot be swapped: bits of fixed_memory.h
 };
-static_assert(sizeof(lull_residence) == 56 + 16 * 16 + 128 + 8);
+static_assert(sizeof(lull_residence) == 56 + 16 * 16 + 128 + 16);
 
 // Written by the shim only.
 struct lull_client {

@@ -142,7 +142,6 @@ void Moves::Core::order(Job& job, Member& member, Target target) {
   if (!is_silent(member)) member.heard = now_;  // who is silent stays so until it is heard
   member.order += 2;
   member.target = target;
-  job.ordered = now_;
   OrderClient output{.client = member.id, .number = member.order, .target = target, .pairs = {}};
   if (target == Target::kResident) output.pairs = pairs_for(job, member);
   put(std::move(output));

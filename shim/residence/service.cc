@@ -40,6 +40,8 @@ constexpr uint64_t kIdleNs = 1'000'000'000;
 constexpr uint64_t kSuspendedNs = 50'000'000;
 // While submitted work completes. Long against a query (a microsecond), short against a move.
 constexpr uint64_t kDrainPollNs = 100'000;
+// Of a wait in which another order, or the process's end, is looked for now and then.
+constexpr uint64_t kSliceNs = 50'000'000;
 // Between two tries of a way back: a full GPU changes when somebody else ends.
 constexpr uint64_t kRetryNs = 100'000'000;
 // Without a word of the order: a second is what a held launch waits for a silent lulld.
@@ -195,6 +197,9 @@ class Service {
 
   void publish_figures() {
     if (link_ == nullptr) return;
+    // A driver whose context is checkpointed answers nobody.
+    if (resident()) look_at_graph_memory();
+    channel::publish_fixed_kinds(*link_->client, fixed_kinds());
     uint64_t all = 0;
     for (uint32_t device = 0; device < devices_in_use(); ++device) {
       const uint64_t swappable = swappable_bytes(device);
@@ -328,6 +333,11 @@ class Service {
     returns_ = back.result != channel::kMoveDone;
   }
 
+  // A process that ends is not kept for its work.
+  static bool still_drains() {
+    return exiting.load(std::memory_order_acquire) == 0 && goes_on_out();
+  }
+
   Outcome drain() {
     const uint64_t deadline = channel::monotonic_ns() + drain_ns_;
     const Outcome replaced{channel::kMoveReplaced, "a later order came first"};
@@ -337,11 +347,13 @@ class Service {
       while (open_captures.load(std::memory_order_seq_cst) > 0) {
         if (channel::monotonic_ns() >= deadline)
           return {channel::kMoveBusy, "a stream capture is open"};
-        if (!goes_on_out()) return replaced;
+        if (!still_drains()) return replaced;
         pause(kDrainPollNs);
       }
-      if (!shut_memory_gate(deadline)) {
-        return {channel::kMoveBusy, "a call that uses device memory did not return in time"};
+      while (!shut_memory_gate(std::min(deadline, channel::monotonic_ns() + kSliceNs))) {
+        if (channel::monotonic_ns() >= deadline)
+          return {channel::kMoveBusy, "a call that uses device memory did not return in time"};
+        if (!still_drains()) return replaced;
       }
       if (open_captures.load(std::memory_order_seq_cst) <= 0) break;
       open_memory_gate();
@@ -350,10 +362,15 @@ class Service {
       if (channel::monotonic_ns() >= deadline) {
         return {channel::kMoveBusy, "submitted work did not complete in time"};
       }
-      if (!goes_on_out()) return replaced;
+      if (!still_drains()) return replaced;
       pause(kDrainPollNs);
     }
-    switch (wait_for_work(deadline)) {
+    ContextWork work;
+    do {
+      work = wait_for_work(std::min(deadline, channel::monotonic_ns() + kSliceNs));
+      if (!still_drains()) return replaced;
+    } while (work == ContextWork::kUnderWay && channel::monotonic_ns() < deadline);
+    switch (work) {
       case ContextWork::kUnderWay:
         return {channel::kMoveBusy, "submitted work did not complete in time"};
       case ContextWork::kCannotAsk:
@@ -625,18 +642,23 @@ void tell_service() {
   if (started.load(std::memory_order_relaxed) != 0) ring_bell();
 }
 
-void service_context_pauses(CUcontext context) {
+void service_context_pauses(CUcontext context, bool dies) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_pauses(context);
   leave_context(context);
-  host_arena_context_pauses();
+  if (dies) {
+    host_arena_context_gone(context, /*alive=*/true);
+  } else {
+    host_arena_context_pauses();
+  }
 }
 
-void service_context_gone(CUcontext context, bool alive) {
+void service_context_stays(CUcontext context) { context_stays(context); }
+
+void service_context_gone(CUcontext context) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_ends(context);
-  if (alive) leave_context(context);
-  host_arena_context_gone(context, alive);
+  host_arena_context_gone(context, /*alive=*/false);
 }
 
 void forget_service() {
