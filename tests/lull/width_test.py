@@ -17,8 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "trace_show
 import lab  # noqa: E402
 
 WIDTHS = (60, 80, 200)
-# Without blanks: a figure with its unit may be parted at the end of a line, a word never is.
-FIGURE = re.compile(r"(?<!\S)[~+-]?\d\S*")
+# Not those in names of kernels, which are shortened.
+FIGURE = re.compile(r"(?<!\S)[~+-]?\d[\d.x]*(?=[\s,;:)]|$)")
 
 
 class Widths(unittest.TestCase):
@@ -47,7 +47,7 @@ class Widths(unittest.TestCase):
         self.assertIn("Simulated: chatty_inference is ", wide)
 
     def test_simulate_cluster(self):
-        wide = self.fits("simulate", "cluster", "--nodes", "1x4:h100", "--generate", 12)
+        wide = self.fits("simulate", "cluster", "--nodes", "2x8:h100", "--generate", 12)
         self.assertIn("\nSimulated: a job takes ", wide)
 
     def test_trace_show(self):
