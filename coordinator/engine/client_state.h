@@ -159,7 +159,8 @@ struct KernelUse {
 //   kAsked   the job runs as ever
 //   kClosed  its gates are closed; ranks behind the furthest catch up, and any rank where the work of another
 //            hangs; policies know of no waiting thread of it
-//   kStands  policies do not know it at all
+//   kStands  policies do not know it at all; a launch that passed its gate before that closed may still come: the
+//            other ranks follow it
 enum class Stop : uint8_t { kNone, kAsked, kClosed, kStands };
 
 struct Job {

@@ -86,8 +86,7 @@ void Engine::Core::apply_job_rule(Job& job) {
     job.closed = closed;
     for (ClientId member : job.members) mark(*find(member));
   }
-  if (job.stands() || (!closed && !job.is_stopped())) return;
-  catch_up(job);
+  if (closed || job.is_stopped()) catch_up(job);
 }
 
 // ---- inversion rule -------------------------------------------------------------------------

@@ -194,7 +194,8 @@ Instant Engine::Core::hangs_at(const Job& job) const {
 // in flight themselves, else of all.
 void Engine::Core::catch_up(Job& job) {
   const std::optional<uint64_t> to = furthest(job);
-  const bool hangs = (job.is_stopped() || !to) && hangs_at(job) <= now_;
+  const bool may_hang = job.stop == Stop::kClosed || (!job.is_stopped() && !to);
+  const bool hangs = may_hang && hangs_at(job) <= now_;
   const auto is_idle = [](const Client& client) { return client.busy_streams == 0; };
   const bool idle_first = std::ranges::any_of(job.members, [&](ClientId member) {
     return is_idle(*find(member)) && !find(member)->heads.empty();

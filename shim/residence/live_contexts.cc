@@ -44,10 +44,23 @@ LiveContext* find(CUcontext context, bool pauses) {
   return nullptr;
 }
 
+void drop(LiveContext* context) {
+  const auto behind = static_cast<size_t>(contexts + context_count - (context + 1));
+  memmove(context, context + 1, behind * sizeof contexts[0]);
+  --context_count;
+}
+
 void set_pause(CUcontext context, bool pauses) {
   if (!moves() || context == nullptr) return;
   Locked locked(lock);
-  if (LiveContext* const found = find(context, !pauses)) found->pauses = pauses;
+  if (LiveContext* const found = find(context, !pauses)) {
+    // A primary one that was retained meanwhile is in the list again.
+    if (!pauses && find(context, pauses) != nullptr) {
+      drop(found);
+    } else {
+      found->pauses = pauses;
+    }
+  }
   for (uint32_t n = 0; n < stream_count; ++n) {
     if (streams[n].context == context) streams[n].pauses = pauses;
   }
@@ -81,11 +94,7 @@ void context_stays(CUcontext context) { set_pause(context, false); }
 void context_ends(CUcontext context) {
   if (!moves() || context == nullptr) return;
   Locked locked(lock);
-  if (LiveContext* const ended = find(context, /*pauses=*/true)) {
-    const auto behind = static_cast<size_t>(contexts + context_count - (ended + 1));
-    memmove(ended, ended + 1, behind * sizeof contexts[0]);
-    --context_count;
-  }
+  if (LiveContext* const ended = find(context, /*pauses=*/true)) drop(ended);
   for (uint32_t n = stream_count; n > 0; --n) {
     if (streams[n - 1].context == context && streams[n - 1].pauses)
       streams[n - 1] = streams[--stream_count];

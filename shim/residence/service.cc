@@ -76,15 +76,13 @@ class Service {
 
  private:
   bool resident() const { return state_ == channel::kResident; }
+  static bool ends() { return exiting.load(std::memory_order_acquire) != 0; }
 
   // Returns how long to wait for news.
   uint64_t step() {
     if (state_ == channel::kLost) return kIdleNs;
     // The libraries that the process has loaded are coming down.
-    if (exiting.load(std::memory_order_acquire) != 0 &&
-        (resident() || held_at_memory_gate() == 0)) {
-      return kIdleNs;
-    }
+    if (ends() && (resident() || held_at_memory_gate() == 0)) return kIdleNs;
     seen_bell_ = bell.load(std::memory_order_acquire);
     follow_coordinator();
     lull_order order;
@@ -165,6 +163,8 @@ class Service {
 
   // Whether the move under way, towards `resident` or away from it, is still what is wanted.
   bool is_still_wanted(bool wants_resident) {
+    // A process that ends is not kept, unless for a call that waits for its memory.
+    if (ends() && (!wants_resident || held_at_memory_gate() == 0)) return false;
     if (link_ != nullptr && channel::order_number(*link_->control) != current_.number) {
       lull_order newer;
       if (newest_order(newer) && (newer.target == channel::kTargetResident) != wants_resident)
@@ -316,7 +316,11 @@ class Service {
       enter_state(channel::kOut);
       return {};
     }
-    undo();
+    if (ends()) {
+      stay_out();
+    } else {
+      undo();
+    }
     switch (moved.end) {
       case MoveEnd::kReplaced:
         return {channel::kMoveReplaced, "a later order came first"};
@@ -333,9 +337,10 @@ class Service {
     returns_ = back.result != channel::kMoveDone;
   }
 
-  // A process that ends is not kept for its work.
-  static bool still_drains() {
-    return exiting.load(std::memory_order_acquire) == 0 && goes_on_out();
+  // Of a process that ends: what is out stays there until somebody asks for it.
+  void stay_out() {
+    returns_ = true;
+    enter_state(channel::kOut);
   }
 
   Outcome drain() {
@@ -347,13 +352,13 @@ class Service {
       while (open_captures.load(std::memory_order_seq_cst) > 0) {
         if (channel::monotonic_ns() >= deadline)
           return {channel::kMoveBusy, "a stream capture is open"};
-        if (!still_drains()) return replaced;
+        if (!goes_on_out()) return replaced;
         pause(kDrainPollNs);
       }
       while (!shut_memory_gate(std::min(deadline, channel::monotonic_ns() + kSliceNs))) {
         if (channel::monotonic_ns() >= deadline)
           return {channel::kMoveBusy, "a call that uses device memory did not return in time"};
-        if (!still_drains()) return replaced;
+        if (!goes_on_out()) return replaced;
       }
       if (open_captures.load(std::memory_order_seq_cst) <= 0) break;
       open_memory_gate();
@@ -362,13 +367,13 @@ class Service {
       if (channel::monotonic_ns() >= deadline) {
         return {channel::kMoveBusy, "submitted work did not complete in time"};
       }
-      if (!still_drains()) return replaced;
+      if (!goes_on_out()) return replaced;
       pause(kDrainPollNs);
     }
     ContextWork work;
     do {
       work = wait_for_work(std::min(deadline, channel::monotonic_ns() + kSliceNs));
-      if (!still_drains()) return replaced;
+      if (!goes_on_out()) return replaced;
     } while (work == ContextWork::kUnderWay && channel::monotonic_ns() < deadline);
     switch (work) {
       case ContextWork::kUnderWay:
@@ -391,7 +396,11 @@ class Service {
       enter_state(channel::kResident);
       return {};
     }
-    enter_state(channel::kOut);
+    if (ends()) {
+      stay_out();
+    } else {
+      enter_state(channel::kOut);
+    }
     switch (moved.end) {
       case MoveEnd::kReplaced:
         return {channel::kMoveReplaced, "a later order came first"};
@@ -604,7 +613,7 @@ void* serve(void*) {
   service.run();
 }
 
-// The libraries that the thread calls come down after this: it finishes what it is at, and rests.
+// The libraries that the thread calls come down after this: it breaks off what it is at, and rests.
 void process_exits(void*) {
   exiting.store(1, std::memory_order_release);
   Locked locked(step_lock);

@@ -319,6 +319,37 @@ TEST_CASE("a context that the driver does not destroy keeps its work") {
   CHECK(stage.program->ask("check") == "0");
 }
 
+TEST_CASE(
+    "a context that is to go while its memory is away, or on its way, goes when that is back") {
+  for (const std::string end : {"reset", "endcontext"}) {
+    for (const bool on_its_way : {false, true}) {
+      INFO(end << (on_its_way ? " on the way" : " while out"));
+      Stage stage;
+      if (end == "endcontext") REQUIRE(stage.program->ask("context") == "0");
+      stage.allocate();
+      if (on_its_way) channel::publish_pace(stage.client.region, 50'000'000, 1 << 20);
+      const uint32_t number = order(stage.client, channel::kTargetOut);
+      if (on_its_way) {
+        stage.in(channel::kLeaving);
+      } else {
+        REQUIRE(ended(stage.client, number).result == channel::kMoveDone);
+      }
+      stage.program->tell(end);
+      if (on_its_way) REQUIRE(ended(stage.client, number).result == channel::kMoveDone);
+      CHECK(residence(stage.client).state == channel::kOut);
+      channel::publish_pace(stage.client.region, 0, 0);
+      REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+      CHECK(stage.program->answer() == "0");
+      CHECK(stage.held() <= 32 * kMiB);  // one slab is kept
+      stage.allocate();
+      CHECK(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+      CHECK(stage.held() == 0);
+      CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+      CHECK(stage.program->ask("check") == "0");
+    }
+  }
+}
+
 TEST_CASE("a reference to a context is no context: its end takes nothing along") {
   Stage stage;
   REQUIRE(stage.program->ask("context") == "0");
@@ -401,6 +432,29 @@ TEST_CASE("the shim's threads block all signals, and are there only where memory
   still.allocate();
   CHECK(still.program->ask("check") == "0");
   CHECK(blocked_signals(still.program->pid(), "lull").empty());
+}
+
+TEST_CASE("a program that ends is not kept while its memory moves, unless it needs it") {
+  for (const auto target : {channel::kTargetOut, channel::kTargetResident}) {
+    for (const bool needs : {false, true}) {
+      INFO("on the way to " << target << (needs ? ", with an exit handler" : ""));
+      Stage stage;
+      // Before the first allocation: it runs after the shim's own.
+      if (needs) REQUIRE(stage.program->ask("atexit") == "0");
+      stage.allocate();
+      if (target == channel::kTargetResident) {
+        REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+      }
+      channel::publish_pace(stage.client.region, /*bytes_per_s=*/10'000, /*chunk_bytes=*/65536);
+      order(stage.client, target);
+      stage.in(target == channel::kTargetOut ? channel::kLeaving : channel::kReturning);
+      REQUIRE(stage.program->ask("exit 7") == "bye");
+      if (needs) channel::publish_pace(stage.client.region, 0, 0);
+      CHECK(stage.program->finish() == 7);
+      const bool checked = stage.program->complaints().find("at exit 0\n") != std::string::npos;
+      CHECK(checked == needs);
+    }
+  }
 }
 
 TEST_CASE("a program that ends is not kept while its work is waited for") {

@@ -284,6 +284,16 @@ int main() {
       }
       if (result == 0) contexts[0] = context;
       printf("%d\n", result);
+    } else if (command == "endcontext" || command == "reset") {  // it goes with all that is in it
+      int result = command == "reset" ? cuDevicePrimaryCtxReset(0) : cuCtxDestroy(contexts[0]);
+      allocations.clear();
+      if (result == 0) result = cuDevicePrimaryCtxRetain(&contexts[0], 0);
+      if (result == 0) result = cuCtxSetCurrent(contexts[0]);
+      for (CUstream& stream : streams) {
+        if (result == 0) result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      }
+      if (result == 0) result = cuMemHostAlloc(reinterpret_cast<void**>(&host_word), 4096, 0);
+      printf("%d\n", result);
     } else if (command == "unmapped") {  // memory by a handle, with contents and without a mapping
       unmapped.bytes = a;
       printf("%d\n", make_unmapped());

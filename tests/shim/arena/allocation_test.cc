@@ -481,6 +481,26 @@ TEST_CASE(
   it.check_no_leak();
 }
 
+TEST_CASE("arrays count against a task's limit as any memory") {
+  setenv("LULL_MEMORY", "1048576", 1);  // read before the first allocation
+  MovedProgram it;
+  const CUDA_ARRAY_DESCRIPTOR_v1 half{1024, 512, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+  const CUDA_ARRAY_DESCRIPTOR_v1 more{1024, 600, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+  CUarray first = nullptr, second = nullptr;
+  CUdeviceptr memory = 0;
+  OK(cuArrayCreate(&first, &half));
+  CHECK(cuArrayCreate(&second, &more) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(cuMemAlloc_v2(&memory, 600 << 10) == CUDA_ERROR_OUT_OF_MEMORY);
+  // What is wrong in itself is the driver's to say.
+  const CUDA_ARRAY_DESCRIPTOR_v1 absurd{0xffffffff, 0xffffffff, CU_AD_FORMAT_FLOAT, 4};
+  CHECK(cuArrayCreate(&second, &absurd) == CUDA_ERROR_INVALID_VALUE);
+  OK(cuArrayDestroy(first));
+  OK(cuArrayCreate(&second, &more));
+  OK(cuArrayDestroy(second));
+  unsetenv("LULL_MEMORY");
+  it.check_no_leak();
+}
+
 TEST_CASE("random allocations, frees and moves of several threads leave every byte as it was") {
   MovedProgram it;
   const uint64_t seed = lull::tests::test_seed();
