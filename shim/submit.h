@@ -184,6 +184,11 @@ inline CUresult submit_aside(const Unit& unit, Call&& call) {
   return result;
 }
 
+// When a call that waits begins, ticks: for traces only, else 0.
+inline uint64_t wait_begins(Attachment& link) {
+  return channel::record_mode(*link.control) == channel::kRecordEverything ? channel::ticks() : 0;
+}
+
 // Around a call after whose success the host knows work to be complete. `remember(seen)` runs
 // before the call.
 template <typename Remember, typename Call>
@@ -194,9 +199,10 @@ inline CUresult synchronise(Remember&& remember, Call&& call) {
   if (link == nullptr) return forward(thread, call);
   SeenSequences seen;
   remember(thread, seen);
+  const uint64_t began = wait_begins(*link);
   const CUresult result = forward(thread, call);
   if (result == CUDA_SUCCESS) {
-    if (seen.count != 0) report_complete(thread, *link, seen);
+    if (seen.count != 0) report_complete(thread, *link, seen, began);
     harvest_timing(thread, *link);
     look_for_unknown_device(*link);
   }

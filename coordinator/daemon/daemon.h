@@ -205,6 +205,8 @@ class Daemon : private ControlTarget {
   bool is_away(const Session& session) const;
   std::expected<JobId, std::string> find_job(const std::string& name, const Peer& peer) const;
   nlohmann::json job_json(JobId job) const;
+  scheduling::JobNature nature_of(const SessionBirth& who) const;
+  void allow_gpus(const scheduling::ResizeJob& order);
   nlohmann::json elastic_json(const ElasticJob& job) const;
   std::expected<nlohmann::json, std::string> elastic_job(const std::string& job,
                                                          const std::optional<ElasticJob>& range,
@@ -267,7 +269,7 @@ class Daemon : private ControlTarget {
   std::vector<moves::Input> moves_inputs_;
   std::vector<moves::Output> moves_outputs_;
   Instant moves_timer_ = kNever;
-  policies::jobs::Turns turns_;
+  jobs::Turns turns_;
   Instant turns_timer_ = kNever;
   std::unique_ptr<scheduling::JobScheduler> scheduler_;  // none: no job policy
   std::vector<jobs::Command> commands_;                  // since it was last asked

@@ -147,8 +147,15 @@ void Daemon::settle_places() {
 JobId Daemon::job_of(const Peer& peer, const std::string& name, ClientId client) {
   // The upper half is for clients without a job name.
   if (name.empty()) return JobId{(uint64_t{1} << 63) | client.value};
-  const auto [entry, fresh] = jobs_.try_emplace({peer.uid, name}, JobId{next_job_});
-  if (fresh) ++next_job_;
+  // An elastic job goes on while none of its processes is there.
+  const JobId known = elastic_.job_id(peer.uid, name);
+  const bool is_known = known != JobId{};
+  const auto [entry, fresh] =
+      jobs_.try_emplace({peer.uid, name}, is_known ? known : JobId{next_job_});
+  if (fresh && !is_known) {
+    ++next_job_;
+    elastic_.remember(peer.uid, name, entry->second);
+  }
   ++job_members_[entry->second.value];
   return entry->second;
 }

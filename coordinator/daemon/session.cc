@@ -217,9 +217,15 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
     case channel::kRecordSynced:
       if (record.stream >= kMaxStreams) return lie();
       if (observer != nullptr) [[unlikely]] {
-        observer->synced(*this, StreamSlot{record.stream}, record.sequence, at);
+        observer->synced(*this, thread, StreamSlot{record.stream}, record.sequence,
+                         clock.length_of(record.value1), at);
       }
       return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
+    case channel::kRecordRange:
+      if (observer != nullptr) [[unlikely]] {
+        observer->ranged(*this, record, thread, clock.length_of(record.value0), said);
+      }
+      return;
     case channel::kRecordMemory:
     case channel::kRecordResidence:
       residence_news_ = true;

@@ -373,6 +373,16 @@ TEST_CASE("a synchronisation proves the stream complete") {
   CHECK(channel::completed_sequence(stage.client.region, records[0].stream) == 5);
   stage.probe.ask("sync");
   CHECK(drain(stage.client).empty());  // nothing new
+  // How long it waited is asked for in traces only.
+  CHECK(records[0].value1 == 0);
+  stage.client.region.control()->wants_launch_records = channel::kRecordEverything;
+  stage.probe.ask("launch k 1 1 1");
+  drain(stage.client);
+  CHECK(stage.probe.ask("sync") == "0");
+  const auto timed = drain(stage.client, channel::kRecordSynced);
+  REQUIRE(timed.size() == 1);
+  CHECK(timed[0].value1 > 0);
+  CHECK(timed[0].value1 < timed[0].tsc);
 }
 
 TEST_CASE("that the host waited is told once, even where the device has said before that it is through") {
