@@ -5,6 +5,7 @@
 #include "coordinator/channel/model_clock.h"
 #include "shim/connection.h"
 #include "shim/devices.h"
+#include "shim/residence/device_arena.h"
 #include "shim/residence/memory_gate.h"
 #include "shim/residence/service.h"
 #include "shim/silence.h"
@@ -29,6 +30,7 @@ struct Allocation {
   MemoryKind kind;
   uint8_t device;
   uint8_t live;      // 0 empty, 1 a hole, 2 in use
+  uint8_t fixed;     // channel::Fixed
   uint16_t references;
 };
 
@@ -106,13 +108,19 @@ bool try_reserve(uint32_t device, uint64_t bytes, uint64_t limit) {
   }
 }
 
+// Under memory_lock.
+void drop(Allocation& entry) {
+  entry.live = 1;
+  fixed_memory_gone(static_cast<Fixed>(entry.fixed));
+}
+
 // Under memory_lock. Bytes to take off the device's account.
 uint64_t drop_reference(Allocation& entry) {
   if (entry.references > 1) {
     --entry.references;
     return 0;
   }
-  entry.live = 1;
+  drop(entry);
   return entry.value;
 }
 
@@ -264,7 +272,7 @@ void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual) {
   used[device].fetch_add(actual - admitted, std::memory_order_relaxed);
 }
 
-void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes) {
+void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes, Fixed fixed) {
   want_service();
   CUcontext context = nullptr;
   {
@@ -277,11 +285,14 @@ void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t b
     if (stale != nullptr) {
       // Freed by a way without a hook.
       used[stale->device].fetch_sub(stale->value, std::memory_order_relaxed);
-      stale->live = 1;
+      drop(*stale);
     }
-    insert(Allocation{key, bytes, context, kind, static_cast<uint8_t>(device), 2, 1});
+    fixed_memory_made(fixed);
+    insert(Allocation{key, bytes, context, kind, static_cast<uint8_t>(device), 2,
+                      static_cast<uint8_t>(fixed), 1});
   }
   report(device, 0);
+  if (fixed != Fixed::kNot) tell_service();
 }
 
 void memory_freed(MemoryKind kind, uint64_t key) {
@@ -306,8 +317,8 @@ void handle_mapped(uint64_t handle, uint64_t address) {
   Allocation* entry = find(handle, MemoryKind::kHandle);
   if (entry == nullptr) return;
   ++entry->references;
-  const Allocation mapping{address, handle, entry->context, MemoryKind::kMapping, entry->device,
-                           2, 1};
+  const Allocation mapping{address, handle, entry->context, MemoryKind::kMapping, entry->device, 2,
+                           0,       1};
   insert(mapping);
 }
 
@@ -340,10 +351,9 @@ void memory_of_context_gone(CUcontext context) {
     Locked locked(memory_lock);
     for (uint64_t n = 0; n < table_size; ++n) {
       Allocation& entry = table[n];
-      if (entry.live != 2 || entry.kind != MemoryKind::kPointer || entry.context != context) {
-        continue;
-      }
-      entry.live = 1;
+      const bool dies = entry.kind == MemoryKind::kPointer || entry.kind == MemoryKind::kArray;
+      if (entry.live != 2 || !dies || entry.context != context) continue;
+      drop(entry);
       used[entry.device].fetch_sub(entry.value, std::memory_order_relaxed);
       touched |= 1U << entry.device;
     }

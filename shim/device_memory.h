@@ -3,19 +3,21 @@
 // The limit of a device is the smaller of LULL_MEMORY (works without a daemon) and the allowance
 // that the daemon publishes; with LULL_JOB the limit is the job's and the allowance alone counts
 // while attached. Beyond it an allocation is refused as the driver would refuse it; when the
-// allowance is a job's, it first asks for more and waits at most 20 ms. A task that takes turns with
-// others (`lull run --oversubscribe`) waits for its turn: the allowance is then what it may hold on the
-// device now, which the program is not told. Without a daemon that shows life the driver decides, and is
-// asked again for a minute: the daemon may come back, and others end. Any thread; no lock is held while
-// waiting or across a driver call, and no use of memory (residence/memory_gate.h): whoever waits can be
-// moved.
+// allowance is a job's, it first asks for more and waits at most 20 ms. A task that takes turns
+// with others (`lull run --oversubscribe`) waits for its turn: the allowance is then what it may
+// hold on the device now, which the program is not told. Without a daemon that shows life the
+// driver decides, and is asked again for a minute: the daemon may come back, and others end. Any
+// thread; no lock is held while waiting or across a driver call, and no use of memory
+// (residence/memory_gate.h): whoever waits can be moved.
 //
-// Counted: linear, pitched, managed, stream-ordered allocations and physical handles
-// (cuMemCreate, alive until released and unmapped). Not counted: arrays, contexts, host memory.
+// Counted: linear, pitched, managed, stream-ordered allocations, arrays (their elements: a lower
+// bound) and physical handles (cuMemCreate, alive until released and unmapped). Not counted: memory
+// that graphs allocate, contexts, host memory.
 #pragma once
 
 #include <stdint.h>
 
+#include "coordinator/channel/fixed_memory.h"
 #include "shim/driver.h"
 #include "shim/thread_state.h"
 
@@ -23,7 +25,7 @@ namespace lull::shim {
 
 struct Attachment;
 
-enum class MemoryKind : uint32_t { kPointer = 0, kHandle = 1, kMapping = 2 };
+enum class MemoryKind : uint8_t { kPointer = 0, kHandle = 1, kMapping = 2, kArray = 3 };
 
 // Reserves; false: over the limit.
 bool admit_memory(uint32_t device, uint64_t bytes);
@@ -32,8 +34,9 @@ bool admit_memory(uint32_t device, uint64_t bytes);
 // then as it was left.
 bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns);
 void refund_memory(uint32_t device, uint64_t bytes);
-// After the driver's success, for what was admitted.
-void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes);
+// After the driver's success, for what was admitted. `fixed`: it is the driver's own, and why.
+void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes,
+                      channel::Fixed fixed = channel::Fixed::kNot);
 // How much a pitched allocation really takes is known afterwards.
 void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual);
 void memory_freed(MemoryKind kind, uint64_t key);

@@ -270,6 +270,7 @@ struct ResidenceReport {
   uint64_t copy_bytes_per_s = 0;
   uint64_t swappable_bytes[kMaxDevices] = {};
   uint64_t fixed_bytes[kMaxDevices] = {};
+  uint64_t fixed_kinds = 0;
   std::string reason;
 };
 inline ResidenceReport read_residence(const Region& region) {
@@ -287,6 +288,7 @@ inline ResidenceReport read_residence(const Region& region) {
   report.host_bytes = word(from.host_bytes);
   report.host_wanted_bytes = word(from.host_wanted_bytes);
   report.copy_bytes_per_s = word(from.copy_bytes_per_s);
+  report.fixed_kinds = word(from.fixed_kinds);
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
     report.swappable_bytes[device] = word(from.swappable_bytes[device]);
     report.fixed_bytes[device] = word(from.fixed_bytes[device]);

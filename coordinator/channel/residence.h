@@ -76,6 +76,9 @@ inline void publish_swappable(lull_client& client, uint32_t device, uint64_t swa
   atomic64(client.residence.swappable_bytes[device]).store(swappable, std::memory_order_relaxed);
   atomic64(client.residence.fixed_bytes[device]).store(fixed, std::memory_order_relaxed);
 }
+inline void publish_fixed_kinds(lull_client& client, uint64_t kinds) {
+  atomic64(client.residence.fixed_kinds).store(kinds, std::memory_order_relaxed);
+}
 inline void publish_abilities(lull_client& client, uint32_t abilities) {
   atomic32(client.residence.abilities).store(abilities, std::memory_order_relaxed);
 }

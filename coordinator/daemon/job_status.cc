@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "coordinator/channel/fixed_memory.h"
 #include "coordinator/daemon/log.h"
 
 namespace lull::daemon {
@@ -55,11 +56,17 @@ json client_residence(const Session& session) {
     swappable += said.swappable_bytes[index];
     fixed += said.fixed_bytes[index];
   }
+  json why_fixed = json::array();
+  for (uint32_t kind = 1; fixed > 0 && kind < channel::kFixedCount; ++kind) {
+    const uint64_t bit = channel::bit_of(static_cast<channel::Fixed>(kind));
+    if ((said.fixed_kinds & bit) != 0) why_fixed.push_back(channel::kFixedKinds[kind].text);
+  }
   return {{"state", said.state < std::size(kResidences) ? kResidences[said.state] : "?"},
           {"can", std::move(can)},
           {"turns", session.takes_turns()},
           {"swappable_bytes", swappable},
           {"fixed_bytes", fixed},
+          {"fixed_why", std::move(why_fixed)},
           {"host_bytes", said.host_bytes},
           {"host_wanted_bytes", said.host_wanted_bytes},
           {"host_allowance_bytes", session.host_allowance_bytes()},

@@ -10,9 +10,9 @@
 //   "residence" of a client: null of one that cannot be moved, or {"state":
 //   "resident|draining|leaving|out|
 //     giving_up|given_up|restoring|returning|lost", "can": ["swap", "give_up", "migrate"], "turns":
-//     b, "swappable_bytes": n, "fixed_bytes": n, "host_bytes": n, "host_wanted_bytes": n,
-//     "host_allowance_bytes": n, "moved_bytes": n and
-//     "move_ns": n of its last move by its own clock, without draining, "reason": text}
+//     b, "swappable_bytes": n, "fixed_bytes": n, "fixed_why": [texts], "host_bytes": n,
+//     "host_wanted_bytes": n, "host_allowance_bytes": n, "moved_bytes": n and "move_ns": n of its
+//     last move by its own clock, without draining, "reason": text}
 #pragma once
 
 #include <nlohmann/json.hpp>

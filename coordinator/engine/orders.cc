@@ -83,6 +83,7 @@ void Engine::Core::take(const DeviceLeft& input) {
     client->streams[slot].units = std::move(kept);
   }
   Device& on = *device(input.device);
+  if (on.alone == client->id) on.alone.reset();
   std::erase(on.members, client->id);
   std::erase(on.busy, client->id);
   std::erase(on.lately, client->id);
@@ -194,7 +195,8 @@ Instant Engine::Core::hangs_at(const Job& job) const {
 // in flight themselves, else of all.
 void Engine::Core::catch_up(Job& job) {
   const std::optional<uint64_t> to = furthest(job);
-  const bool hangs = (job.is_stopped() || !to) && hangs_at(job) <= now_;
+  const bool may_hang = job.stop == Stop::kClosed || (!job.is_stopped() && !to);
+  const bool hangs = may_hang && hangs_at(job) <= now_;
   const auto is_idle = [](const Client& client) { return client.busy_streams == 0; };
   const bool idle_first = std::ranges::any_of(job.members, [&](ClientId member) {
     return is_idle(*find(member)) && !find(member)->heads.empty();

@@ -27,6 +27,7 @@ struct Member {
   uint32_t order = 0;                 // the last one given; 0: none yet
   Target target = Target::kResident;  // of it
   Instant heard{0};                   // the report last changed, or the order was given
+  Instant stays{0};                   // its residence last changed
   bool moved = false;                 // of a migration under way: it is on its new GPUs already
   bool late =
       false;  // it came while its job was not running: its gates are closed, its memory stays
@@ -49,6 +50,9 @@ struct Member {
         return report.residence == Residence::kGivenUp;
     }
     return false;
+  }
+  bool is_copying() const {
+    return report.residence == Residence::kLeaving || report.residence == Residence::kReturning;
   }
   // Its context apart.
   bool holds_nothing() const {
@@ -86,7 +90,6 @@ struct Job {
   Instant stands_anyway = kNever;
   Instant not_before{0};  // a return that found too little memory is tried again then
   Duration pause;         // the last such wait
-  Instant ordered{0};     // the last orders went out
   bool never = false;     // waiting: it needs more than there is
   std::string waits_for;
 };
@@ -103,7 +106,7 @@ class Moves::Core {
   bool waits_for_memory() const;
   bool copies(ClientId client) const;
   uint64_t free_bytes(DeviceId device) const;
-  policies::jobs::NodeFacts facts() const;
+  NodeFacts facts() const;
   uint64_t dropped() const { return dropped_; }
 
  private:

@@ -97,9 +97,9 @@ struct JobStatus {
   bool migrates = false;
   bool pinned = false;
   bool by_policy = false;
-  uint64_t moving_bytes = 0;  // of all ranks that the last orders went to
+  uint64_t moving_bytes = 0;  // of all ranks that copy, or have done what they were ordered
   uint64_t moved_bytes = 0;
-  uint64_t bytes_per_s = 0;  // since the orders
+  uint64_t bytes_per_s = 0;  // of those that copy, since the first of them began
   std::string reason;        // why it is not as was asked, or what it falls back to
   std::string waits_for;
   std::vector<ClientId> clients;  // ascending
@@ -129,7 +129,7 @@ class Moves {
   // Its copies are under way.
   bool copies(ClientId client) const;
   uint64_t free_bytes(DeviceId device) const;
-  policies::jobs::NodeFacts facts() const;
+  NodeFacts facts() const;
   uint64_t dropped() const;
 
  private:

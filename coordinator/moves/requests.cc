@@ -83,6 +83,7 @@ void Moves::Core::take(const ClientReported& input) {
   if (input.report.has_returned && !member.report.has_returned && member.order == 0) {
     forgotten(*find(member.job), member.id, "has returned by itself");
   }
+  if (input.report.residence != member.report.residence) member.stays = now_;
   member.report = input.report;
   member.heard = now_;
 }

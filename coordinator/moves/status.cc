@@ -37,12 +37,19 @@ std::optional<JobStatus> Moves::Core::status(JobId id) const {
                    .reason = job->reason,
                    .waits_for = job->waits_for,
                    .clients = job->members};
+  Instant copies_since = kNever;
+  uint64_t copied_bytes = 0;
   for (ClientId member_id : job->members) {
     const Member& one = member(member_id);
-    if (one.order == 0) continue;
+    // Until it copies, its figures are of the move before.
+    const bool gives_up = one.report.residence == Residence::kGivingUp;
+    if (one.order == 0 || !(one.is_copying() || gives_up || one.has_ended())) continue;
+    const uint64_t moved = std::min(one.report.moved_bytes, one.report.moving_bytes);
     status.moving_bytes += std::min(one.report.moving_bytes, UINT64_MAX - status.moving_bytes);
-    status.moved_bytes += std::min(std::min(one.report.moved_bytes, one.report.moving_bytes),
-                                   UINT64_MAX - status.moved_bytes);
+    status.moved_bytes += std::min(moved, UINT64_MAX - status.moved_bytes);
+    if (!one.is_copying()) continue;
+    copied_bytes += std::min(moved, UINT64_MAX - copied_bytes);
+    copies_since = std::min(copies_since, one.stays);
   }
   const auto waits_for = [&](const Member& one) {
     const bool moves = job->state == JobState::kLeaving || job->state == JobState::kReturning;
@@ -54,16 +61,15 @@ std::optional<JobStatus> Moves::Core::status(JobId id) const {
     status.waits_for = name(member_id) + ": nothing heard of it for " +
                        std::to_string((now_ - one.heard).ns / 1'000'000'000) + " s";
   }
-  const bool copies = job->state == JobState::kLeaving || job->state == JobState::kReturning;
-  if (copies && now_ > job->ordered) {
-    status.bytes_per_s = static_cast<uint64_t>(static_cast<double>(status.moved_bytes) * 1e9 /
-                                               static_cast<double>((now_ - job->ordered).ns));
+  if (now_ > copies_since) {
+    status.bytes_per_s = static_cast<uint64_t>(static_cast<double>(copied_bytes) * 1e9 /
+                                               static_cast<double>((now_ - copies_since).ns));
   }
   return status;
 }
 
-policies::jobs::NodeFacts Moves::Core::facts() const {
-  policies::jobs::NodeFacts facts;
+NodeFacts Moves::Core::facts() const {
+  NodeFacts facts;
   for (const NodeDevice& device : devices_) {
     const uint64_t usable = usable_bytes(device.device);
     facts.devices.push_back({.device = device.device,
@@ -71,7 +77,7 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
                              .free_bytes = free_bytes(device.device)});
   }
   for (const auto& [id, job] : jobs_) {
-    policies::jobs::JobFacts& fact = facts.jobs.emplace_back();
+    JobFacts& fact = facts.jobs.emplace_back();
     fact.job = id;
     fact.priority = priority_of(job);
     fact.state = job.state;
@@ -83,12 +89,12 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
     fact.migrates = !job.migrates.empty();
     fact.by_policy = job.by_policy;
     fact.since = job.since;
-    std::map<DeviceId, policies::jobs::JobOnDevice> by_device;
+    std::map<DeviceId, JobOnDevice> by_device;
     for (ClientId member_id : job.members) {
       const Member& one = member(member_id);
       fact.takes_turns = fact.takes_turns || one.takes_turns;
       for (const Share& share : one.report.devices) {
-        policies::jobs::JobOnDevice& on = by_device[share.device];
+        JobOnDevice& on = by_device[share.device];
         on.device = share.device;
         on.used_bytes += std::min(share.used_bytes, UINT64_MAX - on.used_bytes);
         if (one.is_resident())

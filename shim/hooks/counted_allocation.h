@@ -9,9 +9,10 @@ namespace lull::shim {
 
 constexpr uint64_t counted_bytes(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-// `key()` is read after the driver's success.
+// `key()` and `fixed` are read after the driver's success.
 template <typename Key, typename Call>
-CUresult count_allocation(uint32_t device, MemoryKind kind, uint64_t bytes, Key key, Call call) {
+CUresult count_allocation(uint32_t device, MemoryKind kind, uint64_t bytes, Key key, Call call,
+                          const channel::Fixed& fixed = channel::Fixed::kNot) {
   ThreadState& thread = thread_state;
   if (device == kNoDevice) return forward(thread, call);
   const uint64_t counted = counted_bytes(bytes);
@@ -22,7 +23,7 @@ CUresult count_allocation(uint32_t device, MemoryKind kind, uint64_t bytes, Key 
     result = forward(thread, call);
   }
   if (result == CUDA_SUCCESS) {
-    memory_allocated(kind, key(), device, counted);
+    memory_allocated(kind, key(), device, counted, fixed);
   } else {
     refund_memory(device, counted);
   }

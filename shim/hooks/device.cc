@@ -11,15 +11,71 @@ using namespace lull::shim;
 
 namespace {
 
-// Before the driver destroys it: everything of ours that lives in it dies with it, and the gate
-// must not wait for work that will never be reported.
-void context_dies(CUcontext context, ContextEnd end = ContextEnd::kWill) {
-  if (context == nullptr || !shim_enabled()) return;
+// Everything of ours that lives in it dies with it, and the gate must not wait for work that will
+// never be reported.
+void context_dies(CUcontext context, ContextEnd end) {
   timing_context_gone(context, end);
   markers_context_gone(context);
-  service_context_gone(context, end != ContextEnd::kDid);
   streams_of_context_gone(context);
   captures_of_context_gone(context);
+}
+// Before the driver destroys it. `service_context_stays` or `context_is_gone` follows.
+void context_will_die(CUcontext context) {
+  if (context == nullptr || !shim_enabled()) return;
+  service_context_pauses(context, /*dies=*/true);
+  context_dies(context, ContextEnd::kWill);
+}
+// After the driver has destroyed it. `reset`: and all else of its device.
+void context_is_gone(CUcontext context, bool reset) {
+  service_context_gone(context);
+  memory_of_context_gone(context);
+  arena_context_gone(context, reset);
+}
+
+// References to contexts beyond their first, by cuCtxAttach: cuCtxDetach takes one of them first.
+struct Attached {
+  std::atomic<CUcontext> context;
+  std::atomic<uint32_t> count;
+};
+// Of a context that finds no place the first cuCtxDetach counts as its end.
+Attached attached[64];
+
+Attached* attached_to(CUcontext context) {
+  for (Attached& entry : attached) {
+    if (entry.context.load(std::memory_order_relaxed) == context) return &entry;
+  }
+  return nullptr;
+}
+void attach_to(CUcontext context) {
+  for (;;) {
+    Attached* entry = attached_to(context);
+    if (entry == nullptr) {
+      entry = attached_to(nullptr);
+      if (entry == nullptr) return;
+      CUcontext nobody = nullptr;
+      if (!entry->context.compare_exchange_strong(nobody, context, std::memory_order_relaxed))
+        continue;
+    }
+    entry->count.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+}
+// False: there is none but the first.
+bool detach_from(CUcontext context) {
+  Attached* entry = context != nullptr ? attached_to(context) : nullptr;
+  if (entry == nullptr) return false;
+  uint32_t count = entry->count.load(std::memory_order_relaxed);
+  while (count != 0) {
+    if (entry->count.compare_exchange_weak(count, count - 1, std::memory_order_relaxed))
+      return true;
+  }
+  return false;
+}
+void forget_attached(CUcontext context) {
+  if (Attached* entry = context != nullptr ? attached_to(context) : nullptr) {
+    entry->count.store(0, std::memory_order_relaxed);
+    entry->context.store(nullptr, std::memory_order_relaxed);
+  }
 }
 
 void context_made(CUresult result, const CUcontext* context, CUdevice device) {
@@ -49,12 +105,14 @@ CUresult destroy_context(CUcontext context, Call call) {
   ThreadState& thread = thread_state;
   if (thread.depth != 0) return call();
   const MemoryUse use(thread);
-  context_dies(context);
+  context_will_die(context);
   const CUresult result = forward(thread, call);
-  if (result == CUDA_SUCCESS) {
-    memory_of_context_gone(context);
-    arena_context_gone(context, /*reset=*/false);
+  if (result != CUDA_SUCCESS) {
+    service_context_stays(context);
+    return result;
   }
+  forget_attached(context);
+  context_is_gone(context, /*reset=*/false);
   return result;
 }
 
@@ -66,25 +124,25 @@ CUresult release_primary(CUdevice device, bool always, Call call) {
   const CUcontext context = primary_of(device);
   // Before it can die: events of ours in it die with it.
   if (always) {
-    context_dies(context);
+    context_will_die(context);
   } else {
     timing_context_gone(context, ContextEnd::kMay);
-    service_context_pauses(context);
+    service_context_pauses(context, /*dies=*/false);
   }
   const CUresult result = forward(thread, call);
-  if (result != CUDA_SUCCESS || context == nullptr) return result;
+  if (context == nullptr) return result;
   unsigned flags = 0;
   int active = 1;
-  {
+  if (result == CUDA_SUCCESS && !always) {
     OwnCall own(thread);
     driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
   }
-  if (!always && active == 0) context_dies(context, ContextEnd::kDid);
-  if (!always && active != 0) context_lives(context, device);
-  if (always || active == 0) {
-    memory_of_context_gone(context);
-    arena_context_gone(context, /*reset=*/always);
+  if (result != CUDA_SUCCESS || (!always && active != 0)) {
+    service_context_stays(context);
+    return result;
   }
+  if (!always && shim_enabled()) context_dies(context, ContextEnd::kDid);
+  context_is_gone(context, /*reset=*/always);
   return result;
 }
 
@@ -125,7 +183,18 @@ LULL_ENTRY(cuCtxDestroy)(CUcontext context) {
 LULL_ENTRY(cuCtxDestroy_v2)(CUcontext context) {
   return destroy_context(context, [&] { return driver().cuCtxDestroy_v2(context); });
 }
+LULL_ENTRY(cuCtxAttach)(CUcontext* context, unsigned int flags) {
+  const CUresult result =
+      forward(thread_state, [&] { return driver().cuCtxAttach(context, flags); });
+  if (result == CUDA_SUCCESS && context != nullptr) attach_to(*context);
+  return result;
+}
 LULL_ENTRY(cuCtxDetach)(CUcontext context) {
+  if (thread_state.depth == 0 && detach_from(context)) {
+    const CUresult result = forward(thread_state, [&] { return driver().cuCtxDetach(context); });
+    if (result != CUDA_SUCCESS) attach_to(context);
+    return result;
+  }
   return destroy_context(context, [&] { return driver().cuCtxDetach(context); });
 }
 

@@ -1,5 +1,7 @@
 // Graphs: what an executable graph consists of is read when it is made or updated; its launches
 // are in launch.cc.
+#include "shim/residence/device_arena.h"
+#include "shim/residence/memory_gate.h"
 #include "shim/submit.h"
 
 using namespace lull::shim;
@@ -13,6 +15,7 @@ CUresult instantiate(CUgraphExec* exec, CUgraph graph, Call call) {
   const CUresult result = forward_use(thread, call);
   if (result == CUDA_SUCCESS && exec != nullptr && shim_enabled()) {
     graph_instantiated(*exec, graph);
+    if (can_move.load(std::memory_order_relaxed)) graphs_may_allocate();
   }
   return result;
 }

@@ -8,19 +8,21 @@
 #include "shim/submit.h"
 
 using namespace lull::shim;
+using lull::channel::Fixed;
 
 namespace {
 
-// An allocation: the arena's where the process can be moved, and the driver's where that has not dealt with
-// it. Asked before `thread_state.depth` goes up.
+// An allocation: the arena's where the process can be moved, and the driver's where that has not
+// dealt with it: then `fixed` says why. Asked before `thread_state.depth` goes up.
 template <typename Arena, typename Call>
-auto arena_or(Arena arena, Call call) {
-  return [arena, call, asks = moves()] {
-    if (!asks) [[likely]] return call();
+auto arena_or(Arena arena, Call call, Fixed& fixed) {
+  return [arena, call, &fixed, asks = moves()] {
+    if (!asks) [[likely]]
+      return call();
     CUresult result;
     if (arena(result)) return result;
     result = call();
-    if (result == CUDA_SUCCESS) note_unmapped_memory();
+    if (result == CUDA_SUCCESS) fixed = why_unmapped();
     return result;
   };
 }
@@ -34,13 +36,14 @@ auto freed_or(Arena arena, Call call) {
 }
 
 template <typename Address, typename Call>
-CUresult allocate(Address* address, uint64_t bytes, Call call) {
+CUresult allocate(Address* address, uint64_t bytes, Call call, const Fixed& fixed) {
   MemoryUse use(thread_state);
   if (thread_state.depth != 0 || !shim_enabled() || address == nullptr) {
     return forward(thread_state, call);
   }
-  return count_allocation(current_device(), MemoryKind::kPointer, bytes,
-                          [&] { return static_cast<uint64_t>(*address); }, call);
+  return count_allocation(
+      current_device(), MemoryKind::kPointer, bytes,
+      [&] { return static_cast<uint64_t>(*address); }, call, fixed);
 }
 
 // In a capture it becomes a node of the graph, not memory.
@@ -52,7 +55,8 @@ CUresult allocate_in_stream(CUdeviceptr* address, uint64_t bytes, CUmemoryPool p
   const auto arena = [=](CUresult& result) {
     return arena_allocate_in_stream(bytes, pool, stream_of(stream), address, result);
   };
-  return allocate(address, bytes, arena_or(arena, call));
+  Fixed fixed = Fixed::kNot;
+  return allocate(address, bytes, arena_or(arena, call, fixed), fixed);
 }
 
 template <typename Call>
@@ -76,7 +80,8 @@ CUresult release_in_stream(uint64_t address, uintptr_t stream, Call call) {
 }
 
 template <typename Address, typename Size, typename Call>
-CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t height, Call call) {
+CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t height, Call call,
+                        const Fixed& fixed) {
   MemoryUse use(thread_state);
   if (thread_state.depth != 0 || !shim_enabled() || address == nullptr || pitch == nullptr) {
     return forward(thread_state, call);
@@ -96,7 +101,7 @@ CUresult allocate_pitch(Address* address, Size* pitch, uint64_t width, uint64_t 
   }
   const uint64_t actual = counted_bytes(static_cast<uint64_t>(*pitch) * height);
   correct_memory(device, admitted, actual);
-  memory_allocated(MemoryKind::kPointer, static_cast<uint64_t>(*address), device, actual);
+  memory_allocated(MemoryKind::kPointer, static_cast<uint64_t>(*address), device, actual, fixed);
   return result;
 }
 
@@ -142,38 +147,41 @@ CUresult total_memory(Size* bytes, CUdevice ordinal, Call call) {
 
 // Addresses below 4 GiB, and managed memory: the driver's.
 LULL_ENTRY(cuMemAlloc)(CUdeviceptr_v1* address, unsigned int bytes) {
-  return allocate(address, bytes, arena_or([](CUresult&) { return false; }, [=] {
-                    return driver().cuMemAlloc(address, bytes);
-                  }));
+  Fixed fixed = Fixed::kNot;
+  const auto call = [=] { return driver().cuMemAlloc(address, bytes); };
+  return allocate(address, bytes, arena_or([](CUresult&) { return false; }, call, fixed), fixed);
 }
 LULL_ENTRY(cuMemAlloc_v2)(CUdeviceptr* address, size_t bytes) {
-  return allocate(address, bytes,
-                  arena_or([=](CUresult& result) { return arena_allocate(bytes, address, result); },
-                           [=] { return driver().cuMemAlloc_v2(address, bytes); }));
+  Fixed fixed = Fixed::kNot;
+  const auto arena = [=](CUresult& result) { return arena_allocate(bytes, address, result); };
+  const auto call = [=] { return driver().cuMemAlloc_v2(address, bytes); };
+  return allocate(address, bytes, arena_or(arena, call, fixed), fixed);
 }
 LULL_ENTRY(cuMemAllocManaged)(CUdeviceptr* address, size_t bytes, unsigned int flags) {
-  const bool fixed = moves();
-  const CUresult result = allocate(
-      address, bytes, [=] { return driver().cuMemAllocManaged(address, bytes, flags); });
-  if (result == CUDA_SUCCESS && fixed) note_fixed_memory("managed memory");
-  return result;
+  return allocate(
+      address, bytes, [=] { return driver().cuMemAllocManaged(address, bytes, flags); },
+      Fixed::kManaged);
 }
 LULL_ENTRY(cuMemAllocPitch)
 (CUdeviceptr_v1* address, unsigned int* pitch, unsigned int width, unsigned int height,
  unsigned int element) {
-  return allocate_pitch(
-      address, pitch, width, height, arena_or([](CUresult&) { return false; }, [=] {
-        return driver().cuMemAllocPitch(address, pitch, width, height, element);
-      }));
+  Fixed fixed = Fixed::kNot;
+  const auto call = [=] {
+    return driver().cuMemAllocPitch(address, pitch, width, height, element);
+  };
+  return allocate_pitch(address, pitch, width, height,
+                        arena_or([](CUresult&) { return false; }, call, fixed), fixed);
 }
 LULL_ENTRY(cuMemAllocPitch_v2)
 (CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned int element) {
+  Fixed fixed = Fixed::kNot;
   const auto arena = [=](CUresult& result) {
     return arena_allocate_pitch(width, height, element, address, pitch, result);
   };
-  return allocate_pitch(address, pitch, width, height, arena_or(arena, [=] {
-                          return driver().cuMemAllocPitch_v2(address, pitch, width, height, element);
-                        }));
+  const auto call = [=] {
+    return driver().cuMemAllocPitch_v2(address, pitch, width, height, element);
+  };
+  return allocate_pitch(address, pitch, width, height, arena_or(arena, call, fixed), fixed);
 }
 
 #define LULL_STREAM_MEMORY(suffix, variant)                                                       \

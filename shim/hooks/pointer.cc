@@ -6,10 +6,10 @@
 #include "shim/submit.h"
 
 using namespace lull::shim;
+using lull::channel::Fixed;
 
 namespace {
 
-constexpr const char* kRegistered = "memory that is registered for access past the driver (RDMA)";
 // No device memory is there.
 constexpr CUdeviceptr kNobodys = 1;
 
@@ -49,7 +49,7 @@ LULL_ENTRY(cuMemGetHandleForAddressRange)
   const CUresult result = forward(thread_state, [&] {
     return driver().cuMemGetHandleForAddressRange(handle, address, bytes, type, flags);
   });
-  if (result == CUDA_SUCCESS && arena) fix_address(address, bytes, kRegistered);
+  if (result == CUDA_SUCCESS && arena) fix_address(address, bytes, Fixed::kRegistered);
   return result;
 }
 
@@ -63,7 +63,7 @@ LULL_ENTRY(cuPointerGetAttribute)(void* value, CUpointer_attribute attribute, CU
   const CUresult result = forward(
       thread_state, [&] { return driver().cuPointerGetAttribute(value, attribute, asked); });
   if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) {
-    fix_address(address, 1, kRegistered);
+    fix_address(address, 1, Fixed::kRegistered);
   }
   // A driver that does not say it of mapped memory says it of its own.
   const bool may_know = result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
@@ -81,7 +81,8 @@ LULL_ENTRY(cuPointerGetAttributes)
   });
   if (result != CUDA_SUCCESS || !arena) return result;
   for (unsigned n = 0; n < count; ++n) {
-    if (attributes[n] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) fix_address(address, 1, kRegistered);
+    if (attributes[n] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+      fix_address(address, 1, Fixed::kRegistered);
     correct_pointer_attribute(attributes[n], address, values[n]);
   }
   return result;
@@ -95,6 +96,6 @@ LULL_ENTRY(cuPointerSetAttribute)
   const CUdeviceptr asked = arena && what_is(address) == Known::kNowhere ? kNobodys : address;
   const CUresult result = forward(
       thread_state, [&] { return driver().cuPointerSetAttribute(value, attribute, asked); });
-  if (result == CUDA_SUCCESS && arena) fix_address(address, 1, kRegistered);
+  if (result == CUDA_SUCCESS && arena) fix_address(address, 1, Fixed::kRegistered);
   return result;
 }

@@ -12,11 +12,10 @@ namespace {
 template <typename Call>
 CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, Call call) {
   ThreadState& thread = thread_state;
-  MemoryUse use(thread);
   CUresult result;
   // Another process's, whether or not this one can be moved.
   if (thread.depth == 0 && shim_enabled() && ipc_open(handle, address, result)) return result;
-  return forward(thread, call);
+  return forward_use(thread, call);
 }
 
 }  // namespace

@@ -8,11 +8,9 @@
 #include "shim/submit.h"
 
 using namespace lull::shim;
+using lull::channel::Fixed;
 
 namespace {
-
-constexpr const char* kExported = "memory that was exported to other processes";
-constexpr const char* kImported = "memory of another process";
 
 // The driver's handle for the program's.
 CUmemGenericAllocationHandle real(CUmemGenericAllocationHandle handle) {
@@ -32,9 +30,9 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
 }
 
 void give_token(CUmemGenericAllocationHandle& handle, uint64_t bytes,
-                const CUmemAllocationProp& properties, uint32_t device, const char* fixed) {
+                const CUmemAllocationProp& properties, uint32_t device, Fixed fixed) {
   if (device == kNoDevice) return;
-  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) fixed = "managed memory";
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) fixed = Fixed::kManaged;
   handle_created(handle, bytes, properties, device, fixed);
 }
 
@@ -51,7 +49,7 @@ CUresult map_arrays(CUarrayMapInfo* list, unsigned count, Call call) {
       translated[n] = list[done + n];
       if (translated[n].memHandleType != CU_MEM_HANDLE_TYPE_GENERIC) continue;
       auto& handle = translated[n].memHandle.memHandle;
-      fix_handle(handle, "memory of sparse arrays");
+      fix_handle(handle, Fixed::kSparse);
       handle = real_handle(handle);
     }
     const CUresult result = forward(thread_state, [&] { return call(translated, now); });
@@ -80,7 +78,7 @@ LULL_ENTRY(cuMemCreate)
       [&] {
         const CUresult result = call();
         if (result == CUDA_SUCCESS && token) {
-          give_token(*handle, bytes, *properties, device, /*fixed=*/nullptr);
+          give_token(*handle, bytes, *properties, device, Fixed::kNot);
         }
         return result;
       });
@@ -155,7 +153,7 @@ LULL_ENTRY(cuMemExportToShareableHandle)
   const CUmemGenericAllocationHandle of = real(handle);
   const CUresult result = forward(
       thread_state, [&] { return driver().cuMemExportToShareableHandle(out, of, type, flags); });
-  if (result == CUDA_SUCCESS && token) fix_handle(handle, kExported);
+  if (result == CUDA_SUCCESS && token) fix_handle(handle, Fixed::kExported);
   return result;
 }
 
@@ -171,7 +169,8 @@ LULL_ENTRY(cuMemImportFromShareableHandle)
   });
   // Its bytes are on the other process's account.
   if (known == CUDA_SUCCESS && is_device_memory(properties)) {
-    give_token(*handle, /*bytes=*/0, properties, use_device(properties.location.id), kImported);
+    give_token(*handle, /*bytes=*/0, properties, use_device(properties.location.id),
+               Fixed::kImported);
   }
   return result;
 }
@@ -196,7 +195,7 @@ LULL_ENTRY(cuMulticastBindMem)
   const CUresult result = forward(thread_state, [&] {
     return driver().cuMulticastBindMem(multicast, multicast_offset, of, offset, bytes, flags);
   });
-  if (result == CUDA_SUCCESS && token) fix_handle(handle, "memory of a multicast object");
+  if (result == CUDA_SUCCESS && token) fix_handle(handle, Fixed::kMulticast);
   return result;
 }
 LULL_ENTRY(cuMulticastBindAddr)
@@ -207,6 +206,6 @@ LULL_ENTRY(cuMulticastBindAddr)
   const CUresult result = forward(thread_state, [&] {
     return driver().cuMulticastBindAddr(multicast, multicast_offset, address, bytes, flags);
   });
-  if (result == CUDA_SUCCESS && token) fix_address(address, bytes, "memory of a multicast object");
+  if (result == CUDA_SUCCESS && token) fix_address(address, bytes, Fixed::kMulticast);
   return result;
 }

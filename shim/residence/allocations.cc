@@ -156,7 +156,7 @@ bool take_from_stream(const Order& order, uint64_t taken, CUdeviceptr& address) 
   bool found = false;
   Block* block = take_waiting([&](const Block& it) {
     const bool fits = !found && it.event != nullptr && it.stream_id == order.stream_id &&
-                      it.taken == taken && it.backing->fixed == nullptr &&
+                      it.taken == taken && it.backing->fixed == Fixed::kNot &&
                       it.backing->properties.location.id == order.ordinal;
     found = found || fits;
     return fits;
@@ -403,11 +403,9 @@ bool arena_free_in_stream(CUdeviceptr address, CUstream stream, CUresult& result
   return true;
 }
 
-void note_unmapped_memory() {
+Fixed why_unmapped() {
   Order place{};
-  note_fixed_memory(current_place(place) && can_map(place.ordinal)
-                        ? "memory that the driver would not map"
-                        : "the driver cannot map memory of this device");
+  return current_place(place) && can_map(place.ordinal) ? Fixed::kNotMapped : Fixed::kCannotMap;
 }
 
 void reclaim_freed() {

@@ -27,7 +27,7 @@ bool arena_free(CUdeviceptr address, CUresult& result);
 bool arena_free_in_stream(CUdeviceptr address, CUstream stream, CUresult& result);
 
 // After an allocation that the arena left to the driver.
-void note_unmapped_memory();
+Fixed why_unmapped();
 
 void forget_allocations();
 

@@ -5,6 +5,7 @@
 
 #include "shim/device_memory.h"
 #include "shim/devices.h"
+#include "shim/thread_state.h"
 
 namespace lull::shim {
 
@@ -23,19 +24,26 @@ uint64_t ordered_count;
 uint64_t ordered_room;
 std::atomic<uint64_t> next_id;
 
-// By device: physical bytes that can be swapped, physical bytes that cannot, and what device_memory
-// counts for the contents of both.
+// By device: physical bytes that can be swapped, physical bytes that cannot, what device_memory
+// counts for the contents of both, and what graphs hold.
 struct Sums {
   std::atomic<uint64_t> swappable;
   std::atomic<uint64_t> fixed;
   std::atomic<uint64_t> counted;
+  std::atomic<uint64_t> graphs;
 };
 Sums sums[channel::kMaxDevices];
-std::atomic<const char*> last_reason;
+std::atomic<bool> any_graphs;
+std::atomic<uint32_t> live_kinds[channel::kFixedCount];  // how many things of that kind there are
 
 std::atomic<uint64_t>& sum_of(const Backing& backing) {
   Sums& of = sums[backing.device];
-  return backing.fixed != nullptr ? of.fixed : of.swappable;
+  return backing.fixed != Fixed::kNot ? of.fixed : of.swappable;
+}
+
+std::atomic<uint32_t>& count_of(Fixed kind) { return live_kinds[static_cast<uint32_t>(kind)]; }
+bool refuses(Fixed kind) {
+  return channel::kFixedKinds[static_cast<uint32_t>(kind)].refuses_checkpoint;
 }
 
 // The first mapping at or above the address.
@@ -85,6 +93,7 @@ Backing* add_backing(CUmemGenericAllocationHandle handle, uint64_t bytes,
 void remove_backing(Backing& backing) {
   sum_of(backing).fetch_sub(backing.bytes, std::memory_order_relaxed);
   change_counted(backing, -static_cast<int64_t>(backing.counted));
+  fixed_memory_gone(backing.fixed);
   backings.give(&backing);
 }
 
@@ -146,12 +155,14 @@ Backing* backing_of_token(CUmemGenericAllocationHandle handle) {
   return backing != nullptr && backing->references > 0 ? backing : nullptr;
 }
 
-void fix_backing(Backing* backing, const char* reason) {
-  if (backing == nullptr || backing->fixed != nullptr) return;
+void fix_backing(Backing* backing, Fixed kind) {
+  if (backing == nullptr) return;
+  if (backing->fixed != Fixed::kNot && (refuses(backing->fixed) || !refuses(kind))) return;
+  fixed_memory_made(kind);
+  fixed_memory_gone(backing->fixed);
   sum_of(*backing).fetch_sub(backing->bytes, std::memory_order_relaxed);
-  backing->fixed = reason;
+  backing->fixed = kind;
   sum_of(*backing).fetch_add(backing->bytes, std::memory_order_relaxed);
-  note_fixed_memory(reason);
 }
 
 void change_counted(Backing& backing, int64_t bytes) {
@@ -159,7 +170,25 @@ void change_counted(Backing& backing, int64_t bytes) {
   sums[backing.device].counted.fetch_add(static_cast<uint64_t>(bytes), std::memory_order_relaxed);
 }
 
-void note_fixed_memory(const char* reason) { last_reason.store(reason, std::memory_order_relaxed); }
+void fixed_memory_made(Fixed kind) {
+  if (kind != Fixed::kNot) count_of(kind).fetch_add(1, std::memory_order_relaxed);
+}
+void fixed_memory_gone(Fixed kind) {
+  if (kind != Fixed::kNot) count_of(kind).fetch_sub(1, std::memory_order_relaxed);
+}
+
+void graphs_may_allocate() { any_graphs.store(true, std::memory_order_relaxed); }
+
+void look_at_graph_memory() {
+  if (!any_graphs.load(std::memory_order_relaxed)) return;
+  OwnCall own(thread_state);
+  for (uint32_t device = 0; device < devices_in_use(); ++device) {
+    cuuint64_t bytes = 0;
+    const CUresult result = driver().cuDeviceGetGraphMemAttribute(
+        device_ordinal(device), CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
+    if (result == CUDA_SUCCESS) sums[device].graphs.store(bytes, std::memory_order_relaxed);
+  }
+}
 
 uint64_t new_buffer_id() {
   // Above all that a driver counts.
@@ -174,18 +203,33 @@ uint64_t swappable_bytes(uint32_t device) {
 // directly.
 uint64_t fixed_bytes(uint32_t device) {
   if (device >= channel::kMaxDevices) return 0;
+  const Sums& of = sums[device];
   const uint64_t all = memory_used_bytes(device);
-  const uint64_t arena = sums[device].counted.load(std::memory_order_relaxed);
-  return sums[device].fixed.load(std::memory_order_relaxed) + (all > arena ? all - arena : 0);
+  const uint64_t arena = of.counted.load(std::memory_order_relaxed);
+  return of.fixed.load(std::memory_order_relaxed) + of.graphs.load(std::memory_order_relaxed) +
+         (all > arena ? all - arena : 0);
+}
+
+uint64_t fixed_kinds() {
+  uint64_t kinds = 0;
+  for (uint32_t kind = 1; kind < channel::kFixedCount; ++kind) {
+    if (live_kinds[kind].load(std::memory_order_relaxed) != 0)
+      kinds |= bit_of(static_cast<Fixed>(kind));
+  }
+  for (const Sums& of : sums) {
+    if (of.graphs.load(std::memory_order_relaxed) != 0) kinds |= bit_of(Fixed::kGraphs);
+  }
+  return kinds;
 }
 
 const char* fixed_memory_reason() {
-  for (uint32_t device = 0; device < devices_in_use(); ++device) {
-    if (fixed_bytes(device) == 0) continue;
-    const char* reason = last_reason.load(std::memory_order_relaxed);
-    return reason != nullptr ? reason : "";
+  const uint64_t kinds = fixed_kinds();
+  const char* reason = "";
+  for (uint32_t kind = channel::kFixedCount - 1; kind > 0; --kind) {
+    if ((kinds & bit_of(static_cast<Fixed>(kind))) == 0) continue;
+    reason = channel::kFixedKinds[kind].text;  // those that refuse a checkpoint come first
   }
-  return "";
+  return reason;
 }
 
 void forget_backings() {
@@ -196,8 +240,10 @@ void forget_backings() {
     of.swappable.store(0, std::memory_order_relaxed);
     of.fixed.store(0, std::memory_order_relaxed);
     of.counted.store(0, std::memory_order_relaxed);
+    of.graphs.store(0, std::memory_order_relaxed);
   }
-  last_reason.store(nullptr, std::memory_order_relaxed);
+  any_graphs.store(false, std::memory_order_relaxed);
+  for (auto& count : live_kinds) count.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace lull::shim

@@ -51,13 +51,11 @@ Backing* backing_of_token(CUmemGenericAllocationHandle handle);
 // Whether or not the program has a handle to it.
 Backing* backing_with_token(CUmemGenericAllocationHandle handle);
 
-// It stays on the device from now on. Null-safe; the first reason stays.
-void fix_backing(Backing* backing, const char* reason);
+// It stays on the device from now on. Null-safe; the first reason stays, but for one that refuses a
+// checkpoint.
+void fix_backing(Backing* backing, Fixed kind);
 // What device_memory counts for the contents has changed by so much.
 void change_counted(Backing& backing, int64_t bytes);
-// An allocation went to the driver as it came, or other memory that is not in the arena was made.
-// Any thread, no lock.
-void note_fixed_memory(const char* reason);
 
 uint64_t new_buffer_id();
 void forget_backings();

@@ -115,7 +115,7 @@ Block* take_piece(const Order& order, uint32_t units) {
   Block* block = blocks.take();
   if (block == nullptr) return nullptr;
   for (Piece* piece = slabs[order.ordinal]; piece != nullptr; piece = piece->next) {
-    if (piece->backing->fixed != nullptr) continue;
+    if (piece->backing->fixed != Fixed::kNot) continue;
     const uint32_t first = piece->slab.take(units, block->head.index);
     if (first == Slab::kNone) continue;
     unused[order.ordinal].fetch_sub(units * kUnitBytes, std::memory_order_relaxed);

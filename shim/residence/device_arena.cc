@@ -13,7 +13,7 @@ void visit_backings(bool (*visit)(Backing&, void*), void* data) {
   Records<Backing>& backings = all_backings();
   for (uint32_t index = 0; index < backings.count(); ++index) {
     Backing& backing = *backings.at(index);
-    if (backing.head.in_use && backing.fixed == nullptr && !visit(backing, data)) return;
+    if (backing.head.in_use && backing.fixed == Fixed::kNot && !visit(backing, data)) return;
   }
 }
 

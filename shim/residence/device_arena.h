@@ -1,18 +1,21 @@
-// The program's device memory on the driver's virtual memory management: addresses that stay, and physical
-// memory behind them that can be taken away and brought back.
+// The program's device memory on the driver's virtual memory management: addresses that stay, and
+// physical memory behind them that can be taken away and brought back.
 //
-//   cuMemAlloc, pitch, ..Async, pools  --> block: its own physical memory where it is large, a piece of a
+//   cuMemAlloc, pitch, ..Async, pools  --> block: its own physical memory where it is large, a
+//   piece of a
 //                                          slab where it is small
-//   cuMemCreate / cuMemMap of the program --> the program holds a handle of ours; the driver's stands behind it
+//   cuMemCreate / cuMemMap of the program --> the program holds a handle of ours; the driver's
+//   stands behind it
 //
-//   Backing   physical memory: one driver's handle, the addresses it is mapped at, and their access rights
+//   Backing   physical memory: one driver's handle, the addresses it is mapped at, and their access
+//   rights
 //             behind an address: present <--release_backing / restore_backing--> absent
 //
-// Only in processes that can be moved (memory_gate.h); everywhere else every call goes to the driver as it
-// came. Calls of the program come with a MemoryUse held, from any thread; those of the mover with the gate
-// shut. Never: memory that others share (exported, imported, IPC), managed memory, arrays, memory of graphs.
-// Those stay where they are, and `fixed_bytes` says how much (arrays and graphs left out) and
-// `fixed_memory_reason` why.
+// Only in processes that can be moved (memory_gate.h); everywhere else every call goes to the
+// driver as it came. Calls of the program come with a MemoryUse held, from any thread; those of the
+// mover with the gate shut. Never: memory that others share (exported, imported, IPC), managed
+// memory, arrays, memory of graphs. Those stay where they are, and `fixed_bytes` says how much and
+// `fixed_kinds` why.
 //
 //   allocations.h, blocks.h     program_handles.h  the program's own      peer_access.h  rights
 //        |  slab.h (pieces)            |                                     |
@@ -23,10 +26,13 @@
 
 #include <stdint.h>
 
+#include "coordinator/channel/fixed_memory.h"
 #include "shim/driver.h"
 #include "shim/residence/records.h"
 
 namespace lull::shim {
+
+using channel::Fixed;
 
 struct Mapping;
 struct Block;
@@ -44,7 +50,8 @@ struct Backing {
   // The arena's alone (backings.h).
   bool ours;             // of an allocation, not of the program's own cuMemCreate
   uint32_t references;   // that the program has to its handle
-  const char* fixed;     // why it cannot be swapped; null: it can
+  Fixed fixed;           // why it cannot be swapped; kNot: it can
+  bool shared;           // others may ask for it (ipc_memory.h)
   uint64_t counted;      // what device_memory counts for what is in it
   Slab* slab;            // ours: it is cut into pieces
   Block* block;          // ours: it is one allocation
@@ -65,9 +72,21 @@ CUresult release_backing(Backing& backing);
 CUresult restore_backing(Backing& backing);
 
 uint64_t swappable_bytes(uint32_t device);  // of present and absent ones
+// What stays when the rest goes: known to the arena, counted by device_memory and not in the arena,
+// and memory of graphs. Of arrays a lower bound.
 uint64_t fixed_bytes(uint32_t device);
-// One line; empty: nothing is fixed. Points to a static text.
+uint64_t fixed_kinds();  // bits (fixed_memory.h); 0: nothing is fixed
+// One line for one of the kinds, one that refuses a checkpoint if there is any; empty: nothing is
+// fixed. Points to a static text.
 const char* fixed_memory_reason();
+// Memory that is not in the arena was made, or is gone. Any thread, no lock; kNot: does nothing.
+void fixed_memory_made(Fixed kind);
+void fixed_memory_gone(Fixed kind);
+// An executable graph was made: it may allocate when it is launched.
+void graphs_may_allocate();
+// What graphs hold, as the driver says: it alone knows, launches change it. Service thread, and
+// never with the context checkpointed.
+void look_at_graph_memory();
 
 // Gives back what was freed in stream order and whose stream has got there. Allocations and queries do so
 // themselves; the service thread now and then, with the gate open, for programs that call no more.

@@ -11,6 +11,7 @@
 #include "shim/captures.h"
 #include "shim/residence/allocations.h"
 #include "shim/residence/mapped_memory.h"
+#include "shim/residence/memory_gate.h"
 #include "shim/residence/program_handles.h"
 #include "shim/residence/quiet_thread.h"
 #include "shim/residence/service.h"
@@ -20,7 +21,6 @@ namespace lull::shim {
 namespace {
 
 constexpr char kMagic[8] = {'l', 'u', 'l', 'l', 'i', 'p', 'c', '1'};
-constexpr const char* kExported = "memory that other processes may share (cuIpcGetMemHandle)";
 constexpr int kHighDescriptor = 900;
 constexpr int kBacklog = 64;
 constexpr time_t kAnswerSeconds = 5;
@@ -89,7 +89,15 @@ void bound_waits(int fd) {
 CUmemGenericAllocationHandle exported_handle(uint64_t token) {
   Locked locked(arena_lock);
   const Backing* backing = backing_with_token(token);
-  return backing != nullptr && backing->fixed == kExported ? backing->handle : 0;
+  return backing != nullptr && backing->shared ? backing->handle : 0;
+}
+
+void share_address(CUdeviceptr address) {
+  {
+    Locked locked(arena_lock);
+    if (const Mapping* mapping = mapping_at(address)) mapping->backing->shared = true;
+  }
+  fix_address(address, 1, Fixed::kShared);
 }
 
 void answer(int fd) {
@@ -194,7 +202,11 @@ int fetch(const Handle& handle, CUresult& result) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    // Its context may be away: the answer comes when that is back, or its end with its process.
+    ssize_t got;
+    do {
+      got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && (errno == EAGAIN || errno == EINTR));
     const cmsghdr* rights = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
         rights->cmsg_len == CMSG_LEN(sizeof(int))) {
@@ -206,12 +218,10 @@ int fetch(const Handle& handle, CUresult& result) {
   return descriptor;
 }
 
-CUresult import(const Handle& handle, Opened& opened) {
-  CUresult result;
-  const int descriptor = fetch(handle, result);
-  if (descriptor < 0) return result;
+// Closes the descriptor.
+CUresult import(const Handle& handle, int descriptor, Opened& opened) {
   CUmemGenericAllocationHandle memory = 0;
-  result = driver().cuMemImportFromShareableHandle(
+  CUresult result = driver().cuMemImportFromShareableHandle(
       &memory, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   close(descriptor);
@@ -286,7 +296,7 @@ bool ipc_export(CUdeviceptr address, CUipcMemHandle* out, CUresult& result) {
     }
     handle.process = process_name;
   }
-  fix_address(address, 1, kExported);
+  share_address(address);
   memcpy(out, &handle, sizeof handle);
   result = CUDA_SUCCESS;
   return true;
@@ -300,9 +310,11 @@ bool ipc_open(const CUipcMemHandle& from, CUdeviceptr* address, CUresult& result
   if (address == nullptr || handle.offset >= handle.bytes) return true;
   Cancellation off;
   KeepErrno keep;
-  OwnCall own(thread_state);
   CUcontext context = nullptr;
-  result = driver().cuCtxGetCurrent(&context);
+  {
+    OwnCall own(thread_state);
+    result = driver().cuCtxGetCurrent(&context);
+  }
   if (result == CUDA_SUCCESS && context == nullptr) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result != CUDA_SUCCESS) return true;
   const auto is_it = [&](const Opened& it) {
@@ -324,8 +336,12 @@ bool ipc_open(const CUipcMemHandle& from, CUdeviceptr* address, CUresult& result
     }
     if (open_again()) return true;
   }
+  const int descriptor = fetch(handle, result);
+  if (descriptor < 0) return true;
+  const MemoryUse use(thread_state);
+  OwnCall own(thread_state);
   Opened fresh{};
-  result = import(handle, fresh);
+  result = import(handle, descriptor, fresh);
   if (result != CUDA_SUCCESS) return true;
   fresh.context = context;
   {
@@ -334,6 +350,7 @@ bool ipc_open(const CUipcMemHandle& from, CUdeviceptr* address, CUresult& result
     if (opened != nullptr) {
       fresh.head = opened->head;
       *opened = fresh;
+      fixed_memory_made(Fixed::kImported);
       *address = fresh.base + handle.offset;
       return true;
     }
@@ -356,6 +373,7 @@ bool ipc_close(CUdeviceptr address, CUresult& result) {
     if (--opened->references > 0) return true;
     gone = *opened;
     all_opened.give(opened);
+    fixed_memory_gone(Fixed::kImported);
   }
   // Nothing that was submitted may find it gone.
   if (open_captures.load(std::memory_order_relaxed) <= 0) result = driver().cuCtxSynchronize();
@@ -372,6 +390,7 @@ void ipc_context_gone(CUcontext context) {
       if (opened == nullptr) return;
       gone = *opened;
       all_opened.give(opened);
+      fixed_memory_gone(Fixed::kImported);
     }
     drop(gone);
   }

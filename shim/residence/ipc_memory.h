@@ -9,7 +9,8 @@
 // The socket has an abstract name with 64 random bits; both sides take only peers of their own
 // user, and the network namespace has to be the same. A thread of its own serves it, from the first
 // export on; it blocks all signals, holds no lock while it waits, and dies with the process. A fork
-// child has none.
+// child has none. Where the exporter's context is away the importer waits until it is back or its
+// process has ended, and can be moved meanwhile.
 #pragma once
 
 #include "shim/driver.h"

@@ -15,13 +15,16 @@ namespace {
 constexpr uint32_t kMostContexts = 256;
 constexpr uint32_t kFirstStreams = 1024;
 
+// `pauses`: it may be gone. Another one may have the handle already, in an entry of its own.
 struct LiveContext {
   CUcontext context;
   CUdevice ordinal;
+  bool pauses;
 };
 struct LiveStream {
   CUstream stream;
   CUcontext context;
+  bool pauses;
 };
 
 Lock lock;  // all below
@@ -32,6 +35,36 @@ uint32_t stream_count;
 uint32_t stream_room;
 
 bool moves() { return can_move.load(std::memory_order_relaxed); }
+
+// Under lock; null: not known.
+LiveContext* find(CUcontext context, bool pauses) {
+  for (uint32_t n = 0; n < context_count; ++n) {
+    if (contexts[n].context == context && contexts[n].pauses == pauses) return &contexts[n];
+  }
+  return nullptr;
+}
+
+void drop(LiveContext* context) {
+  const auto behind = static_cast<size_t>(contexts + context_count - (context + 1));
+  memmove(context, context + 1, behind * sizeof contexts[0]);
+  --context_count;
+}
+
+void set_pause(CUcontext context, bool pauses) {
+  if (!moves() || context == nullptr) return;
+  Locked locked(lock);
+  if (LiveContext* const found = find(context, !pauses)) {
+    // A primary one that was retained meanwhile is in the list again.
+    if (!pauses && find(context, pauses) != nullptr) {
+      drop(found);
+    } else {
+      found->pauses = pauses;
+    }
+  }
+  for (uint32_t n = 0; n < stream_count; ++n) {
+    if (streams[n].context == context) streams[n].pauses = pauses;
+  }
+}
 
 bool grow() {
   const uint32_t room = stream_room == 0 ? kFirstStreams : stream_room * 2;
@@ -51,35 +84,26 @@ bool grow() {
 void context_lives(CUcontext context, CUdevice ordinal) {
   if (!moves() || context == nullptr) return;
   Locked locked(lock);
-  for (uint32_t n = 0; n < context_count; ++n) {
-    if (contexts[n].context == context) return;
-  }
-  if (context_count < kMostContexts) contexts[context_count++] = {context, ordinal};
+  if (find(context, /*pauses=*/false) != nullptr) return;
+  if (context_count < kMostContexts) contexts[context_count++] = {context, ordinal, false};
 }
 
-void context_pauses(CUcontext context) {
-  if (!moves() || context == nullptr) return;
-  Locked locked(lock);
-  for (uint32_t n = 0; n < context_count; ++n) {
-    if (contexts[n].context != context) continue;
-    memmove(&contexts[n], &contexts[n + 1], (context_count - n - 1) * sizeof contexts[0]);
-    --context_count;
-    break;
-  }
-}
+void context_pauses(CUcontext context) { set_pause(context, true); }
+void context_stays(CUcontext context) { set_pause(context, false); }
 
 void context_ends(CUcontext context) {
   if (!moves() || context == nullptr) return;
-  context_pauses(context);
   Locked locked(lock);
+  if (LiveContext* const ended = find(context, /*pauses=*/true)) drop(ended);
   for (uint32_t n = stream_count; n > 0; --n) {
-    if (streams[n - 1].context == context) streams[n - 1] = streams[--stream_count];
+    if (streams[n - 1].context == context && streams[n - 1].pauses)
+      streams[n - 1] = streams[--stream_count];
   }
 }
 
 void stream_lives(CUstream stream) {
   if (!moves()) return;
-  LiveStream live{stream, nullptr};
+  LiveStream live{stream, nullptr, false};
   {
     OwnCall own(thread_state);
     if (driver().cuCtxGetCurrent(&live.context) != CUDA_SUCCESS) return;
@@ -104,7 +128,8 @@ CUcontext context_on(CUdevice ordinal) {
   {
     Locked locked(lock);
     for (uint32_t n = context_count; n > 0; --n) {
-      if (contexts[n - 1].ordinal == ordinal) return contexts[n - 1].context;
+      if (contexts[n - 1].ordinal == ordinal && !contexts[n - 1].pauses)
+        return contexts[n - 1].context;
     }
   }
   // Made in a way that no hook sees: the primary one, if it is there at all.

@@ -14,9 +14,13 @@
 namespace lull::shim {
 
 void context_lives(CUcontext context, CUdevice ordinal);
-// Before the driver may destroy it: not used any more until `context_lives` or `context_ends`.
+// Before the driver may destroy it: nothing new is begun in it until one of the next two. The
+// caller holds a use of memory throughout (memory_gate.h), so that nobody looks at its work
+// meanwhile.
 void context_pauses(CUcontext context);
-// Before the driver destroys it, and its streams with it.
+// It was not destroyed.
+void context_stays(CUcontext context);
+// It was, and its streams with it.
 void context_ends(CUcontext context);
 // In the calling thread's current context.
 void stream_lives(CUstream stream);

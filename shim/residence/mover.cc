@@ -204,7 +204,7 @@ class Move {
     const Copy& copy = lane.under_way[lane.oldest % kMostUnderWay];
     // Of a context that has failed: what it copied is not to be relied on.
     const CUresult result = driver().cuEventQuery(lane.done[lane.oldest % kMostUnderWay]);
-    if (result != CUDA_SUCCESS) copy_failed(result);
+    if (result != CUDA_SUCCESS) copy_failed(lane, result);
     if (lane.times && lane.timed == lane.oldest) {
       lane.times = false;
       if (result == CUDA_SUCCESS) took(lane, copy.bytes);
@@ -233,10 +233,19 @@ class Move {
     }
   }
 
-  void copy_failed(CUresult result) {
-    // On the way out nothing has been lost: what is present stays. On the way back the memory is
-    // there again, and the program learns from its context.
-    if (way_ == Way::kOut) fail("the driver failed a copy", result);
+  void copy_failed(const Lane& lane, CUresult result) {
+    // On the way out nothing has been lost: what is present stays. On the way back the memory of a
+    // context that has failed is there again, and the program learns from its context; of any other
+    // the contents are still in the arena.
+    if (way_ == Way::kBack && has_failed(lane)) return;
+    fail("the driver failed a copy", result);
+    if (way_ == Way::kBack) end_ = MoveEnd::kNoDeviceMemory;
+  }
+  // A context that has failed says so to every call.
+  static bool has_failed(const Lane& lane) {
+    if (driver().cuCtxSetCurrent(lane.context) != CUDA_SUCCESS) return true;
+    const CUresult result = driver().cuStreamQuery(lane.stream);
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
   }
 
   uint64_t chunk_bytes() const {
@@ -270,19 +279,22 @@ class Move {
         break;
       }
       if (lane.address == 0) lane.address = begin_copying(backing);
+      if (lane.address == 0) {
+        fail("the driver would not map memory to copy it", CUDA_ERROR_MAP_FAILED);
+        if (way_ == Way::kBack) end_ = MoveEnd::kNoDeviceMemory;
+        break;
+      }
       const CUdeviceptr from = lane.address + lane.offset;
-      CUresult result = CUDA_ERROR_INVALID_VALUE;
       const bool times = !lane.times && bytes >= kTimedBytes &&
                          driver().cuEventRecord(lane.begun, lane.stream) == CUDA_SUCCESS;
-      if (lane.address != 0) {
-        result = way_ == Way::kOut ? driver().cuMemcpyDtoHAsync_v2(host, from, bytes, lane.stream)
-                                   : driver().cuMemcpyHtoDAsync_v2(from, host, bytes, lane.stream);
-      }
+      CUresult result = way_ == Way::kOut
+                            ? driver().cuMemcpyDtoHAsync_v2(host, from, bytes, lane.stream)
+                            : driver().cuMemcpyHtoDAsync_v2(from, host, bytes, lane.stream);
       const uint32_t slot = lane.newest % kMostUnderWay;
       if (result == CUDA_SUCCESS) result = driver().cuEventRecord(lane.done[slot], lane.stream);
       if (result != CUDA_SUCCESS) {
-        copy_failed(result);
-        if (way_ == Way::kOut) break;
+        copy_failed(lane, result);
+        if (end_ != MoveEnd::kDone) break;
         // Nothing can be copied in that context any more; its memory is made all the same.
         end_backing(lane);
         moved_bytes_ += left;

@@ -28,7 +28,7 @@ enum class MoveEnd {
   kDone,
   kReplaced,  // `goes_on` said no
   kNoHostMemory,
-  kNoDeviceMemory,  // of a way back: all is out again, nothing lost
+  kNoDeviceMemory,  // of a way back, or a copy failed: all is out again, nothing lost
   kFailed,          // the driver refused something
 };
 struct MoveResult {
@@ -40,8 +40,8 @@ using GoesOn = bool (*)();
 // Both publish their progress, and mind pace and chunk of the order before each chunk. Broken off,
 // backings are where they are: some present, some absent.
 MoveResult move_out(GoesOn goes_on);
-// A copy that the driver refuses ends nothing: its context has failed, and the program will be told
-// so.
+// A copy that the driver refuses in a context that has failed ends nothing: the program will be
+// told so.
 MoveResult move_back(GoesOn goes_on);
 
 // Device memory that a move out frees, and that a move back needs on that device.

@@ -28,16 +28,16 @@ bool is_whole(const MappingRange& range, uint64_t address, uint64_t bytes) {
 }  // namespace
 
 void handle_created(CUmemGenericAllocationHandle& handle, uint64_t bytes,
-                    const CUmemAllocationProp& properties, uint32_t device, const char* fixed) {
+                    const CUmemAllocationProp& properties, uint32_t device, Fixed fixed) {
   {
     Locked locked(arena_lock);
     Backing* backing = add_backing(handle, bytes, properties, device);
     if (backing == nullptr) {
-      note_fixed_memory("no host memory for the table of device memory");
+      fixed_memory_made(Fixed::kNoTable);
       return;
     }
     backing->references = 1;
-    if (fixed != nullptr) {
+    if (fixed != Fixed::kNot) {
       fix_backing(backing, fixed);
     } else {
       change_counted(*backing, static_cast<int64_t>((bytes + 511) / 512 * 512));
@@ -53,19 +53,19 @@ CUmemGenericAllocationHandle real_handle(CUmemGenericAllocationHandle handle) {
   return backing != nullptr ? backing->handle : handle;
 }
 
-void fix_handle(CUmemGenericAllocationHandle handle, const char* reason) {
+void fix_handle(CUmemGenericAllocationHandle handle, Fixed kind) {
   {
     Locked locked(arena_lock);
-    fix_backing(backing_of_token(handle), reason);
+    fix_backing(backing_of_token(handle), kind);
   }
   tell_service();
 }
 
-void fix_address(CUdeviceptr address, uint64_t bytes, const char* reason) {
+void fix_address(CUdeviceptr address, uint64_t bytes, Fixed kind) {
   {
     Locked locked(arena_lock);
-    if (Mapping* first = mapping_at(address)) fix_backing(first->backing, reason);
-    for (Mapping* mapping : mappings_in(address, bytes)) fix_backing(mapping->backing, reason);
+    if (Mapping* first = mapping_at(address)) fix_backing(first->backing, kind);
+    for (Mapping* mapping : mappings_in(address, bytes)) fix_backing(mapping->backing, kind);
   }
   tell_service();
 }
@@ -117,7 +117,7 @@ CUresult map_handle(CUdeviceptr address, uint64_t bytes, uint64_t offset,
     Backing* backing = backing_of_token(handle);
     if (backing == nullptr) return result;  // released by another thread meanwhile
     if (add_mapping(*backing, address, bytes, offset) != nullptr) {
-      if (flags != 0) fix_backing(backing, "memory is mapped in a way that cannot be repeated");
+      if (flags != 0) fix_backing(backing, Fixed::kMappedOnce);
       return result;
     }
   }
@@ -158,8 +158,8 @@ CUresult set_access(CUdeviceptr address, uint64_t bytes, const CUmemAccessDesc* 
   if (!is_whole(range, address, bytes)) {
     // A driver that grants parts of a mapping: they cannot be told from the rest here.
     Mapping* first = mapping_at(address);
-    if (first != nullptr) fix_backing(first->backing, "access to a part of a mapping");
-    for (Mapping* mapping : range) fix_backing(mapping->backing, "access to a part of a mapping");
+    if (first != nullptr) fix_backing(first->backing, Fixed::kPartAccess);
+    for (Mapping* mapping : range) fix_backing(mapping->backing, Fixed::kPartAccess);
     return result;
   }
   for (Mapping* mapping : range) {
@@ -168,7 +168,7 @@ CUresult set_access(CUdeviceptr address, uint64_t bytes, const CUmemAccessDesc* 
       if (of.type == CU_MEM_LOCATION_TYPE_DEVICE && of.id >= 0 && of.id < kMaxOrdinals) {
         mapping->access[of.id] = static_cast<uint8_t>(rights[n].flags);
       } else {
-        fix_backing(mapping->backing, "mapped memory that the host can touch");
+        fix_backing(mapping->backing, Fixed::kHostAccess);
       }
     }
   }

@@ -11,16 +11,15 @@
 
 namespace lull::shim {
 
-// After the driver's success: `handle` becomes the program's. What cannot be swapped is told by
-// `fixed` (null: it can).
+// After the driver's success: `handle` becomes the program's. `fixed`: why it cannot be swapped.
 void handle_created(CUmemGenericAllocationHandle& handle, uint64_t bytes,
-                    const CUmemAllocationProp& properties, uint32_t device, const char* fixed);
+                    const CUmemAllocationProp& properties, uint32_t device, Fixed fixed);
 
 // The driver's handle for the program's. One that is not ours is its own.
 CUmemGenericAllocationHandle real_handle(CUmemGenericAllocationHandle handle);
 // It is shared from now on, or part of what cannot be made again.
-void fix_handle(CUmemGenericAllocationHandle handle, const char* reason);
-void fix_address(CUdeviceptr address, uint64_t bytes, const char* reason);
+void fix_handle(CUmemGenericAllocationHandle handle, Fixed kind);
+void fix_address(CUdeviceptr address, uint64_t bytes, Fixed kind);
 
 CUresult release_handle(CUmemGenericAllocationHandle handle);
 CUresult retain_handle(CUmemGenericAllocationHandle* handle, CUdeviceptr address);

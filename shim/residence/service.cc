@@ -40,6 +40,8 @@ constexpr uint64_t kIdleNs = 1'000'000'000;
 constexpr uint64_t kSuspendedNs = 50'000'000;
 // While submitted work completes. Long against a query (a microsecond), short against a move.
 constexpr uint64_t kDrainPollNs = 100'000;
+// Of a wait in which another order, or the process's end, is looked for now and then.
+constexpr uint64_t kSliceNs = 50'000'000;
 // Between two tries of a way back: a full GPU changes when somebody else ends.
 constexpr uint64_t kRetryNs = 100'000'000;
 // Without a word of the order: a second is what a held launch waits for a silent lulld.
@@ -74,15 +76,13 @@ class Service {
 
  private:
   bool resident() const { return state_ == channel::kResident; }
+  static bool ends() { return exiting.load(std::memory_order_acquire) != 0; }
 
   // Returns how long to wait for news.
   uint64_t step() {
     if (state_ == channel::kLost) return kIdleNs;
     // The libraries that the process has loaded are coming down.
-    if (exiting.load(std::memory_order_acquire) != 0 &&
-        (resident() || held_at_memory_gate() == 0)) {
-      return kIdleNs;
-    }
+    if (ends() && (resident() || held_at_memory_gate() == 0)) return kIdleNs;
     seen_bell_ = bell.load(std::memory_order_acquire);
     follow_coordinator();
     lull_order order;
@@ -163,6 +163,8 @@ class Service {
 
   // Whether the move under way, towards `resident` or away from it, is still what is wanted.
   bool is_still_wanted(bool wants_resident) {
+    // A process that ends is not kept, unless for a call that waits for its memory.
+    if (ends() && (!wants_resident || held_at_memory_gate() == 0)) return false;
     if (link_ != nullptr && channel::order_number(*link_->control) != current_.number) {
       lull_order newer;
       if (newest_order(newer) && (newer.target == channel::kTargetResident) != wants_resident)
@@ -195,6 +197,9 @@ class Service {
 
   void publish_figures() {
     if (link_ == nullptr) return;
+    // A driver whose context is checkpointed answers nobody.
+    if (resident()) look_at_graph_memory();
+    channel::publish_fixed_kinds(*link_->client, fixed_kinds());
     uint64_t all = 0;
     for (uint32_t device = 0; device < devices_in_use(); ++device) {
       const uint64_t swappable = swappable_bytes(device);
@@ -311,7 +316,11 @@ class Service {
       enter_state(channel::kOut);
       return {};
     }
-    undo();
+    if (ends()) {
+      stay_out();
+    } else {
+      undo();
+    }
     switch (moved.end) {
       case MoveEnd::kReplaced:
         return {channel::kMoveReplaced, "a later order came first"};
@@ -328,6 +337,12 @@ class Service {
     returns_ = back.result != channel::kMoveDone;
   }
 
+  // Of a process that ends: what is out stays there until somebody asks for it.
+  void stay_out() {
+    returns_ = true;
+    enter_state(channel::kOut);
+  }
+
   Outcome drain() {
     const uint64_t deadline = channel::monotonic_ns() + drain_ns_;
     const Outcome replaced{channel::kMoveReplaced, "a later order came first"};
@@ -340,8 +355,10 @@ class Service {
         if (!goes_on_out()) return replaced;
         pause(kDrainPollNs);
       }
-      if (!shut_memory_gate(deadline)) {
-        return {channel::kMoveBusy, "a call that uses device memory did not return in time"};
+      while (!shut_memory_gate(std::min(deadline, channel::monotonic_ns() + kSliceNs))) {
+        if (channel::monotonic_ns() >= deadline)
+          return {channel::kMoveBusy, "a call that uses device memory did not return in time"};
+        if (!goes_on_out()) return replaced;
       }
       if (open_captures.load(std::memory_order_seq_cst) <= 0) break;
       open_memory_gate();
@@ -353,7 +370,12 @@ class Service {
       if (!goes_on_out()) return replaced;
       pause(kDrainPollNs);
     }
-    switch (wait_for_work(deadline)) {
+    ContextWork work;
+    do {
+      work = wait_for_work(std::min(deadline, channel::monotonic_ns() + kSliceNs));
+      if (!goes_on_out()) return replaced;
+    } while (work == ContextWork::kUnderWay && channel::monotonic_ns() < deadline);
+    switch (work) {
       case ContextWork::kUnderWay:
         return {channel::kMoveBusy, "submitted work did not complete in time"};
       case ContextWork::kCannotAsk:
@@ -374,7 +396,11 @@ class Service {
       enter_state(channel::kResident);
       return {};
     }
-    enter_state(channel::kOut);
+    if (ends()) {
+      stay_out();
+    } else {
+      enter_state(channel::kOut);
+    }
     switch (moved.end) {
       case MoveEnd::kReplaced:
         return {channel::kMoveReplaced, "a later order came first"};
@@ -587,7 +613,7 @@ void* serve(void*) {
   service.run();
 }
 
-// The libraries that the thread calls come down after this: it finishes what it is at, and rests.
+// The libraries that the thread calls come down after this: it breaks off what it is at, and rests.
 void process_exits(void*) {
   exiting.store(1, std::memory_order_release);
   Locked locked(step_lock);
@@ -625,18 +651,23 @@ void tell_service() {
   if (started.load(std::memory_order_relaxed) != 0) ring_bell();
 }
 
-void service_context_pauses(CUcontext context) {
+void service_context_pauses(CUcontext context, bool dies) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_pauses(context);
   leave_context(context);
-  host_arena_context_pauses();
+  if (dies) {
+    host_arena_context_gone(context, /*alive=*/true);
+  } else {
+    host_arena_context_pauses();
+  }
 }
 
-void service_context_gone(CUcontext context, bool alive) {
+void service_context_stays(CUcontext context) { context_stays(context); }
+
+void service_context_gone(CUcontext context) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_ends(context);
-  if (alive) leave_context(context);
-  host_arena_context_gone(context, alive);
+  host_arena_context_gone(context, /*alive=*/false);
 }
 
 void forget_service() {

@@ -22,10 +22,12 @@ namespace lull::shim {
 void want_service();
 // The arena has grown or shrunk: look at the host side.
 void tell_service();
-// Before the program lets go of a context that may live on: nothing of ours goes on in it.
-void service_context_pauses(CUcontext context);
-// `alive`: before the driver destroys it; false: it is gone already.
-void service_context_gone(CUcontext context, bool alive);
+// Around the program's letting go of a context, in one use of memory: nothing of ours goes on in
+// it; what the driver is about to destroy for certain (`dies`) is taken out of it. Then it has
+// stayed, or is gone.
+void service_context_pauses(CUcontext context, bool dies);
+void service_context_stays(CUcontext context);
+void service_context_gone(CUcontext context);
 void forget_service();  // fork child
 
 }  // namespace lull::shim

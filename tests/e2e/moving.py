@@ -166,10 +166,10 @@ class Moves(lab.Lab):
         except AssertionError as error:
             raise AssertionError(f"{error}; lulld says {json.dumps(last.get('job'))}") from None
 
-    def suspend(self, name, level="out", at="now"):
+    def suspend(self, name, level="out", at="now", deadline_s=lab.DEADLINE_S):
         """Until it is suspended, or goes on (then Refused, with the reason)."""
         self.order("suspend", name, level=level, at=at)
-        state = self.reach(name, ("suspended", "running"))
+        state = self.reach(name, ("suspended", "running"), deadline_s)
         if state["state"] == "running" or level not in ("auto", state["level"]):
             raise Refused(state["reason"])
         return state

@@ -72,6 +72,12 @@ TEST_CASE("where a program's memory is takes one line") {
   CHECK(text.find("memory out") == 0);
   CHECK(text.find("cannot") != std::string::npos);
   CHECK(text.ends_with("can swap: managed memory"));
+  json named = residence;
+  named["fixed_why"] = {"arrays", "memory of graphs"};
+  CHECK(describe_residence(named).find("MiB cannot (arrays, memory of graphs)") !=
+        std::string::npos);
+  named["fixed_why"] = {3};
+  CHECK(describe_residence(named).find("MiB cannot, ") != std::string::npos);
 }
 
 }  // namespace lull::command

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -289,6 +290,181 @@ TEST_CASE("a capture is over however it ends, and then the program can be moved"
     REQUIRE(stage.program->ask("contextcapture") == "0");
     CHECK(moves());
   }
+  SECTION("its thread has ended, and its default stream with it") {
+    REQUIRE(stage.program->ask("leftcapture 1") == "0");
+    CHECK(moves());
+  }
+  SECTION("only its thread could have ended it: it is over with its stream") {
+    REQUIRE(stage.program->ask("leftcapture 0") == "0");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("endcapture") == "908");
+    CHECK(is_busy());
+    CHECK(stage.program->ask("check") == "0");
+    REQUIRE(stage.program->ask("destroycapture") == "0");
+    CHECK(moves());
+  }
+}
+
+TEST_CASE("a context that the driver does not destroy keeps its work") {
+  Stage stage;
+  stage.allocate();
+  CHECK(stage.program->ask("destroyprimary") == "201");
+  REQUIRE(stage.program->ask("block") == "0");
+  const auto busy = stage.go(channel::kTargetOut, /*drain_ms=*/50);
+  CHECK(busy.result == channel::kMoveBusy);
+  CHECK(busy.reason == "submitted work did not complete in time");
+  CHECK(stage.program->ask("unblock") == "0");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE(
+    "a context that is to go while its memory is away, or on its way, goes when that is back") {
+  for (const std::string end : {"reset", "endcontext"}) {
+    for (const bool on_its_way : {false, true}) {
+      INFO(end << (on_its_way ? " on the way" : " while out"));
+      Stage stage;
+      if (end == "endcontext") REQUIRE(stage.program->ask("context") == "0");
+      stage.allocate();
+      if (on_its_way) channel::publish_pace(stage.client.region, 50'000'000, 1 << 20);
+      const uint32_t number = order(stage.client, channel::kTargetOut);
+      if (on_its_way) {
+        stage.in(channel::kLeaving);
+      } else {
+        REQUIRE(ended(stage.client, number).result == channel::kMoveDone);
+      }
+      stage.program->tell(end);
+      if (on_its_way) REQUIRE(ended(stage.client, number).result == channel::kMoveDone);
+      CHECK(residence(stage.client).state == channel::kOut);
+      channel::publish_pace(stage.client.region, 0, 0);
+      REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+      CHECK(stage.program->answer() == "0");
+      CHECK(stage.held() <= 32 * kMiB);  // one slab is kept
+      stage.allocate();
+      CHECK(stage.go(channel::kTargetGivenUp).result == channel::kMoveDone);
+      CHECK(stage.held() == 0);
+      CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+      CHECK(stage.program->ask("check") == "0");
+    }
+  }
+}
+
+TEST_CASE("a reference to a context is no context: its end takes nothing along") {
+  Stage stage;
+  REQUIRE(stage.program->ask("context") == "0");
+  stage.allocate();
+  const uint64_t before = stage.held();
+  CHECK(stage.program->ask("attach") == "0");
+  CHECK(stage.held() == before);
+  CHECK(stage.program->ask("check") == "0");
+  REQUIRE(stage.program->ask("block") == "0");
+  CHECK(stage.go(channel::kTargetOut, /*drain_ms=*/50).result == channel::kMoveBusy);
+  CHECK(stage.program->ask("unblock") == "0");
+  CHECK(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("check") == "0");
+}
+
+TEST_CASE("memory that cannot be mapped to bring its contents back stays out until it can") {
+  Stage stage;
+  constexpr uint64_t kBytes = 256 * kMiB;
+  REQUIRE(stage.program->ask("unmapped " + std::to_string(kBytes)) == "0");
+  stage.in(channel::kResident);
+  REQUIRE(eventually([&] { return residence(stage.client).swappable_bytes[0] >= kBytes; }));
+  REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+  CHECK(stage.held() < kBytes);
+  // No room for so much more in the address space.
+  std::ifstream statm("/proc/" + std::to_string(stage.program->pid()) + "/statm");
+  uint64_t pages = 0;
+  REQUIRE(statm >> pages);
+  rlimit before{};
+  rlimit tight{};
+  REQUIRE(prlimit(stage.program->pid(), RLIMIT_AS, nullptr, &before) == 0);
+  tight = before;
+  tight.rlim_cur = pages * 4096 + kBytes / 2;
+  REQUIRE(prlimit(stage.program->pid(), RLIMIT_AS, &tight, nullptr) == 0);
+  const auto refused = stage.go(channel::kTargetResident);
+  CHECK(refused.result == channel::kMoveNoDeviceMemory);
+  CHECK(refused.state == channel::kOut);
+  CHECK(refused.reason.find("would not map") != std::string::npos);
+  CHECK(stage.held() < kBytes);
+  REQUIRE(prlimit(stage.program->pid(), RLIMIT_AS, &before, nullptr) == 0);
+  CHECK(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+  CHECK(stage.program->ask("checkunmapped") == "0");
+}
+
+namespace {
+
+// Of the program's threads of that name: the signals that they block.
+std::vector<uint64_t> blocked_signals(pid_t pid, const std::string& name) {
+  std::vector<uint64_t> blocked;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string is;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("Name:\t")) is = line.substr(6);
+      if (line.starts_with("SigBlk:\t") && is == name)
+        blocked.push_back(std::stoull(line.substr(8), nullptr, 16));
+    }
+  }
+  return blocked;
+}
+
+}  // namespace
+
+TEST_CASE("the shim's threads block all signals, and are there only where memory moves") {
+  const auto bit = [](int signal) { return uint64_t{1} << (signal - 1); };
+  // What nobody can block, and two that glibc keeps to itself.
+  const uint64_t all = ~(bit(SIGKILL) | bit(SIGSTOP) | bit(32) | bit(33));
+  {
+    Stage stage;
+    CHECK(blocked_signals(stage.program->pid(), "lull").empty());  // nothing is allocated yet
+    stage.allocate();
+    CHECK(blocked_signals(stage.program->pid(), "lull") == std::vector<uint64_t>{all});
+    // With the one that waits for contexts.
+    REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+    REQUIRE(stage.go(channel::kTargetResident).result == channel::kMoveDone);
+    CHECK(blocked_signals(stage.program->pid(), "lull") == std::vector<uint64_t>{all, all});
+  }
+  Stage still(1, {{"LULL_SUSPENDABLE", "0"}});
+  still.allocate();
+  CHECK(still.program->ask("check") == "0");
+  CHECK(blocked_signals(still.program->pid(), "lull").empty());
+}
+
+TEST_CASE("a program that ends is not kept while its memory moves, unless it needs it") {
+  for (const auto target : {channel::kTargetOut, channel::kTargetResident}) {
+    for (const bool needs : {false, true}) {
+      INFO("on the way to " << target << (needs ? ", with an exit handler" : ""));
+      Stage stage;
+      // Before the first allocation: it runs after the shim's own.
+      if (needs) REQUIRE(stage.program->ask("atexit") == "0");
+      stage.allocate();
+      if (target == channel::kTargetResident) {
+        REQUIRE(stage.go(channel::kTargetOut).result == channel::kMoveDone);
+      }
+      channel::publish_pace(stage.client.region, /*bytes_per_s=*/10'000, /*chunk_bytes=*/65536);
+      order(stage.client, target);
+      stage.in(target == channel::kTargetOut ? channel::kLeaving : channel::kReturning);
+      REQUIRE(stage.program->ask("exit 7") == "bye");
+      if (needs) channel::publish_pace(stage.client.region, 0, 0);
+      CHECK(stage.program->finish() == 7);
+      const bool checked = stage.program->complaints().find("at exit 0\n") != std::string::npos;
+      CHECK(checked == needs);
+    }
+  }
+}
+
+TEST_CASE("a program that ends is not kept while its work is waited for") {
+  Stage stage;
+  stage.allocate();
+  REQUIRE(stage.program->ask("block") == "0");
+  order(stage.client, channel::kTargetOut, /*drain_ms=*/3'600'000);
+  stage.in(channel::kDraining);
+  REQUIRE(stage.program->ask("exit 6") == "bye");
+  CHECK(stage.program->finish() == 6);
 }
 
 TEST_CASE(

@@ -14,6 +14,9 @@
 #include <thread>
 #include <vector>
 
+// Programs call cuCtxAttach still.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 namespace {
 
 struct Allocation {
@@ -99,6 +102,35 @@ void work(CUcontext context) {
   }
   worker_result = result;
 }
+
+struct Unmapped {
+  CUmemGenericAllocationHandle handle;
+  size_t bytes;
+} unmapped;
+
+// Maps it, calls `use` and unmaps it again.
+template <typename Use>
+int with_mapping(Use use) {
+  CUmemAccessDesc access{};
+  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CUdeviceptr at = 0;
+  int result = cuMemAddressReserve(&at, unmapped.bytes, 0, 0, 0);
+  if (result == 0) result = cuMemMap(at, unmapped.bytes, 0, unmapped.handle, 0);
+  if (result == 0) result = cuMemSetAccess(at, unmapped.bytes, &access, 1);
+  if (result == 0) result = use(Allocation{at, unmapped.bytes, 4711});
+  if (result == 0) result = cuMemUnmap(at, unmapped.bytes);
+  if (result == 0) result = cuMemAddressFree(at, unmapped.bytes);
+  return result;
+}
+int make_unmapped() {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  const int result = cuMemCreate(&unmapped.handle, unmapped.bytes, &properties, 0);
+  return result == 0 ? with_mapping(write_all) : result;
+}
+int check_unmapped() { return with_mapping(check); }
 
 std::string uuid_of(CUdevice device) {
   CUuuid uuid;
@@ -206,6 +238,15 @@ int main() {
         if (result == 0) result = cuStreamBeginCapture(streams[2], CU_STREAM_CAPTURE_MODE_RELAXED);
       }).join();
       printf("%d\n", result);
+    } else if (command == "leftcapture") {  // a thread begins one of its own kind, and ends
+      // 0: in a stream of the program; 1: in the thread's own default stream
+      int result = 0;
+      std::thread([&] {
+        result = cuCtxSetCurrent(contexts[0]);
+        const CUstream stream = a == 0 ? streams[2] : CU_STREAM_PER_THREAD;
+        if (result == 0) result = cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+      }).join();
+      printf("%d\n", result);
     } else if (command == "contextcapture") {  // in a context of its own, which is destroyed
       CUcontext context = nullptr;
       CUstream stream = nullptr;
@@ -228,6 +269,36 @@ int main() {
       if (result == 0) result = cuStreamSynchronize(CU_STREAM_PER_THREAD);
       if (result == 0) result = write_all(allocations[0]);
       printf("%d\n", result);
+    } else if (command == "destroyprimary") {  // which is an error, and changes nothing
+      printf("%d\n", cuCtxDestroy(contexts[0]));
+    } else if (command == "attach") {  // one more reference, and without it
+      CUcontext same = nullptr;
+      int result = cuCtxAttach(&same, 0);
+      if (result == 0) result = cuCtxDetach(same);
+      printf("%d\n", result);
+    } else if (command == "context") {  // a context of its own, in which all goes on
+      CUcontext context = nullptr;
+      int result = cuCtxCreate(&context, nullptr, 0, 0);
+      for (CUstream& stream : streams) {
+        if (result == 0) result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      }
+      if (result == 0) contexts[0] = context;
+      printf("%d\n", result);
+    } else if (command == "endcontext" || command == "reset") {  // it goes with all that is in it
+      int result = command == "reset" ? cuDevicePrimaryCtxReset(0) : cuCtxDestroy(contexts[0]);
+      allocations.clear();
+      if (result == 0) result = cuDevicePrimaryCtxRetain(&contexts[0], 0);
+      if (result == 0) result = cuCtxSetCurrent(contexts[0]);
+      for (CUstream& stream : streams) {
+        if (result == 0) result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+      }
+      if (result == 0) result = cuMemHostAlloc(reinterpret_cast<void**>(&host_word), 4096, 0);
+      printf("%d\n", result);
+    } else if (command == "unmapped") {  // memory by a handle, with contents and without a mapping
+      unmapped.bytes = a;
+      printf("%d\n", make_unmapped());
+    } else if (command == "checkunmapped") {
+      printf("%d\n", check_unmapped());
     } else if (command == "work") {
       stop = false;
       worker_result = 0;

@@ -68,6 +68,14 @@ std::string describe_residence(const json& residence) {
                   show_bytes(field<uint64_t>(residence, "swappable_bytes", 0)));
   if (const auto fixed = field<uint64_t>(residence, "fixed_bytes", 0); fixed > 0) {
     text += ", " + show_bytes(fixed) + " cannot";
+    const auto why = residence.find("fixed_why");
+    std::string kinds;
+    if (why != residence.end() && why->is_array()) {
+      for (const json& one : *why) {
+        if (one.is_string()) kinds += (kinds.empty() ? "" : ", ") + one.get<std::string>();
+      }
+    }
+    if (!kinds.empty()) text += " (" + kinds + ")";
   }
   text +=
       fmt::format(", host arena {} of {}", show_bytes(field<uint64_t>(residence, "host_bytes", 0)),

@@ -87,19 +87,24 @@ void print_record(const json& record) {
                    [&](const json* a, const json* b) { return total(*a) > total(*b); });
   fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n", "SAMPLES", "MEAN", "P50", "P99",
              "GAP P50", "GAP P99", "KERNEL");
+  std::vector<std::string> names;
   for (const json* kernel : kernels) {
+    const auto name = kernel->at("name").get<std::string>();
+    names.push_back(name.empty() ? kernel->at("id").get<std::string>() : trace::display_name(name));
+  }
+  names = trace::shorten_names(names, kNameChars);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const json* kernel = kernels[i];
     const auto time = [&](const json& object, const char* key) {
       return show_ns(object.at(key).get<double>());
     };
     const auto gap = kernel->find("gap");
     const bool known = gap != kernel->end();
-    const auto name = kernel->at("name").get<std::string>();
     fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n",
                kernel->at("count").get<uint64_t>(), time(*kernel, "mean_ns"),
                time(*kernel, "p50_ns"), time(*kernel, "p99_ns"), known ? time(*gap, "p50_ns") : "-",
                known ? time(*gap, "p99_ns") : "-",
-               name.empty() ? kernel->at("id").get<std::string>()
-                            : trace::shorten_name(trace::display_name(name), kNameChars));
+               names[i]);
   }
 }
 

@@ -1,11 +1,15 @@
 // `lull status`: the daemon's own account, as a table or as it came.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/job_display.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/pair_display.h"
 #include "tools/lull/reply_fields.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
@@ -65,7 +69,23 @@ void print_residence(const json& client) {
   if (!text.empty()) fmt::print("        {}\n", text);
 }
 
-void print_held(const json& status, const json& client) {
+// The kernels that clients are held before, shortened together: those that differ are shown so.
+std::map<std::string, std::string> held_names(const json& status) {
+  std::vector<std::string> mangled, shown;
+  for (const json& client : list(status, "clients")) {
+    for (const json& held : list(client, "held")) {
+      mangled.push_back(field<std::string>(held, "kernel", "?"));
+      shown.push_back(trace::display_name(mangled.back()));
+    }
+  }
+  shown = trace::shorten_names(shown, kNameChars);
+  std::map<std::string, std::string> names;
+  for (size_t i = 0; i < mangled.size(); ++i) names.emplace(mangled[i], shown[i]);
+  return names;
+}
+
+void print_held(const json& status, const json& client,
+                const std::map<std::string, std::string>& names) {
   for (const json& held : list(client, "held")) {
     std::string by;
     for (const json& id : list(held, "by")) {
@@ -75,8 +95,7 @@ void print_held(const json& status, const json& client) {
     }
     fmt::print("        held: thread {} before {} for {}{}{}{}\n",
                field<uint64_t>(held, "thread", 0),
-               trace::shorten_name(trace::display_name(field<std::string>(held, "kernel", "?")),
-                                   kNameChars),
+               names.at(field<std::string>(held, "kernel", "?")),
                show_ns(1e3 * field<double>(held, "for_us", 0)), by.empty() ? "" : ", by " + by,
                ": ", field<std::string>(held, "why", "no reason given"));
   }
@@ -97,16 +116,20 @@ void print_refused(const json& refused) {
 }
 
 void print_status(const json& status) {
-  fmt::print("lulld {} (pid {}), up {:.0f} s, policy: {}\n",
+  const bool simulated = field(status, "simulated", false);
+  fmt::print("lulld {} (pid {}), up {:.0f} s{}, policy: {}\n",
              field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
-             field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?"));
-  if (field(status, "simulated", false)) {
+             field<double>(status, "uptime_s", 0), simulated ? " of real time" : "",
+             field<std::string>(status, "policy", "?"));
+  if (simulated) {
+    const auto slow_motion = field<double>(status, "slow_motion", 1);
     fmt::print(
-        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below are the "
-        "device's\n",
-        field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
-        field<double>(status, "control_latency_us", 0));
+        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below are model "
+        "time: {:g} s of real time are 1 s of it\n",
+        field<std::string>(status, "sharing", "?"), slow_motion,
+        field<double>(status, "control_latency_us", 0), slow_motion);
   }
+  const auto names = held_names(status);
   if (list(status, "devices").empty()) fmt::print("no device is known yet\n");
   for (const json& device : list(status, "devices")) {
     const std::string uuid = field<std::string>(device, "uuid", "?");
@@ -124,7 +147,10 @@ void print_status(const json& status) {
           print_own_pid(client);
           print_bound(client);
           print_residence(client);
-          print_held(status, client);
+          for (const std::string& line : describe_unsharable(status, client)) {
+            fmt::print("        {}\n", line);
+          }
+          print_held(status, client, names);
           break;
         }
       }

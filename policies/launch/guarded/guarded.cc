@@ -13,6 +13,7 @@
 #include "policies/launch/guarded/observe/device_queue.h"
 #include "policies/launch/guarded/request_guard.h"
 #include "policies/launch/guarded/tuning.h"
+#include "policies/launch/sharing_figures.h"
 
 namespace lull::policies {
 namespace {
@@ -64,6 +65,10 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
+  std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
+    return figures_.of(high, low);
+  }
+
  private:
   // ---- what happens ----
   void take(const Event& event, Instant now) {
@@ -75,13 +80,20 @@ class Guarded final : public LaunchPolicy {
     if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
     if (const auto* wait = std::get_if<Synced>(&event))
       if (own_[*index].guard) own_[*index].guard->synced(*wait);
+    if (const auto* head = std::get_if<Waiting>(&event)) {
+      const Member& low = member(*index);
+      if (has_higher(low))
+        figures_.unit(low.client, cost_above(low, head->kernel, head->predicted), now);
+    }
   }
 
   void submitted(uint32_t index, const Submitted& launch, Instant now) {
     const Member& low = member(index);
     Client& its = own_[index];
     const bool first = queue_.first(launch.client, launch.stream) == nullptr;
-    queue_.submitted(launch, cost_above(low, launch.kernel, launch.predicted));
+    const Duration cost = cost_above(low, launch.kernel, launch.predicted);
+    queue_.submitted(launch, cost);
+    if (has_higher(low) && !launch.copy) figures_.unit(low.client, cost, now);
     if (first) began(low, launch.stream, now);
     if (its.guard) its.guard->submitted(launch, lower_units(low) > 0);
     its.usual_launch_ns += (launch.predicted.ns - its.usual_launch_ns) / 8;
@@ -136,7 +148,10 @@ class Guarded final : public LaunchPolicy {
     if (changes) {
       for (uint32_t i = 0; i < own_.size(); ++i) rouse(i, now);
     }
-    if (const auto* left = std::get_if<Left>(&event)) leave(left->client, now);
+    if (const auto* left = std::get_if<Left>(&event)) {
+      leave(left->client, now);
+      figures_.left(left->client);
+    }
     const size_t before = table_.members().size();
     const Member* about = table_.apply(event);
     const auto index =
@@ -306,7 +321,9 @@ class Guarded final : public LaunchPolicy {
       found.clear = found.clear || guard.keeps_clear();
       if (found.clear) continue;
       const Moment moment = this->moment(high, guard, now);
-      found.room = std::min(found.room, room(moment));
+      const Duration leaves = room(moment);
+      if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
+      found.room = std::min(found.room, leaves);
       const Duration bears = std::min(moment.budget, moment.tail) - switch_cost(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
@@ -413,6 +430,7 @@ class Guarded final : public LaunchPolicy {
   Priority highest_{kNoLevel};
   DeviceQueue queue_;
   FloorAccount floor_;
+  SharingFigures figures_;
   std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step
   std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
   bool look_again_ = false;

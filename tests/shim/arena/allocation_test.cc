@@ -428,6 +428,79 @@ TEST_CASE("managed memory and memory of the 32-bit interface stay, and are named
   it.check_no_leak();
 }
 
+TEST_CASE(
+    "arrays stay, count as what their elements take, and are named after what refuses a "
+    "checkpoint") {
+  MovedProgram it;
+  CUDA_ARRAY3D_DESCRIPTOR description{};
+  description.Width = 100;
+  description.Height = 50;
+  description.Depth = 3;
+  description.Format = CU_AD_FORMAT_FLOAT;
+  description.NumChannels = 2;
+  CUarray deep = nullptr, flat = nullptr;
+  CUmipmappedArray mipmap = nullptr;
+  OK(cuArray3DCreate_v2(&deep, &description));
+  const uint64_t deep_bytes = (100 * 50 * 3 * 8 + 511) / 512 * 512;
+  CHECK(arena_probe_fixed(0) == deep_bytes);
+  CHECK(arena_probe_counted(0) == deep_bytes);
+  CHECK(std::string(arena_probe_reason()).find("arrays") == 0);
+  const CUDA_ARRAY_DESCRIPTOR_v1 old{64, 64, CU_AD_FORMAT_UNSIGNED_INT8, 4};
+  OK(cuArrayCreate(&flat, &old));
+  CHECK(arena_probe_fixed(0) == deep_bytes + 16384);
+  description.Depth = 0;
+  OK(cuMipmappedArrayCreate(&mipmap, &description, 3));
+  const uint64_t mipmap_bytes = ((100 * 50 + 50 * 25 + 25 * 12) * 8 + 511) / 512 * 512;
+  CHECK(arena_probe_fixed(0) == deep_bytes + 16384 + mipmap_bytes);
+  CHECK(arena_probe_driver_free() == it.free_at_first - arena_probe_fixed(0));
+  // Refused ones count for nothing.
+  description.NumChannels = 3;
+  CUarray none = nullptr;
+  CHECK(cuArray3DCreate_v2(&none, &description) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuArrayDestroy(none) == CUDA_ERROR_INVALID_HANDLE);
+  CUdeviceptr managed = 0;
+  OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+  OK(cuArrayDestroy(flat));
+  OK(cuArrayCreate(&flat, &old));
+  CHECK(std::string(arena_probe_reason()) == "managed memory");
+  OK(cuMemFree_v2(managed));
+  CHECK(std::string(arena_probe_reason()).find("arrays") == 0);
+  // In a context that goes.
+  CUcontext context = nullptr;
+  CUarray gone = nullptr;
+  OK(cuCtxCreate_v2(&context, 0, 0));
+  OK(cuArrayCreate(&gone, &old));
+  OK(cuCtxDestroy_v2(context));
+  OK(cuCtxSetCurrent(it.program.context));
+  CHECK(arena_probe_fixed(0) == deep_bytes + 16384 + mipmap_bytes);
+  OK(cuArrayDestroy(deep));
+  OK(cuArrayDestroy(flat));
+  OK(cuMipmappedArrayDestroy(mipmap));
+  CHECK(arena_probe_fixed(0) == 0);
+  CHECK(std::string(arena_probe_reason()).empty());
+  it.check_no_leak();
+}
+
+TEST_CASE("arrays count against a task's limit as any memory") {
+  setenv("LULL_MEMORY", "1048576", 1);  // read before the first allocation
+  MovedProgram it;
+  const CUDA_ARRAY_DESCRIPTOR_v1 half{1024, 512, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+  const CUDA_ARRAY_DESCRIPTOR_v1 more{1024, 600, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+  CUarray first = nullptr, second = nullptr;
+  CUdeviceptr memory = 0;
+  OK(cuArrayCreate(&first, &half));
+  CHECK(cuArrayCreate(&second, &more) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(cuMemAlloc_v2(&memory, 600 << 10) == CUDA_ERROR_OUT_OF_MEMORY);
+  // What is wrong in itself is the driver's to say.
+  const CUDA_ARRAY_DESCRIPTOR_v1 absurd{0xffffffff, 0xffffffff, CU_AD_FORMAT_FLOAT, 4};
+  CHECK(cuArrayCreate(&second, &absurd) == CUDA_ERROR_INVALID_VALUE);
+  OK(cuArrayDestroy(first));
+  OK(cuArrayCreate(&second, &more));
+  OK(cuArrayDestroy(second));
+  unsetenv("LULL_MEMORY");
+  it.check_no_leak();
+}
+
 TEST_CASE("random allocations, frees and moves of several threads leave every byte as it was") {
   MovedProgram it;
   const uint64_t seed = lull::tests::test_seed();

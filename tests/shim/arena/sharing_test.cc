@@ -155,6 +155,8 @@ TEST_CASE("another process opens memory of the arena, and both see the same byte
     write(large, large_before);
     write(small, small_before);
     cycle();
+    const unsigned on = 1;  // of memory that is registered, and shared then
+    OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small));
     int capable = 0;
     OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, large));
     CHECK(capable == 1);

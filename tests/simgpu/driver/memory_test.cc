@@ -192,8 +192,8 @@ TEST_CASE("copies of planes and volumes move rows, and memsets of every width fi
   CHECK(back == host);
   up.srcPitch = 10;
   CHECK(cuMemcpy2D_v2(&up) == CUDA_ERROR_INVALID_VALUE);
-  up.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  CHECK(cuMemcpy2D_v2(&up) == CUDA_ERROR_NOT_SUPPORTED);
+  up.srcMemoryType = CU_MEMORYTYPE_ARRAY;  // and no array
+  CHECK(cuMemcpy2D_v2(&up) == CUDA_ERROR_INVALID_VALUE);
 
   OK(cuMemsetD2D16_v2(plane, pitch, 0xabcd, 10, 6));
   OK(cuMemsetD2D8_v2(plane, pitch, 0x11, 2, 2));
@@ -304,7 +304,8 @@ TEST_CASE("stream-ordered memory goes when its stream gets there, and pools coun
 
 TEST_CASE("calls that are not modelled say so") {
   Program program;
-  CUarray array;
-  CUDA_ARRAY_DESCRIPTOR description = {};
-  CHECK(cuArrayCreate_v2(&array, &description) == CUDA_ERROR_NOT_SUPPORTED);
+  CUtexObject texture;
+  const CUDA_RESOURCE_DESC resource = {};
+  const CUDA_TEXTURE_DESC description = {};
+  CHECK(cuTexObjectCreate(&texture, &resource, &description, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
 }

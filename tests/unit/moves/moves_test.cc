@@ -137,6 +137,29 @@ TEST_CASE("a job is stopped, goes out rank by rank, and comes back when it is re
   CHECK(node.orders[1].pairs.empty());
 }
 
+TEST_CASE("the rate of a move counts from its first copy, not from the order") {
+  Node node;
+  node.join(1, 7, 10 * kGiB);
+  node.reports[1].moving_bytes = node.reports[1].moved_bytes = 3 * kGiB;  // of an earlier move
+  node.say(1);
+  node.suspend(7);
+  node.give(JobStands{JobId{7}});
+  node.say(1, Residence::kDraining);
+  node.now = node.now + Duration{5'000'000'000};
+  node.step();
+  CHECK(node.status(7).moving_bytes == 0);
+  CHECK(node.status(7).bytes_per_s == 0);
+  node.reports[1].moving_bytes = 10 * kGiB;
+  node.reports[1].moved_bytes = 0;
+  node.say(1, Residence::kLeaving);
+  node.now = node.now + Duration{500'000'000};
+  node.reports[1].moved_bytes = 2 * kGiB;
+  node.say(1);
+  CHECK(node.status(7).moving_bytes == 10 * kGiB);
+  CHECK(node.status(7).moved_bytes == 2 * kGiB);
+  CHECK(node.status(7).bytes_per_s == 4 * kGiB);
+}
+
 TEST_CASE("an order to one that has just come waits for what it can do") {
   Node node;
   node.give(ClientJoined{.client = ClientId{1}, .job = JobId{7}, .priority = {5}, .movable = true});

@@ -84,12 +84,14 @@ CUDA_MEMCPY3D common_fields(const Copy& copy) {
   wide.srcMemoryType = copy.srcMemoryType;
   wide.srcHost = copy.srcHost;
   wide.srcDevice = copy.srcDevice;
+  wide.srcArray = copy.srcArray;
   wide.srcPitch = copy.srcPitch;
   wide.dstXInBytes = copy.dstXInBytes;
   wide.dstY = copy.dstY;
   wide.dstMemoryType = copy.dstMemoryType;
   wide.dstHost = copy.dstHost;
   wide.dstDevice = copy.dstDevice;
+  wide.dstArray = copy.dstArray;
   wide.dstPitch = copy.dstPitch;
   wide.WidthInBytes = copy.WidthInBytes;
   wide.Height = copy.Height;
@@ -118,6 +120,38 @@ template <class Copy>
 CUresult volume(const Copy* copy, CUstream stream, Caller caller) {
   if (const CUresult refused = refuse_call()) return refused;
   return copy == nullptr ? kWrong : block(all_fields(*copy), stream, caller);
+}
+
+// Between a row of an array and memory in a row, or another one.
+struct Place {
+  CUmemorytype type;
+  uint64_t address;
+  CUarray array;
+  size_t offset;
+};
+Place in(CUarray array, size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
+Place in_host(const void* pointer) {
+  return {kHost, reinterpret_cast<uint64_t>(pointer), nullptr, 0};
+}
+Place in_device(CUdeviceptr address) { return {kDevice, address, nullptr, 0}; }
+
+CUresult row(const Place& target, const Place& source, size_t bytes, CUstream stream,
+             Caller caller) {
+  if (const CUresult refused = refuse_call()) return refused;
+  CUDA_MEMCPY3D wide = {};
+  wide.srcMemoryType = source.type;
+  wide.srcHost = reinterpret_cast<const void*>(source.address);
+  wide.srcDevice = source.address;
+  wide.srcArray = source.array;
+  wide.srcXInBytes = source.offset;
+  wide.dstMemoryType = target.type;
+  wide.dstHost = reinterpret_cast<void*>(target.address);
+  wide.dstDevice = target.address;
+  wide.dstArray = target.array;
+  wide.dstXInBytes = target.offset;
+  wide.WidthInBytes = bytes;
+  wide.Height = wide.Depth = 1;
+  return block(wide, stream, caller);
 }
 
 bool are_contexts(CUcontext one, CUcontext other) {
@@ -243,6 +277,31 @@ SIM_API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
   return volume(copy, stream, Caller::kGoesOn);
 }
 
+SIM_API cuMemcpyHtoA_v2(CUarray target, size_t offset, const void* source, size_t bytes) {
+  return row(in(target, offset), in_host(source), bytes, nullptr, Caller::kWaits);
+}
+SIM_API cuMemcpyAtoH_v2(void* target, CUarray source, size_t offset, size_t bytes) {
+  return row(in_host(target), in(source, offset), bytes, nullptr, Caller::kWaits);
+}
+SIM_API cuMemcpyDtoA_v2(CUarray target, size_t offset, CUdeviceptr source, size_t bytes) {
+  return row(in(target, offset), in_device(source), bytes, nullptr, Caller::kWaits);
+}
+SIM_API cuMemcpyAtoD_v2(CUdeviceptr target, CUarray source, size_t offset, size_t bytes) {
+  return row(in_device(target), in(source, offset), bytes, nullptr, Caller::kWaits);
+}
+SIM_API cuMemcpyAtoA_v2(CUarray target, size_t target_offset, CUarray source, size_t source_offset,
+                        size_t bytes) {
+  return row(in(target, target_offset), in(source, source_offset), bytes, nullptr, Caller::kWaits);
+}
+SIM_API cuMemcpyHtoAAsync_v2(CUarray target, size_t offset, const void* source, size_t bytes,
+                             CUstream stream) {
+  return row(in(target, offset), in_host(source), bytes, stream, Caller::kGoesOn);
+}
+SIM_API cuMemcpyAtoHAsync_v2(void* target, CUarray source, size_t offset, size_t bytes,
+                             CUstream stream) {
+  return row(in_host(target), in(source, offset), bytes, stream, Caller::kGoesOn);
+}
+
 SIM_API cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count) {
   return fill_now(target, 0, value, 1, count, 1);
 }
@@ -307,6 +366,30 @@ SIM_API cuMemcpyDtoHAsync(void* target, CUdeviceptr_v1 source, unsigned bytes, C
 SIM_API cuMemcpyDtoDAsync(CUdeviceptr_v1 target, CUdeviceptr_v1 source, unsigned bytes,
                           CUstream stream) {
   return cuMemcpyDtoDAsync_v2(target, source, bytes, stream);
+}
+SIM_API cuMemcpyHtoA(CUarray target, unsigned offset, const void* source, unsigned bytes) {
+  return cuMemcpyHtoA_v2(target, offset, source, bytes);
+}
+SIM_API cuMemcpyAtoH(void* target, CUarray source, unsigned offset, unsigned bytes) {
+  return cuMemcpyAtoH_v2(target, source, offset, bytes);
+}
+SIM_API cuMemcpyDtoA(CUarray target, unsigned offset, CUdeviceptr_v1 source, unsigned bytes) {
+  return cuMemcpyDtoA_v2(target, offset, source, bytes);
+}
+SIM_API cuMemcpyAtoD(CUdeviceptr_v1 target, CUarray source, unsigned offset, unsigned bytes) {
+  return cuMemcpyAtoD_v2(target, source, offset, bytes);
+}
+SIM_API cuMemcpyAtoA(CUarray target, unsigned target_offset, CUarray source, unsigned source_offset,
+                     unsigned bytes) {
+  return cuMemcpyAtoA_v2(target, target_offset, source, source_offset, bytes);
+}
+SIM_API cuMemcpyHtoAAsync(CUarray target, unsigned offset, const void* source, unsigned bytes,
+                          CUstream stream) {
+  return cuMemcpyHtoAAsync_v2(target, offset, source, bytes, stream);
+}
+SIM_API cuMemcpyAtoHAsync(void* target, CUarray source, unsigned offset, unsigned bytes,
+                          CUstream stream) {
+  return cuMemcpyAtoHAsync_v2(target, source, offset, bytes, stream);
 }
 SIM_API cuMemcpy2D(const CUDA_MEMCPY2D_v1* copy) { return plane(copy, nullptr, Caller::kWaits); }
 SIM_API cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1* copy) {

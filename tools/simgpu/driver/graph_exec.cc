@@ -208,6 +208,50 @@ SIM_API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   return CUDA_SUCCESS;
 }
 
+// Memory of allocation nodes is there from the node on, and as long as its context: what is in use
+// and what is reserved are the same, and nothing can be trimmed.
+namespace {
+
+template <class Value>
+CUresult graph_memory(CUdevice device, Value* value, auto act) {
+  Call call;
+  if (!call) return call.error;
+  if (!call.state.is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  return value == nullptr ? kWrong : act(call.state);
+}
+
+}  // namespace
+
+SIM_API cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+  return graph_memory(device, value, [&](State& state) {
+    auto* const out = static_cast<cuuint64_t*>(value);
+    switch (attribute) {
+      case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+      case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+        *out = state.memory.graph_bytes(device);
+        return CUDA_SUCCESS;
+      case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+      case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+        *out = state.graph_high_bytes[device];
+        return CUDA_SUCCESS;
+      default:
+        return kWrong;
+    }
+  });
+}
+SIM_API cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+  return graph_memory(device, value, [&](State& state) {
+    const bool high = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ||
+                      attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+    if (!high || *static_cast<const cuuint64_t*>(value) != 0) return kWrong;
+    state.graph_high_bytes[device] = state.memory.graph_bytes(device);
+    return CUDA_SUCCESS;
+  });
+}
+SIM_API cuDeviceGraphMemTrim(CUdevice device) {
+  return graph_memory(device, &device, [](State&) { return CUDA_SUCCESS; });
+}
+
 SIM_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                           const CUDA_KERNEL_NODE_PARAMS* p) {
   return set(exec, node, p);

@@ -473,6 +473,7 @@ SIM_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNod
   if (p == nullptr || p->bytesize == 0) return kWrong;
   const auto address = allocate_device(call.state, *call.context, p->bytesize, MemoryKind::kDevice);
   if (!address) return address.error();
+  becomes_graph_memory(call.state, *address);
   p->dptr = *address;
   return add(call, out, graph, dependencies, count, Work(AllocWork{*p}));
 }

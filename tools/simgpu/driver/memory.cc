@@ -45,6 +45,14 @@ std::expected<uint64_t, CUresult> allocate_device(State& state, Context& context
   return address;
 }
 
+void becomes_graph_memory(State& state, uint64_t address) {
+  state.memory.mark_of_graph(address);
+  const auto range = state.memory.find(address);
+  if (!range) return;
+  uint64_t& high = state.graph_high_bytes[range->device];
+  high = std::max(high, state.memory.graph_bytes(range->device));
+}
+
 void release_device(State& state, uint64_t address, ContextId charged,
                     const std::shared_ptr<Pool>& pool) {
   const auto range = state.memory.remove(address);

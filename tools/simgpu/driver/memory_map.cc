@@ -80,7 +80,7 @@ uint64_t MemoryMap::add_device(MemoryRange range, bool below_4g) {
   if (range.begin == 0) return 0;
   range.id = next_id_++;
   // Managed memory is the host's to read as well, and begins as zeros.
-  if (range.kind == MemoryKind::kDevice) {
+  if (range.kind != MemoryKind::kManaged) {
     range.fresh = std::make_shared<FirstTouch>(range.reserved_bytes);
   }
   ranges_[range.begin] = range;
@@ -116,7 +116,7 @@ bool MemoryMap::add_registered(MemoryRange range) {
 }
 
 void MemoryMap::drop(const MemoryRange& range) {
-  if (range.kind == MemoryKind::kDevice || range.kind == MemoryKind::kManaged) {
+  if (range.on_device() && range.kind != MemoryKind::kMapped) {
     give(low_.holds(range.begin) ? low_ : wide_, range.begin, range.reserved_bytes);
   } else if (range.kind == MemoryKind::kPinned) {
     munmap(reinterpret_cast<void*>(range.begin), range.reserved_bytes);
@@ -142,6 +142,20 @@ bool MemoryMap::mark_freeing(uint64_t begin) {
   }
   found->second.freeing = true;
   return true;
+}
+
+void MemoryMap::mark_of_graph(uint64_t begin) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = ranges_.find(begin); found != ranges_.end()) found->second.of_graph = true;
+}
+
+uint64_t MemoryMap::graph_bytes(int device) const {
+  const std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [begin, range] : ranges_) {
+    if (range.of_graph && range.device == device) bytes += range.reserved_bytes;
+  }
+  return bytes;
 }
 
 std::optional<MemoryRange> MemoryMap::find(uint64_t address) const {

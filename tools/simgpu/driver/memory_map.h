@@ -24,7 +24,7 @@
 
 namespace simgpu::driver {
 
-enum class MemoryKind { kDevice, kManaged, kPinned, kRegistered, kMapped };
+enum class MemoryKind { kDevice, kManaged, kArray, kPinned, kRegistered, kMapped };
 enum class Touch { kRead, kWrite };
 
 struct MemoryRange {
@@ -38,15 +38,13 @@ struct MemoryRange {
   uint32_t flags = 0;                 // of the call that made it
   uint64_t id = 0;                    // never reused
   bool freeing = false;               // cuMemFreeAsync was called, its stream is not there yet
+  bool of_graph = false;              // of an allocation node
   std::shared_ptr<FirstTouch> fresh;  // none: all of it has contents
   // Mapped ranges: what is there, the handle it was mapped by, and by device what may touch it.
   std::shared_ptr<Physical> physical;
   uint64_t handle = 0;
   std::array<uint8_t, kMaxDevices> access{};
-  bool on_device() const {
-    return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged ||
-           kind == MemoryKind::kMapped;
-  }
+  bool on_device() const { return kind != MemoryKind::kPinned && kind != MemoryKind::kRegistered; }
 };
 
 struct Reservation {
@@ -84,6 +82,9 @@ class MemoryMap {
   // Removes and returns all ranges of a context that is destroyed.
   std::vector<MemoryRange> remove_context(uint64_t context);
   static uint64_t reserved_bytes(uint64_t size_bytes);
+  // What allocation nodes of graphs hold of that device.
+  uint64_t graph_bytes(int device) const;
+  void mark_of_graph(uint64_t begin);
 
   // --- touching memory ---
   // While one of these lives nothing is unmapped or moved: taken around each touch and the bytes

@@ -32,6 +32,7 @@ CUresult allocate_from(Call& call, CUdeviceptr* out, size_t bytes,
   if (!address) return address.error();
   *out = *address;
   if (!stream->capture) return CUDA_SUCCESS;
+  becomes_graph_memory(call.state, *address);
   AllocWork work;
   work.description.bytesize = bytes;
   work.description.dptr = *address;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "tools/simgpu/driver/array.h"
 #include "tools/simgpu/driver/checkpoint.h"
 #include "tools/simgpu/driver/graph.h"
 
@@ -160,6 +161,8 @@ void State::destroy_context(std::unique_lock<std::mutex>& lock,
   streams.remove_if(ours);
   events.remove_if(ours);
   execs.remove_if(ours);
+  arrays.remove_if(ours);
+  mipmaps.remove_if(ours);
   functions.remove_if([&](const Function& function) {
     const auto module = function.module.lock();
     return module && ours(*module);

@@ -32,10 +32,12 @@
 namespace simgpu::driver {
 
 struct Capture;
+struct Array;
 struct Graph;
 struct GraphNode;
 struct GraphExec;
 struct Context;
+struct MipmappedArray;
 struct Module;
 struct Library;
 
@@ -235,6 +237,9 @@ struct State {
   Table<Pool> pools;
   std::vector<std::shared_ptr<Pool>> default_pool;  // by device
   std::vector<std::shared_ptr<Pool>> current_pool;
+  std::map<int, uint64_t> graph_high_bytes;  // by device: most that graphs held since it was reset
+  Table<Array> arrays;
+  Table<MipmappedArray> mipmaps;
   Table<Graph> graphs;
   Table<GraphNode> nodes;
   Table<GraphExec> execs;

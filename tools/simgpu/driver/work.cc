@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/simgpu/driver/array.h"
 #include "tools/simgpu/driver/graph.h"
 #include "tools/simgpu/driver/memory_effects.h"
 #include "tools/simgpu/driver/module.h"
@@ -386,9 +387,6 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
   const auto wrong = std::unexpected(CUDA_ERROR_INVALID_VALUE);
   CopyWork work;
   work.description = d;
-  if (d.srcMemoryType == CU_MEMORYTYPE_ARRAY || d.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-    return std::unexpected(CUDA_ERROR_NOT_SUPPORTED);
-  }
   CopyShape& shape = work.shape;
   shape.width_bytes = d.WidthInBytes;
   shape.height = d.Height;
@@ -396,9 +394,32 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
   if (shape.bytes() == 0) return work;
   bool on_device[2];
   bool pinned[2];
+  const auto in_array = [&](int index, CUarray handle, size_t x, size_t y, size_t z, uint64_t& base,
+                            uint64_t& pitch_bytes, uint64_t& slice_bytes) {
+    const auto array = state.arrays.find(handle);
+    if (!array) return false;
+    pitch_bytes = array->row_bytes();
+    slice_bytes = pitch_bytes * array->rows();
+    const uint64_t element = element_bytes(array->description);
+    const auto within = [](size_t from, size_t count, uint64_t all) {
+      return from <= all && count <= all - from;
+    };
+    if (x % element != 0 || d.WidthInBytes % element != 0 ||
+        !within(x, d.WidthInBytes, pitch_bytes) || !within(y, d.Height, array->rows()) ||
+        !within(z, d.Depth, array->slices())) {
+      return false;
+    }
+    base = array->address + z * slice_bytes + y * pitch_bytes + x;
+    on_device[index] = true;
+    pinned[index] = false;
+    return true;
+  };
   const auto side = [&](int index, CUmemorytype type, const void* host, CUdeviceptr device,
-                        size_t x, size_t y, size_t z, size_t pitch, size_t height, uint64_t& base,
-                        uint64_t& pitch_bytes, uint64_t& slice_bytes) {
+                        CUarray array, size_t x, size_t y, size_t z, size_t pitch, size_t height,
+                        uint64_t& base, uint64_t& pitch_bytes, uint64_t& slice_bytes) {
+    if (type == CU_MEMORYTYPE_ARRAY) {
+      return in_array(index, array, x, y, z, base, pitch_bytes, slice_bytes);
+    }
     if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
         type != CU_MEMORYTYPE_UNIFIED) {
       return false;
@@ -422,10 +443,12 @@ std::expected<CopyWork, CUresult> make_copy_work(State& state, const CUDA_MEMCPY
     // Past the end of a registered range plain host memory may follow; device memory ends there.
     return !range->on_device() || state.memory.reaches(base, bytes);
   };
-  if (!side(0, d.srcMemoryType, d.srcHost, d.srcDevice, d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch,
-            d.srcHeight, shape.source, shape.source_pitch_bytes, shape.source_slice_bytes) ||
-      !side(1, d.dstMemoryType, d.dstHost, d.dstDevice, d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch,
-            d.dstHeight, shape.target, shape.target_pitch_bytes, shape.target_slice_bytes)) {
+  if (!side(0, d.srcMemoryType, d.srcHost, d.srcDevice, d.srcArray, d.srcXInBytes, d.srcY, d.srcZ,
+            d.srcPitch, d.srcHeight, shape.source, shape.source_pitch_bytes,
+            shape.source_slice_bytes) ||
+      !side(1, d.dstMemoryType, d.dstHost, d.dstDevice, d.dstArray, d.dstXInBytes, d.dstY, d.dstZ,
+            d.dstPitch, d.dstHeight, shape.target, shape.target_pitch_bytes,
+            shape.target_slice_bytes)) {
     return wrong;
   }
   // Whole slices or rows in one piece are one row.
