@@ -101,6 +101,10 @@ void RequestGuard::end_request(bool whole) {
     // As long as it is not known how long requests take by themselves, none counts.
     const bool over = theirs && std::max(request_.lost, request_.most_lately) > limit();
     if (compares || !in_step_) error_.ended(over, request_.meant);
+    if (over) {  // its waits have been counted, and make no other one over
+      lately_.clear();
+      lost_lately_ = {};
+    }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
     if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
