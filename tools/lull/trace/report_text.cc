@@ -43,9 +43,9 @@ std::string devices_text(const Report& report, size_t width) {
     if (row.info.total_bytes > 0) line += "  " + command::show_bytes(row.info.total_bytes);
     add(line, 2);
     if (!row.busy.empty()) {
-      line = fmt::format("  busy {}{} of {}", row.is_partial() ? "at least " : "",
-                         show_share(row.busy_share()),
-                         time_text(static_cast<double>(row.span_ns())));
+      line =
+          fmt::format("  busy {}{} of {}", row.is_partial() ? "at least " : "",
+                      show_share(row.busy_share()), time_text(static_cast<double>(row.span_ns())));
       const LogHistogram& idle = row.busy.idle();
       if (idle.count() > 0) {
         line += fmt::format(", idle {} times: p50 {}, p90 {}, longest {}", idle.count(),
@@ -54,7 +54,8 @@ std::string devices_text(const Report& report, size_t width) {
       }
       add(line, 4);
     } else if (row.total.timed > 0) {
-      add(fmt::format("  {} of device work, when it ran is not recorded", total_text(row.total)), 4);
+      add(fmt::format("  {} of device work, when it ran is not recorded", total_text(row.total)),
+          4);
     }
   }
   return out;
@@ -96,8 +97,9 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
   const auto info_of = [&](const KernelRow& row) -> const KernelInfo& {
     return row.kernel < report.kernel_infos.size() ? report.kernel_infos[row.kernel] : kUnknown;
   };
-  const bool call_sites = std::any_of(rows.begin(), rows.begin() + static_cast<long>(shown),
-                                      [&](const auto* row) { return !info_of(*row).call_site.empty(); });
+  const bool call_sites =
+      std::any_of(rows.begin(), rows.begin() + static_cast<long>(shown),
+                  [&](const auto* row) { return !info_of(*row).call_site.empty(); });
   std::vector<TextTable::Column> columns = {{"TOTAL"},   {"SHARE"},   {"COUNT"},
                                             {"P50"},     {"P90"},     {"P99"},
                                             {"GAP P50"}, {"GAP P90"}, {"GAP SUM"}};
@@ -137,8 +139,9 @@ std::string kinds_text(const Report& report, size_t width) {
   if (all_ns <= 0) return {};
   TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, TextTable::name_column("KIND")});
   for (const KindRow& row : rows) {
-    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns), show_share(row.total_ns / all_ns),
-               fmt::format("{}", row.count), std::string(row.kind)});
+    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns),
+               show_share(row.total_ns / all_ns), fmt::format("{}", row.count),
+               std::string(row.kind)});
   }
   return "\nKINDS of kernels, by name\n" + table.text(width);
 }
@@ -183,11 +186,12 @@ std::string streams_text(const Report& report, size_t width) {
     for (const DeviceRow& device : report.devices) {
       if (device.info.device == row.device) span_ns = static_cast<double>(device.span_ns());
     }
-    table.add({report.task_name(row.client), fmt::format("{}", row.device.value),
-               fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
-               total_text(row.total),
-               row.total.is_known() && span_ns > 0 ? show_share(row.total.total_ns() / span_ns) : "-",
-               fmt::format("{}", row.syncs)});
+    table.add(
+        {report.task_name(row.client), fmt::format("{}", row.device.value),
+         fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
+         total_text(row.total),
+         row.total.is_known() && span_ns > 0 ? show_share(row.total.total_ns() / span_ns) : "-",
+         fmt::format("{}", row.syncs)});
   }
   return table.empty() ? std::string() : "\nSTREAMS\n" + table.text(width);
 }
@@ -271,8 +275,9 @@ std::string verdict_text(const Report& report) {
   if (all_ns <= 0) {
     out += "no launch was timed: record with --timing full to see where the time goes";
   } else {
-    const auto [most_ns, which] = *std::max_element(
-        kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    const auto [most_ns, which] =
+        *std::max_element(kernels.begin(), kernels.end(),
+                          [](const auto& a, const auto& b) { return a.first < b.first; });
     const std::string name = which < report.kernel_infos.size()
                                  ? shorten_name(display_name(report.kernel_infos[which].name), 40)
                                  : "?";
