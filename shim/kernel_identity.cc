@@ -472,6 +472,12 @@ uint32_t keep_call_site(const char* text) {
   return site_count++;
 }
 
+uint32_t keep_range_name(const char* name) {
+  Locked locked(identity_lock);
+  begin_tables();
+  return keep_name(name);
+}
+
 void republish_kernels(Attachment& link) {
   Locked locked(identity_lock);
   memcpy(link.region.names(), names, name_bytes);

@@ -117,6 +117,9 @@ void graph_destroyed(CUgraphExec exec);
 // A call site's text, kept once. 0: no room for it, else its number for find_shape.
 uint32_t keep_call_site(const char* text);
 
+// The name of a range of the program's; the caller asks once a name. 0: no room.
+uint32_t keep_range_name(const char* name);
+
 void republish_kernels(Attachment& link);
 void lock_identity();
 void unlock_identity();

@@ -310,7 +310,7 @@ void streams_of_context_gone(CUcontext context) {
       }
     }
   }
-  if (Attachment* link = enter(thread_state)) report_complete(thread_state, *link, seen);
+  if (Attachment* link = enter(thread_state)) report_complete(thread_state, *link, seen, /*began=*/0);
 }
 
 void release_per_thread_stream(ThreadState& thread) {
@@ -365,7 +365,8 @@ void remember_device(uint32_t device, SeenSequences& seen) {
   }
 }
 
-void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen) {
+void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen,
+                     uint64_t began) {
   if (seen.count == 0) return;
   const bool records = channel::record_mode(*link.control) != channel::kRecordNothing;
   for (uint32_t n = 0; n < seen.count; ++n) {
@@ -382,6 +383,8 @@ void report_complete(ThreadState& thread, Attachment& link, const SeenSequences&
     record.stream = slot;
     record.sequence = seen.of[n].sequence;
     record.tsc = channel::ticks();
+    if (began != 0) record.value1 = record.tsc - began;
+    began = 0;
     push(thread, link, record);
   }
   if (records) ring_doorbell(link);

@@ -130,7 +130,9 @@ struct SeenSequences {
 };
 void remember_stream(ThreadState& thread, uintptr_t handle, SeenSequences& seen);
 void remember_device(uint32_t device, SeenSequences& seen);
-void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen);
+// `began`: ticks when the call began, 0: not taken.
+void report_complete(ThreadState& thread, Attachment& link, const SeenSequences& seen,
+                     uint64_t began);
 
 // cuEventRecord: what a later wait for the event proves. A lossy table; an entry that was pushed
 // out proves nothing.

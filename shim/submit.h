@@ -8,6 +8,7 @@
 // gate it costs one table look-up, one clock reading and one 64-byte record.
 #pragma once
 
+#include "coordinator/channel/progress.h"
 #include "shim/call_site.h"
 #include "shim/captures.h"
 #include "shim/connection.h"
@@ -35,14 +36,18 @@ struct Unit {
   bool uses_memory = true;  // false: the caller sees to the memory gate
 };
 
-// Whether a marker goes behind a unit on this stream; registers the progress page on first need.
+// Whether a marker goes behind this unit of its stream; registers the progress page on first need.
 bool prepare_markers(ThreadState& thread, Attachment& link);
-inline bool marks(ThreadState& thread, Attachment& link, const Unit& unit, StreamRef stream) {
-  if (!channel::wants_markers(*link.control, stream.device)) [[likely]] return false;
+inline bool marks(ThreadState& thread, Attachment& link, const Unit& unit, StreamRef stream,
+                  uint64_t sequence) {
+  const uint32_t mode = channel::progress_mode(*link.control, stream.device);
+  if (mode == channel::kProgressNone) [[likely]] return false;
   if (stream.slot == channel::kUntrackedStream || unit.undisturbed) return false;
   if (unit.stream == kLegacyHandle && live_blocking_streams.load(std::memory_order_relaxed) > 0) {
     return false;
   }
+  const uint64_t done = channel::completed_hint(link.region, stream.slot);
+  if (!channel::takes_marker(mode, sequence, done)) return false;
   const Markers state = link.markers.load(std::memory_order_acquire);
   return state == Markers::kReady ||
          (state == Markers::kUnknown && prepare_markers(thread, link));
@@ -114,8 +119,8 @@ template <typename Call>
   }
   const MemoryUse use(thread, unit.uses_memory);
 
-  const bool marked = marks(thread, *link, unit, stream);
   const uint64_t sequence = next_sequence(stream);
+  const bool marked = marks(thread, *link, unit, stream, sequence);
   const bool recorded = mode != channel::kRecordNothing;
   if (recorded) [[likely]] {
     const uint32_t flags = channel::kFlagCharged | (marked ? channel::kFlagMarker : 0);
@@ -179,6 +184,11 @@ inline CUresult submit_aside(const Unit& unit, Call&& call) {
   return result;
 }
 
+// When a call that waits begins, ticks: for traces only, else 0.
+inline uint64_t wait_begins(Attachment& link) {
+  return channel::record_mode(*link.control) == channel::kRecordEverything ? channel::ticks() : 0;
+}
+
 // Around a call after whose success the host knows work to be complete. `remember(seen)` runs
 // before the call.
 template <typename Remember, typename Call>
@@ -189,9 +199,10 @@ inline CUresult synchronise(Remember&& remember, Call&& call) {
   if (link == nullptr) return forward(thread, call);
   SeenSequences seen;
   remember(thread, seen);
+  const uint64_t began = wait_begins(*link);
   const CUresult result = forward(thread, call);
   if (result == CUDA_SUCCESS) {
-    if (seen.count != 0) report_complete(thread, *link, seen);
+    if (seen.count != 0) report_complete(thread, *link, seen, began);
     harvest_timing(thread, *link);
     look_for_unknown_device(*link);
   }

@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -54,6 +54,7 @@ static_assert(sizeof(lull_header) == 64);
 enum lull_progress_mode : uint32_t {
   kProgressNone = 0,    // no marker: nobody needs to know
   kProgressEvery = 1,   // the device writes the sequence number after every launch
+  kProgressSeldom = 2,  // ... after few of those that are far ahead of it: progress.h says which
 };
 
 // What the daemon wants of each launch. Reading the clock is a third of an open gate's cost, so the
@@ -189,7 +190,7 @@ struct lull_client {
 };
 static_assert(sizeof(lull_client) <= 4096);
 
-// Written by the device, by cuStreamWriteValue64 behind each launch (or by the shim's host code
+// Written by the device, by cuStreamWriteValue64 behind launches that progress.h names (or by the shim's host code
 // after a synchronisation that proves the same). Registered with the driver, hence its own page.
 struct lull_progress {
   uint64_t completed[kMaxStreams];  // sequence number of the last launch known complete
@@ -256,6 +257,16 @@ enum lull_record_kind : uint32_t {
   kRecordSynced = 5,   // the host saw everything up to `sequence` on this stream complete
   kRecordMemory = 6,   // used_bytes or wanted_bytes changed enough to look
   kRecordResidence = 7,  // lull_residence changed: look
+  kRecordRange = 8,      // of the program's own marking (NVTX) has ended; in traces only
+};
+
+// Of kRecordRange. `kernel` is where its name lies in the name area, `device` where its domain's does
+// (0: none), `stream` the kind, `sequence` how deep it is nested in its thread, `tsc` its end, `value0`
+// its length in ticks.
+enum lull_range_kind : uint32_t {
+  kRangeNested = 0,  // pushed and popped by the thread of the record
+  kRangeFree = 1,    // started anywhere, ended by the thread of the record
+  kRangeMark = 2,    // a moment
 };
 
 // lull_record.device_start: the number of the time base above, ns since it below. A base is an
@@ -276,7 +287,8 @@ struct lull_record {
   uint64_t sequence;   // per stream slot, from 1; timing: of the measured launch
   uint64_t tsc;        // ticks.h `ticks()` at the call; 0: not taken; timing: at the measured launch
   uint64_t value0;     // timing: duration, ns on the device clock; launch: copy bytes
-  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown; launch: kFlagCharged
+  uint64_t value1;     // timing: gap until the next unit's start, ns, or kGapUnknown; launch: kFlagCharged;
+                       // synced: ticks that the call took which has shown it; 0: not taken, or said before
   uint32_t flags;
   uint32_t ticket;     // held: the ticket in the thread slot; launch: the ticket it was released by
   uint64_t device_start;  // timing: when the unit started, kStartBits; 0: not known

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kFirstStretchNs = 2'000'000;
 constexpr uint64_t kRenewAfterNs = 50'000'000;
 constexpr int64_t kOldestTickNs = 10'000'000'000;
+constexpr double kLongestTicksNs = 3.2e17;
 constexpr int kReadings = 5;
 constexpr double kSlowMotionMax = 1e6;
 
@@ -113,6 +114,11 @@ Instant Clock::at_ticks(uint64_t ticks, Instant now) const {
   if (!(at > 0.0) || at > 9e18) return now;
   const Instant instant{static_cast<int64_t>(model_.to_model_ns(static_cast<uint64_t>(at)))};
   return std::clamp(instant, Instant{std::max<int64_t>(0, now.ns - kOldestTickNs)}, now);
+}
+
+Duration Clock::length_of(uint64_t ticks) const {
+  const double ns = static_cast<double>(ticks) * ns_per_tick_ / model_.slow_motion;
+  return {static_cast<int64_t>(std::min(ns, kLongestTicksNs))};
 }
 
 uint64_t Clock::monotonic_at(Instant instant) const {

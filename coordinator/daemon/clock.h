@@ -37,6 +37,8 @@ class Clock {
   Instant now() const;
   // When the client read `ticks`; never after `now` and at most 10 s before.
   Instant at_ticks(uint64_t ticks, Instant now) const;
+  // Of a time that a client has measured; at most 10 years, whatever it says.
+  Duration length_of(uint64_t ticks) const;
   // CLOCK_MONOTONIC when model time reaches `instant`.
   uint64_t monotonic_at(Instant instant) const;
   // Renews the pair of readings when the last one is old. Called every turn; cheap.

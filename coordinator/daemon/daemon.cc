@@ -20,18 +20,6 @@
 namespace lull::daemon {
 namespace {
 
-constexpr int64_t kCloseSpacingModelNs = 5'000;
-constexpr uint64_t kCloseSpacingMostNs = 10'000'000;
-// A look per this share of the time since the last event: a kernel of 10 ms is found done 1 % late.
-constexpr uint64_t kSpacingShare = 100;
-constexpr uint64_t kLazySpacingNs = 2'000'000;
-constexpr uint64_t kLazySpacingLeastNs = 200'000;
-constexpr uint64_t kCloseLingerNs = 1'000'000;
-constexpr uint64_t kHeldLingerNs = 20'000'000;
-constexpr uint64_t kLazyLingerNs = 20'000'000;
-constexpr uint64_t kArmingNs = 50'000;
-constexpr uint64_t kAwaySpacingNs = 50'000'000;
-constexpr uint64_t kThoroughEveryNs = 200'000;
 // Shorter than a sleep takes; only where a processor can be spared.
 constexpr uint64_t kSpinBelowNs = 50'000;
 constexpr unsigned kSpinProcessors = 3;
@@ -218,7 +206,7 @@ uint64_t Daemon::next_deadline_ns() {
   }
   if (disk_.waiting() == 0 && !keeps_.empty()) deadline = 0;
   if (!recalled_.parts.empty()) deadline = std::min(deadline, next_recall_ns_);
-  for (const Session* session : awake_) deadline = std::min(deadline, session->next_poll_ns);
+  for (const Session* session : awake_) deadline = std::min(deadline, session->looks.next_look_ns());
   if (recorder_) deadline = std::min(deadline, recorder_->next_flush_ns());
   deadline =
       std::min({deadline, next_decision_flush_ns_, next_moves_look_ns_, next_jobs_look_ns_});
@@ -319,22 +307,17 @@ bool Daemon::is_close(const Session& session) const {
   return false;
 }
 
-uint64_t Daemon::close_spacing_ns(const Session& session, uint64_t monotonic_ns) const {
-  const auto least = static_cast<uint64_t>(kCloseSpacingModelNs * clock_.slow_motion());
-  const uint64_t quiet_ns = monotonic_ns - std::min(monotonic_ns, session.last_event_ns);
-  return std::clamp(quiet_ns / kSpacingShare, std::min(least, kCloseSpacingMostNs),
-                    kCloseSpacingMostNs);
-}
-
 void Daemon::look_at_clients(uint64_t monotonic_ns) {
   // By index: a look may wake others.
   for (size_t i = 0; i < awake_.size(); ++i) {
     Session& session = *awake_[i];
-    if (!session.gone && session.next_poll_ns <= monotonic_ns) {
+    if (!session.gone && session.looks.is_due(monotonic_ns)) {
       look_at_client(session, monotonic_ns);
     }
   }
-  std::erase_if(awake_, [](const Session* s) { return s->activity == Activity::kAsleep; });
+  std::erase_if(awake_, [](const Session* s) {
+    return s->looks.activity() == LookSchedule::Activity::kAsleep;
+  });
 }
 
 void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
@@ -342,14 +325,12 @@ void Daemon::look_at_client(Session& session, uint64_t monotonic_ns) {
   if (!clock_.ready()) look_for_sim_device();
   if (recorder_ && !recorder_->has_begun()) [[unlikely]] begin_recording();
   const Instant now = clock_.now();
-  const bool thorough = session.activity == Activity::kArming ||
-                        monotonic_ns - session.last_thorough_ns >= kThoroughEveryNs;
   // The device may have come after the look above, and its first launches with it: they stay in
   // the rings until the trace has begun.
   if (recorder_ && !recorder_->has_begun() && !recorder_->is_closing()) [[unlikely]] {
     return settle_activity(session, session.has_records(), monotonic_ns);
   }
-  if (thorough) session.last_thorough_ns = monotonic_ns;
+  const bool thorough = session.looks.is_thorough(monotonic_ns);
   const uint64_t lies_before = session.lies();
   bool eventful = session.drain(clock_, now, devices_, thorough, inputs_);
   eventful = session.poll_progress(now, inputs_) || eventful;
@@ -372,56 +353,30 @@ void Daemon::settle_activity(Session& session, bool eventful, uint64_t monotonic
   session.set_record_mode(recorder_ ? channel::kRecordEverything
                           : close   ? channel::kRecordTimed
                                     : channel::kRecordUntimed);
-  if (eventful) session.last_event_ns = monotonic_ns;
-  if (recorder_) [[unlikely]] {
-    adapt_traced_spacing(session, eventful);
-  } else if (eventful) {
-    const uint32_t filled = session.ring_high_water();
-    if (filled >= channel::kRingRecords / 2) session.lazy_spacing_ns /= 2;
-    if (filled < channel::kRingRecords / 8) session.lazy_spacing_ns *= 2;
-  }
-  if (!recorder_) {
-    session.lazy_spacing_ns =
-        std::clamp(session.lazy_spacing_ns, kLazySpacingLeastNs, kLazySpacingNs);
-  }
-  uint64_t spacing_ns = close ? close_spacing_ns(session, monotonic_ns) : session.lazy_spacing_ns;
-  if (recorder_) spacing_ns = std::min(spacing_ns, session.lazy_spacing_ns);
-  const uint64_t linger_ns =
-      session.has_held() ? kHeldLingerNs : (close ? kCloseLingerNs : kLazyLingerNs);
-  const bool quiet = !eventful && monotonic_ns - session.last_event_ns >= linger_ns &&
-                     !(close && session.has_tracked_work());
-  if (quiet && is_away(session)) {
-    // Whose memory is out takes a second without a sign of life for the end of its coordinator.
-    session.next_poll_ns = monotonic_ns + kAwaySpacingNs;
-    return;
-  }
-  if (!quiet) {
-    if (session.activity == Activity::kArming) channel::disarm_doorbell(session.region());
-    session.activity = Activity::kAwake;
-    session.next_poll_ns = monotonic_ns + spacing_ns;
-    return;
-  }
-  if (session.activity == Activity::kAwake) {
-    channel::arm_doorbell(session.region());
-    session.activity = Activity::kArming;
-    session.armed_ns = monotonic_ns;
-    session.next_poll_ns = session.has_records() ? monotonic_ns : monotonic_ns + kArmingNs;
-  } else if (monotonic_ns - session.armed_ns >= kArmingNs) {
-    session.activity = Activity::kAsleep;
-  } else {
-    session.next_poll_ns = session.armed_ns + kArmingNs;
-  }
+  const LookSchedule::Seen seen{.eventful = eventful,
+                                .close = close,
+                                .tracked = session.has_tracked_work(),
+                                .held = session.has_held(),
+                                .traced = recorder_ != nullptr,
+                                .away = is_away(session),
+                                .ring_high_water = session.ring_high_water()};
+  const auto least_ns = static_cast<int64_t>(kCloseSpacingNs * clock_.slow_motion());
+  ring(session, session.looks.looked(seen, least_ns, monotonic_ns));
+}
+
+void Daemon::ring(Session& session, LookSchedule::Doorbell doorbell) {
+  if (doorbell == LookSchedule::Doorbell::kDisarm) channel::disarm_doorbell(session.region());
+  if (doorbell != LookSchedule::Doorbell::kArm) return;
+  channel::arm_doorbell(session.region());
+  if (session.has_records()) session.looks.look_at_once();
 }
 
 void Daemon::wake(Session& session) {
-  if (session.activity == Activity::kAsleep &&
+  if (session.looks.activity() == LookSchedule::Activity::kAsleep &&
       std::find(awake_.begin(), awake_.end(), &session) == awake_.end()) {
     awake_.push_back(&session);
   }
-  if (session.activity != Activity::kAwake) channel::disarm_doorbell(session.region());
-  session.activity = Activity::kAwake;
-  session.next_poll_ns = 0;
-  session.last_event_ns = channel::monotonic_ns();
+  ring(session, session.looks.woken(channel::monotonic_ns()));
 }
 
 // ---- the engine -------------------------------------------------------------------------------
@@ -494,7 +449,7 @@ void Daemon::step_engine() {
     for (const auto& [id, session] : sessions_) {
       if (!session->gone && session->has_tracked_work()) wake(*session);
     }
-    for (Session* session : awake_) session->next_poll_ns = 0;
+    for (Session* session : awake_) session->looks.look_at_once();
   }
 }
 

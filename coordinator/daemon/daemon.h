@@ -5,7 +5,7 @@
 //   rings, progress words ----poll----> inputs --> Engine::step --> outputs --> PublishQueue -->
 //   gates
 //
-// A turn costs O(clients that do something). Who is looked at, and how often:
+// A turn costs O(clients that do something). Who is looked at, and how often (look_schedule.h):
 //   closely   a client on a device that several use, under a policy that holds launches: every ~5
 //   us
 //             of model time while it launches or has tracked work in flight, more slowly the longer
@@ -156,7 +156,7 @@ class Daemon : private ControlTarget {
   void look_at_client(Session& session, uint64_t monotonic_ns);
   void settle_activity(Session& session, bool eventful, uint64_t monotonic_ns);
   bool is_close(const Session& session) const;
-  uint64_t close_spacing_ns(const Session& session, uint64_t monotonic_ns) const;
+  void ring(Session& session, LookSchedule::Doorbell doorbell);
   void wake(Session& session);
   void step_engine();
   void publish_due();
@@ -183,7 +183,6 @@ class Daemon : private ControlTarget {
   void stop_recording();
   void record_end(Session& session);
   void keep_records(uint64_t monotonic_ns);
-  void adapt_traced_spacing(Session& session, bool eventful) const;
   // How the trace that is recorded now wants launches timed, and every client told so.
   std::optional<channel::lull_timing> recorded_timing() const;
   void publish_timing();
@@ -206,6 +205,8 @@ class Daemon : private ControlTarget {
   bool is_away(const Session& session) const;
   std::expected<JobId, std::string> find_job(const std::string& name, const Peer& peer) const;
   nlohmann::json job_json(JobId job) const;
+  scheduling::JobNature nature_of(const SessionBirth& who) const;
+  void allow_gpus(const scheduling::ResizeJob& order);
   nlohmann::json elastic_json(const ElasticJob& job) const;
   std::expected<nlohmann::json, std::string> elastic_job(const std::string& job,
                                                          const std::optional<ElasticJob>& range,
@@ -268,7 +269,7 @@ class Daemon : private ControlTarget {
   std::vector<moves::Input> moves_inputs_;
   std::vector<moves::Output> moves_outputs_;
   Instant moves_timer_ = kNever;
-  policies::jobs::Turns turns_;
+  jobs::Turns turns_;
   Instant turns_timer_ = kNever;
   std::unique_ptr<scheduling::JobScheduler> scheduler_;  // none: no job policy
   std::vector<jobs::Command> commands_;                  // since it was last asked

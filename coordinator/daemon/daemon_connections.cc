@@ -147,8 +147,15 @@ void Daemon::settle_places() {
 JobId Daemon::job_of(const Peer& peer, const std::string& name, ClientId client) {
   // The upper half is for clients without a job name.
   if (name.empty()) return JobId{(uint64_t{1} << 63) | client.value};
-  const auto [entry, fresh] = jobs_.try_emplace({peer.uid, name}, JobId{next_job_});
-  if (fresh) ++next_job_;
+  // An elastic job goes on while none of its processes is there.
+  const JobId known = elastic_.job_id(peer.uid, name);
+  const bool is_known = known != JobId{};
+  const auto [entry, fresh] =
+      jobs_.try_emplace({peer.uid, name}, is_known ? known : JobId{next_job_});
+  if (fresh && !is_known) {
+    ++next_job_;
+    elastic_.remember(peer.uid, name, entry->second);
+  }
   ++job_members_[entry->second.value];
   return entry->second;
 }
@@ -238,7 +245,8 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
   quota_.attached(client.who().peer.uid);
   ledger_.join(client);
   awake_.push_back(&client);
-  client.last_event_ns = channel::monotonic_ns();
+  const uint64_t attached_ns = channel::monotonic_ns();
+  client.looks.attached(attached_ns);
   if (recorder_) {
     client.set_record_mode(channel::kRecordEverything);
     if (recorder_->has_begun()) recorder_->client_started(client, {}, clock_.now());
@@ -254,13 +262,13 @@ void Daemon::take_hello(ToolConnection& connection, const lull_hello& hello) {
                              .bound = client.who().bound,
                              .counted = client.who().counted});
   rates_.begin(id, clock_.now());
-  if (scheduler_) next_jobs_look_ns_ = std::min(next_jobs_look_ns_, client.last_event_ns);
+  if (scheduler_) next_jobs_look_ns_ = std::min(next_jobs_look_ns_, attached_ns);
   moves_inputs_.emplace_back(moves::ClientJoined{.client = id,
                                                  .job = client.who().job,
                                                  .priority = verdict.granted,
                                                  .takes_turns = client.takes_turns(),
                                                  .movable = client.can_move()});
-  if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = client.last_event_ns;
+  if (store_.is_on() && next_keep_ns_ == UINT64_MAX) next_keep_ns_ = attached_ns;
   log_.detail(fmt::format("client {} attached: pid {}, uid {}, task {}, priority {}", id.value,
                           peer.pid, peer.uid, client.who().task, priority_name(verdict.granted)));
   const bool watched =

@@ -23,18 +23,42 @@ void Daemon::use_job_policy(const std::string& text) {
   }
   commands_.clear();
   next_jobs_look_ns_ = UINT64_MAX;
+  elastic_.allow_all();
+  elastic_.begin_with_least(false);
   if (text == kNoJobPolicy) return;
   auto choice = jobs::parse_job_policy(text);
   if (!choice) {
     log_.line("job policy: " + choice.error());
     return;
   }
+  elastic_.begin_with_least(choice->row->sizes_jobs);
   scheduler_ = std::make_unique<scheduling::JobScheduler>(std::move(*choice));
   next_jobs_look_ns_ = 0;
 }
 
+// What a job's name says of it. FAMILY/NAME: jobs of one user and family are of one multi-job.
+scheduling::JobNature Daemon::nature_of(const SessionBirth& who) const {
+  scheduling::JobNature nature{.job = who.job};
+  if (const size_t slash = who.job_name.rfind('/'); slash != std::string::npos && slash > 0) {
+    const std::string family = fmt::format("{}/{}", who.peer.uid, who.job_name.substr(0, slash));
+    nature.multi_job.value = std::max<uint64_t>(1, std::hash<std::string>{}(family));
+  }
+  if (const auto elastic = elastic_.find(who.peer.uid, who.job_name)) {
+    nature.least_gpus = elastic->least;
+    nature.most_gpus = elastic->gpus;
+    nature.told_gpus = elastic->told();
+  }
+  return nature;
+}
+
 scheduling::NodeView Daemon::node_view() const {
-  scheduling::NodeView view{.facts = moves_->facts(), .paces = {}, .devices = {}};
+  scheduling::NodeView view{.facts = moves_->facts(), .paces = {}, .natures = {}, .devices = {}};
+  for (const auto& [id, session] : sessions_) {
+    if (!session->gone && !session->who().job_name.empty()) {
+      view.natures.push_back(nature_of(session->who()));
+    }
+  }
+  std::ranges::sort(view.natures, {}, &scheduling::JobNature::job);
   for (const DeviceRow& row : devices_.rows()) {
     if (!row.known.instance) view.devices.push_back({row.id, row.known.name, Duration{}});
   }
@@ -74,8 +98,23 @@ void Daemon::step_jobs(uint64_t monotonic_ns) {
   follow(orders);
 }
 
+void Daemon::allow_gpus(const scheduling::ResizeJob& order) {
+  for (const auto& [id, session] : sessions_) {
+    const SessionBirth& who = session->who();
+    if (session->gone || who.job != order.job) continue;
+    elastic_.allow(who.peer.uid, who.job_name, order.gpus);
+    log_.line(fmt::format("job policy: {} of uid {} may have {} GPUs", printable(who.job_name),
+                          who.peer.uid, order.gpus));
+    return;
+  }
+}
+
 void Daemon::follow(std::span<const scheduling::JobOrder> orders) {
   for (const scheduling::JobOrder& order : orders) {
+    if (const auto* resize = std::get_if<scheduling::ResizeJob>(&order)) {
+      allow_gpus(*resize);
+      continue;
+    }
     JobId job;
     moves::Input request;
     if (const auto* suspend = std::get_if<scheduling::SuspendJob>(&order)) {
@@ -115,6 +154,10 @@ void Daemon::note_command(const JobOrder& order, JobId job, const std::vector<De
       break;
     case JobOrder::What::kPin:
       command.order = order.pinned ? Order::kPin : Order::kUnpin;
+      break;
+    case JobOrder::What::kResize:
+      command.order = Order::kResize;
+      command.gpus = order.gpus;
       break;
     default:
       return;
@@ -159,7 +202,7 @@ std::expected<std::string, std::string> Daemon::change_job_policy(const std::str
 nlohmann::json Daemon::elastic_json(const ElasticJob& job) const {
   return {{"min", job.least},
           {"max", job.most},
-          {"gpus", job.gpus},
+          {"gpus", job.told()},
           {"usable", usable_gpus(job, static_cast<uint32_t>(devices_.rows().size()))}};
 }
 
@@ -218,6 +261,7 @@ std::expected<nlohmann::json, std::string> Daemon::resize_job(const JobOrder& or
   }
   const auto resized = elastic_.resize(uid, name, order.gpus);
   if (!resized) return cannot(resized.error());
+  if (job) note_command(order, *job, {});
   log_.line(fmt::format("resize {} to {} GPUs (asked by uid {}, pid {})", printable(name),
                         resized->gpus, peer.uid, peer.pid));
   if (client != nullptr && client->who().peer.uid == uid && client->who().job_name == name) {

@@ -181,16 +181,16 @@ bool Daemon::give_allowances() {
 
 // The policy's decisions are requests like a person's: what there is an objection to is dropped.
 void Daemon::ask_turns() {
-  std::vector<policies::jobs::JobDecision> decisions;
+  std::vector<jobs::TurnDecision> decisions;
   turns_.set_quantum(Duration{int64_t{settings_.config.quantum_s} * 1'000'000'000});
   turns_timer_ = turns_.step(clock_.now(), moves_->facts(), decisions);
-  for (const policies::jobs::JobDecision& decision : decisions) {
-    if (const auto* suspend = std::get_if<policies::jobs::Suspend>(&decision)) {
+  for (const jobs::TurnDecision& decision : decisions) {
+    if (const auto* suspend = std::get_if<jobs::EndTurn>(&decision)) {
       moves_inputs_.emplace_back(moves::SuspendAsked{
           .job = suspend->job, .level = suspend->level, .at = suspend->at, .by_policy = true});
     } else {
       moves_inputs_.emplace_back(
-          moves::ResumeAsked{std::get<policies::jobs::Resume>(decision).job, /*by_policy=*/true});
+          moves::ResumeAsked{std::get<jobs::BeginTurn>(decision).job, /*by_policy=*/true});
     }
   }
   if (!decisions.empty()) run_moves();
@@ -359,6 +359,10 @@ nlohmann::json Daemon::job_json(JobId job) const {
   nlohmann::json shown =
       make_job(*status, first == sessions_.end() ? "?" : shown_name(first->second->who()));
   shown["decision"] = scheduler_ ? scheduler_->last_decision(job) : "";
+  if (const std::string why = scheduler_ ? scheduler_->why_not_running(job) : "";
+      !why.empty() && shown["decision"] == "") {
+    shown["waits_for"] = "the job policy: it " + why;
+  }
   if (first != sessions_.end()) {
     const SessionBirth& who = first->second->who();
     if (const auto elastic = elastic_.find(who.peer.uid, who.job_name))
@@ -389,7 +393,7 @@ std::expected<nlohmann::json, std::string> Daemon::move_job(const JobOrder& orde
   std::vector<DeviceId> to;
   if (const auto status = moves_->status(*job); order.what == JobOrder::What::kResume && scheduler_ &&
                                                 status && status->suspends && status->by_policy) {
-    const std::string why = scheduler_->last_decision(*job);
+    const std::string why = scheduler_->why_not_running(*job);
     if (!why.empty()) {
       return cannot(fmt::format("the job policy holds it ({}): `lull policy --jobs none` ends that", why));
     }

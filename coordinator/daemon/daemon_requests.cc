@@ -189,6 +189,10 @@ std::expected<std::vector<ClientId>, std::string> Daemon::change_priority(const 
   collect([&](const Session& s) { return s.who().is_process(task); });
   collect([&](const Session& s) { return fmt::format("{}", s.id().value) == task; });
   collect([&](const Session& s) { return s.who().task == task; });
+  collect([&](const Session& s) {
+    return !task.empty() && s.who().job_name == task &&
+           (s.who().peer.uid == peer.uid || is_operator(peer));
+  });
   if (named.empty()) {
     return std::unexpected(
         fmt::format("cannot change a priority: no client is called \"{}\": see "

@@ -10,12 +10,6 @@
 namespace lull::daemon {
 namespace {
 
-// While a trace is recorded every record counts, and a ring holds 256: a program that launches
-// every 2 us, each launch timed, fills it in 256 us. So a client at work is looked at this often, and
-// so that its rings are a quarter full at most.
-constexpr uint64_t kTracedSpacingLeastNs = 80'000;
-constexpr uint64_t kTracedSpacingMostNs = 250'000;
-constexpr uint32_t kTracedFill = channel::kRingRecords / 4;
 constexpr uint64_t kDecisionFlushNs = 1'000'000'000;
 constexpr uint64_t kClosingLookNs = 5'000'000;
 
@@ -112,17 +106,6 @@ void Daemon::keep_records(uint64_t monotonic_ns) {
   } else if (next_decision_flush_ns_ == UINT64_MAX && decisions_->has_unflushed()) {
     next_decision_flush_ns_ = monotonic_ns + kDecisionFlushNs;
   }
-}
-
-void Daemon::adapt_traced_spacing(Session& session, bool eventful) const {
-  const uint32_t filled = session.ring_high_water();
-  if (eventful && filled > kTracedFill) {
-    session.lazy_spacing_ns = session.lazy_spacing_ns * kTracedFill / filled;
-  } else {
-    session.lazy_spacing_ns += session.lazy_spacing_ns / 8;
-  }
-  session.lazy_spacing_ns =
-      std::clamp(session.lazy_spacing_ns, kTracedSpacingLeastNs, kTracedSpacingMostNs);
 }
 
 std::expected<nlohmann::json, std::string> Daemon::trace(const std::optional<TraceOrder>& order,

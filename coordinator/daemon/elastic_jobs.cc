@@ -19,8 +19,13 @@ std::expected<ElasticJob, std::string> ElasticJobs::declare(uid_t user, const st
         jobs, {}, [](const auto& entry) { return entry.second.used; }));
   }
   const uint32_t gpus = known == jobs.end() ? most : std::clamp(known->second.job.gpus, least, most);
-  const ElasticJob declared{.least = least, .most = most, .gpus = gpus};
-  jobs[job] = {.job = declared, .used = ++requests_};
+  const uint32_t allowed = known != jobs.end() ? known->second.job.allowed
+                           : begin_with_least_ ? least
+                                               : kAnyNumber;
+  const ElasticJob declared{.least = least, .most = most, .gpus = gpus, .allowed = allowed};
+  Entry& entry = jobs[job];
+  entry.job = declared;
+  entry.used = ++requests_;
   return declared;
 }
 
@@ -53,8 +58,36 @@ std::expected<ElasticJob, std::string> ElasticJobs::resize(uid_t user, const std
   return kept;
 }
 
+ElasticJobs::Entry* ElasticJobs::entry_of(uid_t user, const std::string& job) {
+  const auto jobs = users_.find(user);
+  if (jobs == users_.end()) return nullptr;
+  const auto entry = jobs->second.find(job);
+  return entry == jobs->second.end() ? nullptr : &entry->second;
+}
+
+JobId ElasticJobs::job_id(uid_t user, const std::string& job) const {
+  const auto jobs = users_.find(user);
+  if (jobs == users_.end()) return {};
+  const auto entry = jobs->second.find(job);
+  return entry == jobs->second.end() ? JobId{} : entry->second.id;
+}
+
+void ElasticJobs::remember(uid_t user, const std::string& job, JobId id) {
+  if (Entry* entry = entry_of(user, job)) entry->id = id;
+}
+
+void ElasticJobs::allow(uid_t user, const std::string& job, uint32_t gpus) {
+  if (Entry* entry = entry_of(user, job)) entry->job.allowed = gpus;
+}
+
+void ElasticJobs::allow_all() {
+  for (auto& [user, jobs] : users_) {
+    for (auto& [name, entry] : jobs) entry.job.allowed = kAnyNumber;
+  }
+}
+
 uint32_t usable_gpus(const ElasticJob& job, uint32_t present) {
-  return present == 0 ? job.gpus : std::max(job.least, std::min(job.gpus, present));
+  return present == 0 ? job.told() : std::max(job.least, std::min(job.told(), present));
 }
 
 }  // namespace lull::daemon

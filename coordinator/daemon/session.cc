@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/progress.h"
 #include "coordinator/channel/ring.h"
 #include "coordinator/daemon/event_cost.h"
 
@@ -216,9 +217,15 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
     case channel::kRecordSynced:
       if (record.stream >= kMaxStreams) return lie();
       if (observer != nullptr) [[unlikely]] {
-        observer->synced(*this, StreamSlot{record.stream}, record.sequence, at);
+        observer->synced(*this, thread, StreamSlot{record.stream}, record.sequence,
+                         clock.length_of(record.value1), at);
       }
       return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
+    case channel::kRecordRange:
+      if (observer != nullptr) [[unlikely]] {
+        observer->ranged(*this, record, thread, clock.length_of(record.value0), said);
+      }
+      return;
     case channel::kRecordMemory:
     case channel::kRecordResidence:
       residence_news_ = true;
@@ -410,10 +417,12 @@ void Session::release(const engine::Release& release) {
 }
 
 void Session::set_progress(const engine::SetProgress& progress) {
+  static_assert(engine::kMarkEvery == channel::kMarkEvery);
+  constexpr channel::lull_progress_mode kModes[] = {channel::kProgressNone, channel::kProgressEvery,
+                                                    channel::kProgressSeldom};
   for (uint32_t index = 0; index < device_count_; ++index) {
     if (devices_[index].id != progress.device) continue;
-    channel::publish_progress_mode(
-        region_, index, progress.every_launch ? channel::kProgressEvery : channel::kProgressNone);
+    channel::publish_progress_mode(region_, index, kModes[static_cast<size_t>(progress.progress)]);
   }
 }
 

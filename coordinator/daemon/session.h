@@ -3,17 +3,8 @@
 // It decides nothing and knows no other client.
 //
 // Everything read from the region is checked; what does not hold is counted as a lie, and a client
-// with kMaxLies of them is `hopeless`: the daemon drops it and its gates open.
-//
-// How closely the daemon looks (the daemon's loop moves it, `activity` is kept here):
-//
-//   Awake --(quiet for a while)--> Arming --(still quiet a moment later)--> Asleep
-//     ^ \___ polled every spacing     | doorbell armed, rings looked at       | not looked at
-//     +------- record seen -----------+                                       |
-//     +------- doorbell, or an output that lets it launch --------------------+
-//
-// The moment in Arming is far longer than a store stays in a store buffer, so the shim needs no
-// fence between its record and its look at the doorbell word.
+// with kMaxLies of them is `hopeless`: the daemon drops it and its gates open. How closely it is looked at:
+// look_schedule.h.
 #pragma once
 
 #include <array>
@@ -31,6 +22,7 @@
 #include "coordinator/daemon/client_region.h"
 #include "coordinator/daemon/clock.h"
 #include "coordinator/daemon/device_table.h"
+#include "coordinator/daemon/look_schedule.h"
 #include "coordinator/daemon/priority_rules.h"
 #include "coordinator/daemon/session_observer.h"
 #include "coordinator/engine/events.h"
@@ -80,8 +72,6 @@ struct Recall {
   std::string gpu;
   Instant at;
 };
-
-enum class Activity : uint8_t { kAwake, kArming, kAsleep };
 
 class Session {
  public:
@@ -178,14 +168,9 @@ class Session {
   void map_kernels();
 
   // ---- the loop's own notes ----
-  Activity activity = Activity::kAwake;
+  LookSchedule looks;
   std::optional<Recall> recall;  // its profile is, or has been, looked for
   uint64_t kept_launches = 0;  // launches at the time its profile was last given to the disk
-  uint64_t next_poll_ns = 0;   // CLOCK_MONOTONIC
-  uint64_t last_event_ns = 0;  // last record or progress
-  uint64_t last_thorough_ns = 0;
-  uint64_t armed_ns = 0;
-  uint64_t lazy_spacing_ns = 0;
   bool gone = false;  // to be erased at the end of the turn
   SessionObserver* observer = nullptr;  // while a trace is recorded
 

@@ -22,7 +22,12 @@ class SessionObserver {
                     Instant since) = 0;
   // `launched`: when the measured unit was launched, kNever: not known.
   virtual void timed(Session& session, const channel::lull_record& record, Instant launched) = 0;
-  virtual void synced(Session& session, StreamSlot stream, uint64_t sequence, Instant at) = 0;
+  // `waited`: how long the thread's call took that has shown it; 0: not known, or told before.
+  virtual void synced(Session& session, ThreadSlot thread, StreamSlot stream, uint64_t sequence,
+                      Duration waited, Instant at) = 0;
+  // A range of the program's own marking, ended at `at`; names and kind are as the client says.
+  virtual void ranged(Session& session, const channel::lull_record& record, ThreadSlot thread,
+                      Duration length, Instant at) = 0;
   virtual void cancelled(Session& session, StreamSlot stream, uint64_t sequence, Instant at) = 0;
 };
 

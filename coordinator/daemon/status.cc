@@ -70,6 +70,19 @@ json client_held(const Session& session, const engine::ClientStatus* known, Inst
   return list;
 }
 
+// More important clients that it cannot share a device with.
+json client_cannot_share(const engine::ClientStatus* known) {
+  json list = json::array();
+  if (known == nullptr) return list;
+  for (const engine::UnsharableStatus& pair : known->cannot_share) {
+    list.push_back({{"with", pair.with.value},
+                    {"device", pair.device.value},
+                    {"longest_ns", pair.figures.longest.ns},
+                    {"slack_ns", std::max<int64_t>(0, pair.figures.slack.ns)}});
+  }
+  return list;
+}
+
 // Devices that the client runs on without the coordinator.
 json client_unscheduled(const Session& session, const std::string& why_unknown) {
   json list = json::array();
@@ -115,6 +128,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"untimed", totals.untimed},
           {"held_ns", held_ns(totals, slow_motion)},
           {"held", client_held(session, known, now)},
+          {"cannot_share", client_cannot_share(known)},
           {"held_threads", known != nullptr ? known->held_threads : 0},
           {"kernels", session.kernel_count()},
           {"floor_grants", known != nullptr ? known->floor_grants : 0},
@@ -240,6 +254,7 @@ void add_clients(json& reply, uint32_t from, const engine::Engine& engine,
     json client = client_json(session, mine, devices, why_unknown, now, clock.slow_motion());
     add_rates(client, session, mine, now, clock.slow_motion(), rates);
     bytes += kClientBytes + kRowBytes * (client["devices"].size() + client["held"].size() +
+                                         client["cannot_share"].size() +
                                          client["unscheduled"].size());
     clients.push_back(std::move(client));
   }

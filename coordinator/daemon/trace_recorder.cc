@@ -18,6 +18,9 @@ constexpr uint64_t kFlushEveryNs = 1'000'000'000;
 constexpr size_t kNameBytesMost = 4UL << 10;  // the shim keeps no more of a name or a call site
 // Of one recording. What comes beyond is one kernel called "?".
 constexpr size_t kMaxTracedKernels = 1UL << 20;
+constexpr size_t kMaxTracedRanges = 1UL << 16;
+constexpr size_t kRangeNameMost = 256;
+constexpr uint64_t kDeepestRange = 255;
 
 std::string host_name() {
   char name[256] = {};
@@ -282,8 +285,51 @@ void TraceRecorder::timed(Session& session, const channel::lull_record& record, 
   });
 }
 
-void TraceRecorder::synced(Session& session, StreamSlot stream, uint64_t sequence, Instant at) {
+void TraceRecorder::synced(Session& session, ThreadSlot thread, StreamSlot stream,
+                           uint64_t sequence, Duration waited, Instant at) {
+  if (waited.ns > 0 && waited.ns <= at.ns) {
+    add(trace::Waited{session.id(), thread, at - waited, at});
+  }
   add(trace::Synced{session.id(), stream, sequence, at});
+}
+
+// Of a client's name offsets. A client can name no more ranges than its name area has places, and a
+// recording no more than kMaxTracedRanges: the others are one, without a name.
+trace::RangeIndex TraceRecorder::range(Client& mine, Session& session, uint32_t name,
+                                       uint32_t domain) {
+  const uint64_t key = uint64_t{domain} << 32 | name;
+  if (const auto known = mine.ranges.find(key); known != mine.ranges.end()) return known->second;
+  const auto text = [&](uint32_t offset) {
+    return offset == 0 ? std::string() : channel::name_at(session.region(), offset, kRangeNameMost);
+  };
+  trace::RangeInfo info;
+  if (ranges_.size() < kMaxTracedRanges) {
+    info.domain = text(domain);
+    info.name = text(name);
+  }
+  const auto [found, fresh] = ranges_.try_emplace(
+      {info.domain, info.name}, static_cast<trace::RangeIndex>(ranges_.size()));
+  if (fresh) {
+    info.index = found->second;
+    add(std::move(info));
+  }
+  if (mine.ranges.size() < kMaxTracedRanges) mine.ranges.emplace(key, found->second);
+  return found->second;
+}
+
+void TraceRecorder::ranged(Session& session, const channel::lull_record& record, ThreadSlot thread,
+                           Duration length, Instant at) {
+  if (!writer_ || record.stream > channel::kRangeMark) return;
+  const auto kind = static_cast<trace::RangeKind>(record.stream);
+  add(trace::Range{
+      .client = session.id(),
+      .thread = thread,
+      .range = range(client(session.id()), session, record.kernel, record.device),
+      .kind = kind,
+      .depth = static_cast<uint32_t>(std::min<uint64_t>(record.sequence, kDeepestRange)),
+      .from = {std::max<int64_t>(0, at.ns - length.ns)},
+      .until = at,
+  });
 }
 
 void TraceRecorder::cancelled(Session& session, StreamSlot stream, uint64_t sequence, Instant at) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <expected>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -80,7 +81,10 @@ class TraceRecorder final : public SessionObserver {
   void held(Session& session, ThreadSlot thread, Ticket ticket, DeviceId device,
             Instant since) override;
   void timed(Session& session, const channel::lull_record& record, Instant launched) override;
-  void synced(Session& session, StreamSlot stream, uint64_t sequence, Instant at) override;
+  void synced(Session& session, ThreadSlot thread, StreamSlot stream, uint64_t sequence,
+              Duration waited, Instant at) override;
+  void ranged(Session& session, const channel::lull_record& record, ThreadSlot thread,
+              Duration length, Instant at) override;
   void cancelled(Session& session, StreamSlot stream, uint64_t sequence, Instant at) override;
 
  private:
@@ -94,6 +98,7 @@ class TraceRecorder final : public SessionObserver {
     std::vector<trace::KernelIndex> kernels;  // by slot, plus one; 0: not said yet
     std::array<uint64_t, channel::kMaxDevices> memory{};
     std::unordered_map<uint32_t, HeldNote> held;  // by thread
+    std::unordered_map<uint64_t, trace::RangeIndex> ranges;  // by offsets of name and domain
     StartTimes starts;
     channel::ThreadTotals before;  // what it had done when the recording began
     uint64_t lost = 0;             // told
@@ -102,6 +107,7 @@ class TraceRecorder final : public SessionObserver {
   TraceRecorder(TraceOrder order, const DeviceTable& devices, WaitsFor waits_for);
   Client& client(ClientId id);
   trace::KernelIndex kernel(Client& client, Session& session, uint32_t slot);
+  trace::RangeIndex range(Client& client, Session& session, uint32_t name, uint32_t domain);
   void name_device(DeviceId id);
   template <typename E>
   void add(E event);
@@ -123,6 +129,7 @@ class TraceRecorder final : public SessionObserver {
     size_t operator()(const Content& content) const { return content.first; }
   };
   std::unordered_map<Content, trace::KernelIndex, ContentHash> kernels_;
+  std::map<std::pair<std::string, std::string>, trace::RangeIndex> ranges_;  // domain, name
   std::unordered_set<uint32_t> devices_;
   DeviceId last_device_{UINT32_MAX};
   std::vector<std::pair<ClientId, ThreadSlot>> newly_held_;

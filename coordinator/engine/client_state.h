@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coordinator/engine/credit_ledger.h"
 #include "coordinator/engine/events.h"
+#include "coordinator/engine/flight.h"
 #include "coordinator/engine/learned_launches.h"
 #include "coordinator/engine/task_memory.h"
 #include "policies/vocabulary.h"
@@ -21,73 +23,12 @@ inline constexpr size_t kMaxSeats = 16;          // devices of a client
 // Of a client on a device; no driver queues so many. With the longest kernel there is, their sum
 // still fits.
 inline constexpr uint32_t kMaxUnits = 1U << 17;
-inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
 
 // What is said of a launch: policies/prediction/predictor.h.
 struct Prediction {
   Duration predicted;
   Duration expected;
   Duration gap{-1};
-};
-
-// One launch in flight; several, where a stream has more than it can hold.
-struct Unit {
-  uint64_t sequence = 0;
-  Duration predicted;  // as the policy was told
-  Duration expected;   // in the mean
-  Instant at;
-  Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
-  Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
-  uint32_t others_done = 0;  // units of others complete on it by then; may wrap
-  uint32_t count = 1;
-  bool tracked = false;
-  DeviceId device;
-};
-
-// The units of a stream, oldest first.
-class UnitQueue {
- public:
-  bool empty() const { return first_ == units_.size(); }
-  Unit& front() { return units_[first_]; }
-  const Unit& front() const { return units_[first_]; }
-  Unit& back() { return units_.back(); }
-  size_t size() const { return units_.size() - first_; }
-  void push(const Unit& unit) { units_.push_back(unit); }
-  void pop() {
-    first_ += 1;
-    if (first_ == units_.size()) {
-      units_.clear();
-      first_ = 0;
-    } else if (first_ >= 64 && first_ * 2 >= units_.size()) {
-      units_.erase(units_.begin(), units_.begin() + static_cast<ptrdiff_t>(first_));
-      first_ = 0;
-    }
-  }
-  // The newest unit with this number; null without one.
-  Unit* find(uint64_t sequence) {
-    for (size_t i = units_.size(); i > first_; --i) {
-      if (units_[i - 1].sequence == sequence) return &units_[i - 1];
-    }
-    return nullptr;
-  }
-  void erase(const Unit* unit) {
-    units_.erase(units_.begin() + (unit - units_.data()));
-    if (first_ == units_.size()) {
-      units_.clear();
-      first_ = 0;
-    }
-  }
-  auto begin() const { return units_.begin() + static_cast<ptrdiff_t>(first_); }
-  auto end() const { return units_.end(); }
-
- private:
-  std::vector<Unit> units_;
-  size_t first_ = 0;
-};
-
-struct Stream {
-  uint64_t completed = 0;
-  UnitQueue units;
 };
 
 // A client on a device.
@@ -99,16 +40,9 @@ struct Seat {
   bool any_length = true;
   // What is published. A gate is open at birth.
   Gate gate = Gate::kOpen;
-  Duration granted;      // credit: total of the epoch
-  Duration spent;        // what the client's own count should say, as gate.h counts it
-  Instant epoch_began;
-  Instant granted_at;    // last change of the grant
-  // Left of grants that have been taken back, while the client may still spend it: until what took
-  // them back is in effect.
-  Duration voided;
-  Instant voided_until;
+  CreditLedger credit;   // stands where that is kCredit
   Instant opened_at;
-  bool every_launch = false;
+  Progress progress = Progress::kNone;
 
   uint32_t launches = 0;
   uint32_t units = 0;

@@ -59,7 +59,7 @@ struct SeatStatus {  // a client on a device
   Duration in_flight;        // predicted length of what was launched and is not known complete
   Duration device_time;      // device time used, settled at completion
   uint32_t outstanding = 0;  // units in flight
-  bool every_launch = false; // the device reports each completion
+  Progress progress = Progress::kNone;
 };
 struct HeldStatus {  // a thread waiting at the gate
   ThreadSlot thread;
@@ -87,6 +87,12 @@ struct IterationStatus {
   uint32_t lowest_position = 0;  // where it holds least memory
   uint64_t lowest_bytes = 0;
 };
+// The client's longest unit is longer than the other, more important one can wait at once.
+struct UnsharableStatus {
+  ClientId with;
+  DeviceId device;
+  policies::PairFigures figures;
+};
 struct ClientStatus {
   ClientId client;
   JobId job;
@@ -95,6 +101,7 @@ struct ClientStatus {
   std::vector<SeatStatus> devices;  // by device id
   std::vector<HeldStatus> held;     // by thread; at most kMostShown
   size_t held_threads = 0;          // of them all
+  std::vector<UnsharableStatus> cannot_share;  // by device, then client id; at most kMostShown
   bool stopped = false;             // its gates are closed by order
   uint64_t launches = 0;            // launch records seen
   uint64_t floor_grants = 0;        // releases by the watchdog

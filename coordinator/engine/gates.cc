@@ -15,8 +15,8 @@ Instant head_expiry(const Head& head, const Seat& seat) {
     return std::max(head.since, seat.opened_at) + kGrantedHeadExpires;
   }
   // Nothing of a fresh grant is spent and nothing is in flight: even the longest unit may go.
-  if (seat.gate == Gate::kCredit && seat.units == 0 && seat.spent.ns == 0 && seat.granted.ns > 0) {
-    return std::max(head.since, seat.granted_at) + kGrantedHeadExpires;
+  if (seat.units == 0 && seat.credit.is_untouched()) {
+    return std::max(head.since, seat.credit.granted_at()) + kGrantedHeadExpires;
   }
   return kNever;
 }
@@ -181,88 +181,68 @@ void Engine::Core::watchdog(Client& client) {
 
 // ---- publishing -----------------------------------------------------------------------------
 
-Gate Engine::Core::target(const Client& client, const Seat& seat) const {
-  if (client.ranks->is_stopped()) return Gate::kClosed;
-  if (device_of(seat).stuck_level < client.priority.level) return Gate::kOpen;
-  if (client.ranks->closed) return Gate::kClosed;
-  return seat.wanted;
+bool Engine::Core::runs_ahead(const Client& client, const Seat& seat, const Device& on) const {
+  const bool preceded = on.progress && (!holds_by_prediction() || on.highest_level < client.priority.level);
+  const Duration from = seat.gate == Gate::kOpen ? Duration{kRunAhead.ns / 2} : Duration{kRunAhead.ns / 4};
+  return preceded && seat.in_flight > from;
+}
+
+Engine::Core::Target Engine::Core::target(const Client& client, const Seat& seat) const {
+  const Device& on = device_of(seat);
+  if (client.ranks->is_stopped()) return {Gate::kClosed};
+  if (on.stuck_level < client.priority.level) return {Gate::kOpen};
+  if (client.ranks->closed) return {Gate::kClosed};
+  if (seat.wanted == Gate::kCredit) return {Gate::kCredit, seat.bound, seat.any_length};
+  if (seat.wanted == Gate::kOpen && runs_ahead(client, seat, on)) {
+    return {Gate::kCredit, kRunAhead, /*any_length=*/true, kRunAheadStep};
+  }
+  return {seat.wanted};
 }
 
 void Engine::Core::publish(Client& client) {
   for (auto& seat : client.seats) {
-    const Gate gate = target(client, *seat);
+    const Target target = this->target(client, *seat);
+    const Gate gate = target.gate;
     if (gate == Gate::kCredit) {
-      publish_credit(client, *seat);
+      publish_credit(client, *seat, target);
       continue;
     }
     if (gate == seat->gate) continue;
-    void_grant(*seat);
+    seat->credit.take_back(now_, options_.control_latency);
     seat->gate = gate;
-    seat->granted = Duration{};
     if (gate == Gate::kOpen) seat->opened_at = now_;
     put(SetGate{client.id, seat->device, gate, Duration{}, /*new_epoch=*/false});
   }
 }
 
-// Of a grant that is taken back, what may still be spent: taking back takes effect as late as giving
-// does, and a gate that opens and closes faster than that has several grants under way.
-void Engine::Core::void_grant(Seat& seat) const {
-  if (seat.gate != Gate::kCredit || options_.control_latency.ns <= 0) return;
-  if (now_ >= seat.voided_until) seat.voided = Duration{};
-  seat.voided += std::max(Duration{}, seat.granted - seat.spent);
-  seat.voided_until = now_ + options_.control_latency;
-}
-
 // When a head has waited too long for a grant that has room for it, however often that has changed.
 Instant Engine::Core::stale_at(const Head& head, const Seat& seat) {
-  return std::min(head.fits_at, std::max(head.since, seat.granted_at)) + kStaleCredit;
+  return std::min(head.fits_at, std::max(head.since, seat.credit.granted_at())) + kStaleCredit;
 }
 
-// The grant that keeps what is in flight within the bound:
-//
-//   granted = spent + (bound - in flight - voided)   so that  spent + next <= granted
-//                                                    means    in flight + next <= bound
-//
-// In flight is as predicted, and so is the policy's bound; spent, voided and next are as charged, by
-// the kernel's mean.
-//
-// An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
-// only with nothing in flight, and that is how a unit longer than the bound gets through.
-void Engine::Core::publish_credit(Client& client, Seat& seat) {
-  bool long_head = false;
-  bool stale = false;
+void Engine::Core::publish_credit(Client& client, Seat& seat, const Target& target) {
+  CreditLedger::Ask ask{.bound = target.bound,
+                        .any_length = target.any_length,
+                        .step = target.step,
+                        .in_flight = seat.in_flight,
+                        .units = seat.units};
+  const Instant granted_at = seat.credit.granted_at();
   for (Head& head : client.heads) {
     if (head.released || head.device != seat.device) continue;
-    long_head |= seat.any_length && head.charged > seat.bound;
-    const bool fits = seat.gate == Gate::kCredit && seat.spent + head.charged <= seat.granted;
-    head.fits_at = fits ? std::min(head.fits_at, std::max(head.since, seat.granted_at)) : kNever;
+    ask.long_head |= target.any_length && head.charged > target.bound;
+    head.fits_at = seat.credit.fits(head.charged)
+                       ? std::min(head.fits_at, std::max(head.since, granted_at))
+                       : kNever;
     // It was turned away by a grant in which we see room, or has not noticed one for long.
-    stale |= head.since >= seat.granted_at + kGrantNoticed || now_ >= stale_at(head, seat);
+    ask.stale |= head.since >= granted_at + kGrantNoticed || now_ >= stale_at(head, seat);
   }
-  const bool nearly_full = seat.spent.ns > policies::kMaxCreditBound.ns / 2;
-  const bool renew = seat.gate != Gate::kCredit ||
-                     (seat.units == 0 &&
-                      (stale || (seat.spent.ns > 0 && (long_head || nearly_full))));
-  if (renew) {
-    void_grant(seat);
-    seat.spent = Duration{};
-    seat.epoch_began = now_;
+  const auto grant = seat.credit.grant(ask, now_, options_.control_latency);
+  if (!grant) return;
+  if (grant->new_epoch) {
     for (Head& head : client.heads) head.fits_at = kNever;
   }
-  if (now_ >= seat.voided_until) seat.voided = Duration{};
-  const Duration room = std::max(Duration{}, seat.bound - seat.in_flight - seat.voided);
-  Duration granted = std::min(seat.spent + room, policies::kMaxCreditBound);
-  // Once something is spent the bit means nothing and stays as it is: no news for its sake alone.
-  const bool any_length =
-      seat.any_length &&
-      (seat.spent.ns == 0 ? seat.units == 0 && seat.voided.ns == 0
-                          : !renew && (seat.granted.ns & 1) != 0);
-  granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
-  if (!renew && granted == seat.granted) return;
   seat.gate = Gate::kCredit;
-  seat.granted = granted;
-  seat.granted_at = now_;
-  put(SetGate{client.id, seat.device, Gate::kCredit, granted, renew});
+  put(SetGate{client.id, seat.device, Gate::kCredit, grant->granted, grant->new_epoch});
 }
 
 // ---- timers ---------------------------------------------------------------------------------
@@ -271,17 +251,17 @@ Instant Engine::Core::next_wake(const Client& client) const {
   Instant next = order_due(client);
   bool reported = client.ranks->is_stopped();
   for (const auto& seat : client.seats) {
-    reported |= seat->every_launch;
+    reported |= seat->progress != Progress::kNone;
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
-    if (seat->gate == Gate::kCredit && seat->voided.ns > 0) {
-      next = std::min(next, seat->voided_until);
-    }
+    next = std::min(next, seat->credit.settles_at());
   }
   // Where nobody waits for it, work that is not reported is settled with the next launch.
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
-    const Unit& front =
-        client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
-    if (!front.tracked) next = std::min(next, due(seat_of(client, front.device), front));
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const Unit& front = units.front();
+    if (!units.awaits_report()) {
+      next = std::min(next, due(seat_of(client, front.device), front));
+    }
   }
   for (const Head& head : client.heads) {
     const Seat& seat = seat_of(client, head.device);

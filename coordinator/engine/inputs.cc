@@ -70,8 +70,10 @@ void Engine::Core::take(const ClientDetached& input) {
     dropped_ += 1;
     return;
   }
+  for (const Head& head : client->heads) device(head.device)->waiting -= 1;
   for (const auto& seat : client->seats) {
     Device* on = device(seat->device);
+    if (on->alone == client->id) on->alone.reset();
     std::erase(on->members, client->id);
     std::erase(on->busy, client->id);
     std::erase(on->lately, client->id);
@@ -189,6 +191,7 @@ void Engine::Core::set_job_priority(Job& job) {
 void Engine::Core::watch_device(DeviceId id, Device& on) {
   bool several_levels = false;
   bool several_jobs = false;
+  const auto before = std::pair(on.progress, on.highest_level);
   on.lowest_level = 0;
   on.highest_level = kNobodyStuck;
   const Client* first = nullptr;
@@ -204,14 +207,39 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   const policies::ProgressNeed need = choice_.row->progress;
   on.progress = (need == policies::ProgressNeed::kBetweenLevels && several_levels) ||
                 (need == policies::ProgressNeed::kBetweenJobs && several_jobs);
+  if (!on.progress) on.alone.reset();
+  const bool others_now = before != std::pair(on.progress, on.highest_level);
   for (ClientId member : on.members) {
     Client& client = *find(member);
     Seat& seat = *client.seat(id);
-    if (seat.every_launch == on.progress) continue;
-    seat.every_launch = on.progress;
-    put(SetProgress{member, id, on.progress});
-    mark(client);
+    set_progress(client, seat, !on.progress          ? Progress::kNone
+                               : on.alone == member  ? Progress::kSeldom
+                                                     : Progress::kEvery);
+    if (others_now) mark(client);
   }
+}
+
+void Engine::Core::set_progress(const Client& client, Seat& seat, Progress progress) {
+  if (seat.progress == progress) return;
+  seat.progress = progress;
+  put(SetProgress{client.id, seat.device, progress});
+}
+
+void Engine::Core::not_alone(Device& on, ClientId other) {
+  if (!on.alone || on.alone == other) return;
+  const Client& before = *find(*std::exchange(on.alone, std::nullopt));
+  for (const auto& seat : before.seats) {
+    if (device(seat->device) == &on) set_progress(before, *seat, Progress::kEvery);
+  }
+}
+
+void Engine::Core::look_who_is_alone(Device& on, const Client& client, Seat& seat) {
+  if (!on.progress || on.alone == client.id || on.waiting > 0 || on.busy.size() > 1) return;
+  const auto other = std::find_if(on.lately.rbegin(), on.lately.rend(),
+                                  [&](ClientId member) { return member != client.id; });
+  if (other != on.lately.rend() && now_ - find(*other)->seat(seat.device)->touched < kAlone) return;
+  on.alone = client.id;
+  set_progress(client, seat, Progress::kSeldom);
 }
 
 void Engine::Core::take(const PolicyChanged& input) {
@@ -268,14 +296,6 @@ Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
   return {predicted_length(length, what), expected_length(length, what), predicted_gap(gap, what)};
 }
 
-// As try_spend of the channel counts: one launch longer than a grant of which nothing is spent
-// spends all of it.
-void Engine::Core::count_spent(Seat& seat, Duration charged) const {
-  Duration after = seat.spent + charged;
-  if (after > seat.granted && seat.spent.ns == 0) after = seat.granted;
-  seat.spent = std::min(after, policies::kMaxCreditBound);
-}
-
 void Engine::Core::take(const Launched& input) {
   Client* client = find(input.client);
   Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
@@ -296,6 +316,7 @@ void Engine::Core::take(const Launched& input) {
   unit.sequence = input.sequence;
   unit.at = std::clamp(input.at, std::max(seat->last_launch, client->attached), now_);
   unit.tracked = tracked;
+  unit.seldom = seat->progress == Progress::kSeldom;
   unit.device = input.device;
 
   auto head = head_at(*client, input.thread);
@@ -307,16 +328,10 @@ void Engine::Core::take(const Launched& input) {
       drop_head(*client, static_cast<size_t>(head - client->heads.begin()), /*tell_policy=*/true);
     } else {
       client->heads.erase(head);
+      device(input.device)->waiting -= 1;
     }
   }
-  // It was charged to this epoch's grant where that is in effect for sure, or no earlier one is.
-  const Instant in_effect =
-      seat->epoch_began + (seat->voided.ns > 0 ? options_.control_latency : Duration{});
-  if (seat->gate == Gate::kCredit && !released && charged.ns != 0 && unit.at >= in_effect) {
-    count_spent(*seat, charged);
-  } else if (!released && unit.at < seat->voided_until) {
-    seat->voided -= std::min(seat->voided, charged);
-  }
+  if (!released) seat->credit.launched(charged, unit.at, options_.control_latency);
 
   Device& on = *device(input.device);
   const auto learned = client->learned.launched(input, unit.at, company(on, *seat));
@@ -340,6 +355,7 @@ void Engine::Core::take(const Launched& input) {
   seat->launches += 1;
   on.launches += 1;
   set_units(on, *client, *seat, seat->units + 1);
+  look_who_is_alone(on, *client, *seat);
   seat->in_flight += unit.predicted;
   const policies::IterationDetector& detector = client->learned.detector();
   const policies::IterationPlace place{.in_step = learned.in_step,
@@ -424,7 +440,10 @@ void Engine::Core::take(const Held& input) {
   head.since = std::clamp(input.at, policies::kLongAgo, now_);
   if (is_given_up(*client, head, *seat)) return;
   client->heads.insert(at, head);
-  if (!client->ranks->is_stopped()) tell(*device(input.device), *client, waiting(*client, head));
+  Device& on = *device(input.device);
+  on.waiting += 1;
+  not_alone(on, client->id);
+  if (!client->ranks->is_stopped()) tell(on, *client, waiting(*client, head));
   mark(*client);
 }
 
@@ -438,6 +457,7 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
   if (tell_policy) {
     tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
   }
+  device(head.device)->waiting -= 1;
   client.heads.erase(client.heads.begin() + static_cast<ptrdiff_t>(index));
   mark(client);
 }
@@ -456,6 +476,7 @@ void Engine::Core::set_units(Device& on, const Client& client, Seat& seat, uint3
 }
 
 void Engine::Core::touch(Device& on, ClientId client, Seat& seat) {
+  not_alone(on, client);
   seat.touched = now_;
   if (!on.lately.empty() && on.lately.back() == client) return;
   const auto before = std::find(on.lately.rbegin(), on.lately.rend(), client);
@@ -512,12 +533,13 @@ Instant Engine::Core::due(const Seat& seat, const Unit& unit) {
                   std::max(seat.last_launch, seat.last_progress) + patience);
 }
 
-// Work that nobody reports counts as done when it is predicted to be, in the order of its stream.
+// Work that nobody reports counts as done when it is predicted to be, in the order of its stream. What
+// was launched while few are tracked is reported with a tracked one close behind it.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));
     UnitQueue& units = client.streams[slot].units;
-    while (!units.empty() && !units.front().tracked) {
+    while (!units.empty() && !units.awaits_report()) {
       const Unit unit = units.front();
       Seat& seat = *client.seat(unit.device);
       const Instant at = due(seat, unit);
@@ -549,6 +571,12 @@ void Engine::Core::take(const Progressed& input) {
   }
 }
 
+void Engine::Core::reckon_tail(Seat& seat, UnitQueue& units) const {
+  if (units.empty() || !units.front().seldom || units.size() >= kMarkEvery || units.awaits_report()) return;
+  Instant end = now_ + Duration{-seat.kept_off.ns};
+  for (Unit& unit : units) unit.due = end = end + unit.expected;
+}
+
 // Everything of the stream up to `sequence` is complete.
 void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
   Stream& stream = client.streams[slot];
@@ -566,12 +594,14 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
       const Unit& next = stream.units.front();
       client.learned.completed(slot_id(slot), next.sequence, others);
       all.count += next.count;
+      all.tracked |= next.tracked;
       all.predicted += next.predicted;
       all.expected += next.expected;
       stream.units.pop();
     }
     if (all.count == 1) saw(client, slot_id(slot), all);
     done(client, seat, slot_id(slot), all, all.at, now_, /*reported=*/true);
+    reckon_tail(seat, stream.units);
   }
 }
 

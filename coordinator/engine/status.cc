@@ -59,6 +59,18 @@ std::optional<ClientId> Engine::Core::waits_for(ClientId client, DeviceId device
   return std::nullopt;
 }
 
+void Engine::Core::cannot_share(const Client& client, std::vector<UnsharableStatus>& out) const {
+  for (const auto& seat : client.seats) {
+    const Device& on = device_of(*seat);
+    for (ClientId member : on.members) {
+      if (out.size() >= kMostShown) return;
+      if (find(member)->priority >= client.priority) continue;
+      const auto figures = on.policy->figures(member, client.id);
+      if (figures && figures->longest > figures->slack) out.push_back({member, seat->device, *figures});
+    }
+  }
+}
+
 EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
   EngineStatus status;
   status.policy = choice_.text;
@@ -88,13 +100,14 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
       entry.devices.push_back(SeatStatus{
           .device = seat->device,
           .gate = seat->gate,
-          .granted = seat->gate == Gate::kCredit ? seat->granted : Duration{},
+          .granted = seat->credit.granted(),
           .in_flight = seat->in_flight,
           .device_time = seat->device_time,
           .outstanding = seat->units,
-          .every_launch = seat->every_launch,
+          .progress = seat->progress,
       });
     }
+    cannot_share(*client, entry.cannot_share);
     for (const Head& head : client->heads) {
       const Seat& seat = *client->seat(head.device);
       if (head.released || seat.gate == Gate::kOpen) continue;
@@ -120,7 +133,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
         if (held.by.size() >= kMostShown) break;
       }
       if (seat.gate == Gate::kCredit) {
-        held.why = "at most " + std::to_string(seat.bound.ns / 1000) +
+        held.why = "at most " + std::to_string(seat.credit.limit().ns / 1000) +
                    " us of it may be in flight" + (first.empty() ? "" : " beside " + first);
       } else if (client->ranks->closed && seat.wanted != Gate::kClosed) {
         held.why = "another process of its job is held";

@@ -16,15 +16,20 @@ const JobFacts* find(const NodeFacts& facts, JobId id) {
 
 GpuSet gpus_of(const JobFacts& job) {
   GpuSet gpus;
-  for (const policies::jobs::JobOnDevice& on : job.devices) {
+  for (const jobs::JobOnDevice& on : job.devices) {
     if (on.used_bytes > 0) gpus.push_back(on.device);
   }
   return gpus;
 }
 
+JobNature nature_of(const NodeView& view, JobId id) {
+  const auto at = std::ranges::lower_bound(view.natures, id, {}, &JobNature::job);
+  return at != view.natures.end() && at->job == id ? *at : JobNature{.job = id};
+}
+
 uint64_t most_bytes(const JobFacts& job) {
   uint64_t most = 0;
-  for (const policies::jobs::JobOnDevice& on : job.devices) most = std::max(most, on.used_bytes);
+  for (const jobs::JobOnDevice& on : job.devices) most = std::max(most, on.used_bytes);
   return most;
 }
 
@@ -84,7 +89,7 @@ void JobScheduler::step(Instant now, const NodeView& view, std::span<const jobs:
     for (JobOrder& order : let_go(view.facts)) out.push_back(std::move(order));
     return;
   }
-  bring(view, out);
+  bring(now, view, out);
   last_ = view.facts;
 }
 
@@ -94,7 +99,7 @@ void JobScheduler::look_at_devices(Instant now, const NodeView& view) {
   for (const DeviceUse& seen : view.devices) {
     if (devices_.contains(seen.device)) continue;
     uint64_t memory = 0;
-    for (const policies::jobs::DeviceFacts& facts : view.facts.devices) {
+    for (const jobs::DeviceFacts& facts : view.facts.devices) {
       if (facts.device == seen.device) memory = facts.total_bytes;
     }
     if (memory == 0) continue;  // nothing can be placed there
@@ -125,37 +130,71 @@ void JobScheduler::look_at_devices(Instant now, const NodeView& view) {
   loads_at_ = now;
 }
 
-void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus) {
-  const bool movable = job.movable && !job.takes_turns;
+void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus, const JobNature& nature) {
+  const bool movable = job.movable && !job.takes_turns && nature.most_gpus == 0;
+  const auto count = static_cast<uint32_t>(gpus.size());
   jobs::JobRequest request{.job = job.job,
                            .priority = job.priority,
-                           .gpus = static_cast<uint32_t>(gpus.size()),
+                           .gpus = count,
+                           .multi_job = nature.multi_job,
                            .suspendable = movable,
                            .migratable = movable && job.migratable};
+  if (nature.most_gpus > 0) {
+    request.gpus = std::min(count, nature.least_gpus);
+    request.most_gpus = std::max(count, nature.most_gpus);
+  }
   events_.emplace_back(jobs::JobArrived{request});
   events_.emplace_back(jobs::MemoryInUse{job.job, most_bytes(job)});
   // A job that can be moved has its place from the policy; until then it shall not run.
   const bool held = job.suspends && !job.by_policy;
-  events_.emplace_back(jobs::JobStands{job.job, !movable, gpus, movable});
+  const bool may_be_moved = movable || nature.most_gpus > 0;
+  events_.emplace_back(jobs::JobStands{job.job, !movable, gpus, may_be_moved});
+  if (!movable) vacate(job.job, gpus);
   if (job.pinned)
     events_.emplace_back(jobs::Command{.job = job.job, .order = jobs::Command::Order::kPin});
   if (held)
     events_.emplace_back(jobs::Command{.job = job.job, .order = jobs::Command::Order::kSuspend});
   Resident& resident = residents_[job.job];
-  resident = {
-      .priority = job.priority, .gpus = gpus, .movable = movable, .memory_bytes = most_bytes(job)};
+  resident = {.priority = job.priority,
+              .gpus = gpus,
+              .movable = may_be_moved,
+              .memory_bytes = most_bytes(job),
+              .nature = nature};
   if (!movable) resident.target = gpus;
 }
 
+// A job stands on these GPUs, and shares them only with those that have exactly the same.
+void JobScheduler::vacate(JobId id, const GpuSet& gpus) {
+  for (auto& [other_id, other] : residents_) {
+    if (other_id == id || !other.target || *other.target == gpus) continue;
+    if (share_a_gpu(*other.target, gpus)) other.target.reset();
+  }
+}
+
+// Of one that has another importance: said, where the policy may stop it.
+bool JobScheduler::is_gone(Instant now, const NodeView& view, JobId id, Resident& job) {
+  const JobFacts* facts = find(view.facts, id);
+  if (facts != nullptr && facts->state == JobState::kLost) return true;
+  const bool follows = job.resized != kNever && now - job.resized < kFollowsWithin;
+  if (facts == nullptr) return !follows;
+  const GpuSet gpus = gpus_of(*facts);
+  if (!job.elastic() && gpus.size() != job.gpus.size()) return true;
+  if (job.elastic() && gpus.empty() && !follows) return true;
+  if (facts->priority == job.priority) return false;
+  if (!job.movable || job.elastic() || facts->pinned) return true;
+  job.priority = facts->priority;
+  events_.emplace_back(jobs::Command{
+      .job = id, .order = jobs::Command::Order::kPrioritise, .priority = facts->priority});
+  return false;
+}
+
 void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
-  std::erase_if(residents_, [&](const auto& known) {
-    const JobFacts* job = find(view.facts, known.first);
-    const bool gone = job == nullptr || job->state == JobState::kLost ||
-                      job->priority != known.second.priority ||
-                      gpus_of(*job).size() != known.second.gpus.size();
-    if (gone) events_.emplace_back(jobs::JobFinished{known.first});
-    return gone;
-  });
+  for (auto at = residents_.begin(); at != residents_.end();) {
+    const JobId id = at->first;
+    const bool gone = is_gone(now, view, id, at->second);
+    at = gone ? residents_.erase(at) : std::next(at);
+    if (gone) events_.emplace_back(jobs::JobFinished{id});
+  }
   for (const JobFacts& job : view.facts.jobs) {
     const GpuSet gpus = gpus_of(job);
     const bool known_gpus =
@@ -163,7 +202,7 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
     if (gpus.empty() || !known_gpus || job.untold || job.state == JobState::kLost) continue;
     const auto at = residents_.find(job.job);
     if (at == residents_.end()) {
-      arrive(job, gpus);
+      arrive(job, gpus, nature_of(view, job.job));
       count_anew(gpus, view);
       continue;
     }
@@ -172,7 +211,10 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
       resident.memory_bytes = bytes;
       events_.emplace_back(jobs::MemoryInUse{job.job, bytes});
     }
-    if (now >= resident.refused_until) {
+    if (resident.elastic()) {
+      resident.nature = nature_of(view, job.job);
+      look_at_size(now, job, resident);
+    } else if (now >= resident.refused_until) {
       const bool movable = !job.takes_turns && (job.movable || (job.pinned && resident.movable));
       if (movable != resident.movable) stand(job, resident, movable);
       resident.refused_until = Instant{0};
@@ -202,6 +244,36 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
   for (const JobFacts& job : last_.jobs) {
     if (find(view.facts, job.job) == nullptr) count_anew(gpus_of(job), view);
   }
+}
+
+// An elastic job has followed its number, or has another one than it was told, or does not follow.
+void JobScheduler::look_at_size(Instant now, const JobFacts& facts, Resident& job) {
+  const GpuSet gpus = gpus_of(facts);
+  const bool waits = job.resized != kNever;
+  if (waits && job.target && gpus.size() == job.target->size()) {
+    job.resized = kNever;
+    job.gpus = gpus;
+    if (gpus != *job.target) return stand_where_it_is(facts, job, job.movable);
+    job.on_the_way = false;
+    events_.emplace_back(jobs::MoveDone{facts.job, now - job.sent});
+  } else if (waits && now - job.resized >= kFollowsWithin) {
+    job.refused_until = now + kRefusedFor;
+    stand_where_it_is(facts, job, /*movable=*/false);
+  } else if (!waits && gpus != job.gpus) {
+    stand_where_it_is(facts, job, job.movable);
+  } else if (!job.movable && now >= job.refused_until) {
+    stand_where_it_is(facts, job, /*movable=*/true);
+  }
+}
+
+void JobScheduler::stand_where_it_is(const JobFacts& facts, Resident& job, bool movable) {
+  job.gpus = gpus_of(facts);
+  job.movable = movable;
+  job.resized = kNever;
+  job.on_the_way = false;
+  job.target = job.gpus;
+  vacate(facts.job, job.gpus);
+  events_.emplace_back(jobs::JobStands{facts.job, true, job.gpus, movable});
 }
 
 // Where it is now is where it shall be, as far as the policy is concerned. But for one that can be
@@ -314,11 +386,19 @@ bool JobScheduler::is_free_for(const NodeView& view, JobId id, const GpuSet& gpu
   });
 }
 
-void JobScheduler::bring(const NodeView& view, std::vector<JobOrder>& out) {
+void JobScheduler::bring(Instant now, const NodeView& view, std::vector<JobOrder>& out) {
   for (const JobFacts& facts : view.facts.jobs) {
     const auto at = residents_.find(facts.job);
     if (at == residents_.end() || !at->second.movable) continue;
     Resident& job = at->second;
+    if (job.elastic()) {
+      if (!sizes_jobs() || !job.target) continue;
+      const auto count = static_cast<uint32_t>(job.target->size());
+      const uint32_t wanted = std::min(count, job.nature.most_gpus);
+      if (wanted != gpus_of(facts).size() && job.resized == kNever) job.resized = now;
+      if (wanted != job.nature.told_gpus) out.push_back(ResizeJob{facts.job, wanted});
+      continue;
+    }
     if (facts.suspends && !facts.by_policy) continue;  // a person's
     const bool rests = facts.state == JobState::kRunning || facts.state == JobState::kSuspended;
     const GpuSet gpus = gpus_of(facts);
@@ -360,6 +440,13 @@ std::vector<JobOrder> JobScheduler::let_go(const NodeFacts& facts) const {
     }
   }
   return orders;
+}
+
+std::string JobScheduler::why_not_running(JobId job) const {
+  const auto at = residents_.find(job);
+  if (at == residents_.end() || at->second.target) return {};
+  if (!at->second.decision.empty()) return at->second.decision;
+  return jobs::text_of(jobs::Reason{jobs::Why::kNotYet});
 }
 
 std::string JobScheduler::last_decision(JobId job) const {

@@ -12,8 +12,13 @@
 //                                                where it is, and has a place when the policy says
 //                                                so; one that cannot is told to run there
 //   it uses another number of GPUs               gone, and arrived again
-//   an order is refused, or comes to nothing     JobStands where it is; not movable for kRefusedFor
-//   a person suspends, resumes, migrates, pins   Command
+//   its importance changes                       Command, or gone and arrived where it cannot be
+//   moved an order is refused, or comes to nothing     JobStands where it is; not movable for
+//   kRefusedFor a person suspends, resumes, migrates, pins   Command
+//
+// An elastic job is never suspended: it runs where its launcher starts it, on `least` GPUs of its
+// own and the others on loan. Grow and Shrink become another number, which its launcher follows by
+// ending processes and starting others: the job is taken to go on meanwhile, for kFollowsWithin.
 //
 // Jobs that take turns (`lull run --oversubscribe`) are left to policies/jobs/turns.h: they count
 // as jobs that cannot be moved.
@@ -35,9 +40,9 @@
 
 namespace lull::scheduling {
 
-using policies::jobs::JobFacts;
-using policies::jobs::JobState;
-using policies::jobs::NodeFacts;
+using jobs::JobFacts;
+using jobs::JobState;
+using jobs::NodeFacts;
 
 // A job whose move was refused is taken to be immovable for so long.
 inline constexpr Duration kRefusedFor{60'000'000'000};
@@ -45,11 +50,22 @@ inline constexpr Duration kRefusedFor{60'000'000'000};
 // apart.
 inline constexpr Duration kCountFor{1'000'000'000};
 inline constexpr size_t kDecisionsKept = 100;
+// An elastic job that has not followed its number by then is told to stand where it is.
+inline constexpr Duration kFollowsWithin{60'000'000'000};
 
 // What the engine knows beside the facts of coordinator/moves.
 struct JobPace {
   JobId job;
   uint64_t iterations = 0;  // completed, of its slowest rank; 0: none is known
+};
+// What is known of a job by its name. Absent: nothing.
+struct JobNature {
+  JobId job;
+  jobs::MultiJobId multi_job;
+  // Of an elastic job: the GPUs that it may have, and the number that its launcher is told.
+  uint32_t least_gpus = 0;
+  uint32_t most_gpus = 0;  // 0: it is not elastic
+  uint32_t told_gpus = 0;
 };
 struct DeviceUse {
   DeviceId device;
@@ -59,6 +75,7 @@ struct DeviceUse {
 struct NodeView {
   NodeFacts facts;
   std::vector<JobPace> paces;      // by job
+  std::vector<JobNature> natures;  // by job
   std::vector<DeviceUse> devices;  // by device
 };
 
@@ -75,7 +92,13 @@ struct MigrateJob {
   jobs::GpuSet to;
   auto operator<=>(const MigrateJob&) const = default;
 };
-using JobOrder = std::variant<SuspendJob, ResumeJob, MigrateJob>;
+// The number of an elastic job.
+struct ResizeJob {
+  JobId job;
+  uint32_t gpus = 0;
+  auto operator<=>(const ResizeJob&) const = default;
+};
+using JobOrder = std::variant<SuspendJob, ResumeJob, MigrateJob, ResizeJob>;
 
 // One decision of the policy, for `lull status` and the log.
 struct DecisionMade {
@@ -102,6 +125,10 @@ class JobScheduler {
   const std::deque<DecisionMade>& decisions() const { return decisions_; }
   // The last one about this job; empty: none.
   std::string last_decision(JobId job) const;
+  // Why this job is not running, where the policy is why; empty: it is not.
+  std::string why_not_running(JobId job) const;
+  // Whether the policy decides how many GPUs an elastic job has.
+  bool sizes_jobs() const { return choice_.row->sizes_jobs; }
   // The rule that the policy has broken; it is asked no more then. Empty: none.
   const std::string& broken_rule() const { return broken_; }
 
@@ -116,6 +143,9 @@ class JobScheduler {
     std::optional<JobOrder> order;       // the last, until it has come to something
     Instant refused_until{0};
     uint64_t memory_bytes = 0;
+    JobNature nature;
+    Instant resized = kNever;  // another number was told then, and it has not followed yet
+    bool elastic() const { return nature.most_gpus > 0; }
     // Iterations counted from here, when one had just ended.
     uint64_t counted = 0;
     Instant counted_at = kNever;
@@ -124,13 +154,17 @@ class JobScheduler {
 
   void look_at_devices(Instant now, const NodeView& view);
   void look_at_jobs(Instant now, const NodeView& view);
-  void arrive(const JobFacts& job, const jobs::GpuSet& gpus);
+  bool is_gone(Instant now, const NodeView& view, JobId id, Resident& job);
+  void arrive(const JobFacts& job, const jobs::GpuSet& gpus, const JobNature& nature);
+  void vacate(JobId id, const jobs::GpuSet& gpus);
+  void look_at_size(Instant now, const JobFacts& facts, Resident& job);
+  void stand_where_it_is(const JobFacts& facts, Resident& job, bool movable);
   void look_at_pace(Instant now, const NodeView& view);
   void ask_policy(Instant now);
   void set_target(Instant now, const jobs::Decision& decision);
   void stand(const JobFacts& facts, Resident& job, bool movable);
   void refuse(Instant now, const JobFacts& facts, Resident& job);
-  void bring(const NodeView& view, std::vector<JobOrder>& out);
+  void bring(Instant now, const NodeView& view, std::vector<JobOrder>& out);
   bool is_free_for(const NodeView& view, JobId job, const jobs::GpuSet& gpus) const;
   void count_anew(const jobs::GpuSet& gpus, const NodeView& view);
 

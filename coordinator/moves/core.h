@@ -106,7 +106,7 @@ class Moves::Core {
   bool waits_for_memory() const;
   bool copies(ClientId client) const;
   uint64_t free_bytes(DeviceId device) const;
-  policies::jobs::NodeFacts facts() const;
+  NodeFacts facts() const;
   uint64_t dropped() const { return dropped_; }
 
  private:

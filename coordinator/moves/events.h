@@ -14,9 +14,12 @@
 
 namespace lull::moves {
 
-using policies::jobs::At;
-using policies::jobs::JobState;
-using policies::jobs::Level;
+using jobs::At;
+using jobs::JobFacts;
+using jobs::JobOnDevice;
+using jobs::JobState;
+using jobs::Level;
+using jobs::NodeFacts;
 
 // Where a client's device memory is: lull_residence_state of coordinator/channel/layout.h.
 enum class Residence : uint8_t {

@@ -24,7 +24,7 @@ bool Moves::is_away(JobId job) const { return core_->is_away(job); }
 bool Moves::waits_for_memory() const { return core_->waits_for_memory(); }
 bool Moves::copies(ClientId client) const { return core_->copies(client); }
 uint64_t Moves::free_bytes(DeviceId device) const { return core_->free_bytes(device); }
-policies::jobs::NodeFacts Moves::facts() const { return core_->facts(); }
+NodeFacts Moves::facts() const { return core_->facts(); }
 uint64_t Moves::dropped() const { return core_->dropped(); }
 
 namespace {

@@ -129,7 +129,7 @@ class Moves {
   // Its copies are under way.
   bool copies(ClientId client) const;
   uint64_t free_bytes(DeviceId device) const;
-  policies::jobs::NodeFacts facts() const;
+  NodeFacts facts() const;
   uint64_t dropped() const;
 
  private:

@@ -68,8 +68,8 @@ std::optional<JobStatus> Moves::Core::status(JobId id) const {
   return status;
 }
 
-policies::jobs::NodeFacts Moves::Core::facts() const {
-  policies::jobs::NodeFacts facts;
+NodeFacts Moves::Core::facts() const {
+  NodeFacts facts;
   for (const NodeDevice& device : devices_) {
     const uint64_t usable = usable_bytes(device.device);
     facts.devices.push_back({.device = device.device,
@@ -77,7 +77,7 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
                              .free_bytes = free_bytes(device.device)});
   }
   for (const auto& [id, job] : jobs_) {
-    policies::jobs::JobFacts& fact = facts.jobs.emplace_back();
+    JobFacts& fact = facts.jobs.emplace_back();
     fact.job = id;
     fact.priority = priority_of(job);
     fact.state = job.state;
@@ -89,12 +89,12 @@ policies::jobs::NodeFacts Moves::Core::facts() const {
     fact.migrates = !job.migrates.empty();
     fact.by_policy = job.by_policy;
     fact.since = job.since;
-    std::map<DeviceId, policies::jobs::JobOnDevice> by_device;
+    std::map<DeviceId, JobOnDevice> by_device;
     for (ClientId member_id : job.members) {
       const Member& one = member(member_id);
       fact.takes_turns = fact.takes_turns || one.takes_turns;
       for (const Share& share : one.report.devices) {
-        policies::jobs::JobOnDevice& on = by_device[share.device];
+        JobOnDevice& on = by_device[share.device];
         on.device = share.device;
         on.used_bytes += std::min(share.used_bytes, UINT64_MAX - on.used_bytes);
         if (one.is_resident())

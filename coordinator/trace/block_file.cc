@@ -107,9 +107,9 @@ std::expected<BlockFileReader, std::string> BlockFileReader::open(const std::str
                     got));
   }
   const uint32_t version = get32(head + 8);
-  if (version != kFormatVersion) {
+  if (version < kOldestVersion || version > kFormatVersion) {
     return fail(fmt::format(
-        "byte 8: format version {}, {} reads version {}: {}", version, "this lull", kFormatVersion,
+        "byte 8: format version {}, {} reads versions up to {}: {}", version, "this lull", kFormatVersion,
         version > kFormatVersion ? "use a newer lull" : "use the lull that wrote it"));
   }
   if (get32(head + 12) != static_cast<uint32_t>(kind)) {

@@ -22,7 +22,8 @@
 namespace lull::trace {
 
 inline constexpr std::string_view kFileMagic = "lulltrc\n";
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kOldestVersion = 1;  // that this lull reads; 2 has more kinds of events
 enum class FileKind : uint32_t { kTrace = 1, kDecisionLog = 2 };
 enum class BlockType : uint32_t { kHead = 1, kEvents = 2 };
 

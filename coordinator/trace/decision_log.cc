@@ -93,7 +93,7 @@ void fields(Codec& c, Release& e) {
 }
 template <typename Codec>
 void fields(Codec& c, SetProgress& e) {
-  c.id(e.client), c.id(e.device), c.number(e.every_launch);
+  c.id(e.client), c.id(e.device), c.progress(e.progress);
 }
 template <typename Codec>
 void fields(Codec& c, Predict& e) {
@@ -132,6 +132,7 @@ struct StepSink : FieldSink {
   }
   void length(Duration& value) { to.integer(value.ns); }
   void gate(Gate& value) { to.byte(static_cast<uint8_t>(value)); }
+  void progress(Progress& value) { to.byte(static_cast<uint8_t>(value)); }
 };
 
 struct StepSource : FieldSource {
@@ -149,6 +150,7 @@ struct StepSource : FieldSource {
   }
   void length(Duration& value) { value.ns = from.integer(); }
   void gate(Gate& value) { choice(value, from.byte(), Gate::kClosed); }
+  void progress(Progress& value) { choice(value, from.byte(), Progress::kSeldom); }
 };
 
 template <typename Variant>

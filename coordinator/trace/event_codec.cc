@@ -146,6 +146,19 @@ void fields(Codec& c, Cancelled& e) {
   c.id(e.client), c.id(e.stream), c.number(e.sequence), c.time(e.at);
 }
 template <typename Codec>
+void fields(Codec& c, Waited& e) {
+  c.id(e.client), c.id(e.thread), c.time(e.from), c.time(e.until);
+}
+template <typename Codec>
+void fields(Codec& c, RangeInfo& e) {
+  c.number(e.index), c.text(e.domain), c.text(e.name);
+}
+template <typename Codec>
+void fields(Codec& c, Range& e) {
+  c.id(e.client), c.id(e.thread), c.number(e.range), c.kind(e.kind), c.number(e.depth),
+      c.time(e.from), c.time(e.until);
+}
+template <typename Codec>
 void fields(Codec& c, FileInfo& e) {
   c.number(e.created_unix_ns), c.time(e.created_at), c.text(e.lull_version), c.text(e.host),
       c.text(e.source), c.text(e.command), c.number(e.simulated), c.real(e.slow_motion),
@@ -157,6 +170,7 @@ struct EventSink : FieldSink {
   void real(double& value) { to.real(value); }
   void hash(uint64_t& value) { to.hash(value); }
   void kind(UnitKind& value) { to.number(static_cast<uint64_t>(value)); }
+  void kind(RangeKind& value) { to.number(static_cast<uint64_t>(value)); }
 };
 
 struct EventSource : FieldSource {
@@ -164,6 +178,7 @@ struct EventSource : FieldSource {
   void real(double& value) { value = from.real(); }
   void hash(uint64_t& value) { value = from.hash(); }
   void kind(UnitKind& value) { choice(value, from.number(), UnitKind::kMemset); }
+  void kind(RangeKind& value) { choice(value, from.number(), RangeKind::kMark); }
 };
 
 }  // namespace
@@ -421,11 +436,17 @@ bool BlockDecoder::rare(Event& event, size_t kind, KernelIndex kernels) {
       return take(Lost{});
     case 11:
       return take(Cancelled{});
+    case 12:
+      return take(Waited{});
+    case 13:
+      return take(RangeInfo{});
+    case 14:
+      return take(Range{});
     default:
       return false;
   }
 }
-static_assert(std::variant_size_v<Event> == 12);
+static_assert(std::variant_size_v<Event> == 15);
 
 BlockDecoder::Result BlockDecoder::next(Event& event, KernelIndex kernels) {
   if (columns_[kKinds].at_end()) {
@@ -469,6 +490,14 @@ struct Sanity {
   }
   bool operator()(const KernelInfo& e) const { return e.kind <= UnitKind::kMemset; }
   bool operator()(const Launch& e) const { return in_time(e.at) && in_time(e.held); }
+  bool operator()(const RangeInfo&) const { return true; }
+  bool operator()(const Range& e) const {
+    return in_time(e.from) && in_time(e.until) && e.from.ns <= e.until.ns &&
+           e.kind <= RangeKind::kMark;
+  }
+  bool operator()(const Waited& e) const {
+    return in_time(e.from) && in_time(e.until) && e.from.ns <= e.until.ns;
+  }
   bool operator()(const Timing& e) const {
     return in_time(e.duration) && e.start.ns < kLatest && e.gap.ns < kLatest;
   }

@@ -120,8 +120,32 @@ struct Lost { ClientId client; Instant at; uint64_t records = 0; };
 // The driver refused this launch, which came before: it never ran.
 struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; Instant at; };
 
+// A thread of the client was inside a synchronising call, which then proved what a Synced behind it
+// says.
+struct Waited { ClientId client; ThreadSlot thread; Instant from; Instant until; };
+
+// A range that the program marks itself (NVTX): what it is called, and one of them that has ended.
+using RangeIndex = uint32_t;  // of one file, from 0, dense, in order of definition
+struct RangeInfo {
+  RangeIndex index = 0;
+  std::string domain;  // empty: none
+  std::string name;    // empty: not known
+};
+// kNested: within its thread, as deep as `depth` others; kFree: from anywhere to this thread; kMark: a
+// moment.
+enum class RangeKind : uint8_t { kNested, kFree, kMark };
+struct Range {
+  ClientId client;
+  ThreadSlot thread;
+  RangeIndex range = 0;
+  RangeKind kind = RangeKind::kNested;
+  uint32_t depth = 0;
+  Instant from, until;
+};
+
 // A new kind goes to the end: its place is its number in the file.
 using Event = std::variant<DeviceInfo, ClientStarted, ClientEnded, PriorityChange, PolicyChange,
-                           KernelInfo, Launch, Timing, Synced, MemoryUse, Lost, Cancelled>;
+                           KernelInfo, Launch, Timing, Synced, MemoryUse, Lost, Cancelled, Waited,
+                           RangeInfo, Range>;
 
 }  // namespace lull::trace

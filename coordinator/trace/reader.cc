@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxClients = 1UL << 22;
 constexpr size_t kMaxDevices = 1UL << 16;
 constexpr KernelIndex kMaxKernels = 1U << 26;
+constexpr RangeIndex kMaxRanges = 1U << 24;
 
 }  // namespace
 
@@ -27,6 +28,7 @@ struct Reader::State {
   bool ended = false;
   Event event;
   KernelIndex kernels = 0;
+  RangeIndex ranges = 0;
   std::unordered_set<uint32_t> clients, devices;
   ClientId known_client{};
   DeviceId known_device{};
@@ -74,6 +76,14 @@ struct Reader::State {
   }
   std::string check(const MemoryUse& e) {
     return knows(e.client, e.device) ? "" : "a use of memory names an unknown client or device";
+  }
+  std::string check(const RangeInfo& e) {
+    if (e.index != ranges) return "a range is defined out of order";
+    return ++ranges > kMaxRanges ? "too many ranges" : "";
+  }
+  std::string check(const Range& e) {
+    if (e.range >= ranges) return unknown("a range", "name", e.range);
+    return knows(e.client) ? "" : unknown("a range", "client", e.client.value);
   }
   template <typename E>
   std::string check(const E& e) {

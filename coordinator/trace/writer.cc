@@ -18,6 +18,7 @@ struct ClientOf {
   ClientId operator()(const DeviceInfo&) const { return {}; }
   ClientId operator()(const PolicyChange&) const { return {}; }
   ClientId operator()(const KernelInfo&) const { return {}; }
+  ClientId operator()(const RangeInfo&) const { return {}; }
   template <typename E>
   ClientId operator()(const E& event) const {
     return event.client;
@@ -26,7 +27,10 @@ struct ClientOf {
 struct TimeOf {
   Instant operator()(const DeviceInfo&) const { return {}; }
   Instant operator()(const KernelInfo&) const { return {}; }
+  Instant operator()(const RangeInfo&) const { return {}; }
+  Instant operator()(const Range& event) const { return event.until; }
   Instant operator()(const Timing& event) const { return event.start; }
+  Instant operator()(const Waited& event) const { return event.until; }
   template <typename E>
   Instant operator()(const E& event) const {
     return event.at;
@@ -36,7 +40,8 @@ struct TimeOf {
 // Whatever names something, or says how it ended: a few, and the rest makes no sense without them.
 bool is_kept_when_behind(const Event& event) {
   return !std::holds_alternative<Launch>(event) && !std::holds_alternative<Timing>(event) &&
-         !std::holds_alternative<Synced>(event) && !std::holds_alternative<MemoryUse>(event);
+         !std::holds_alternative<Synced>(event) && !std::holds_alternative<MemoryUse>(event) &&
+         !std::holds_alternative<Waited>(event) && !std::holds_alternative<Range>(event);
 }
 
 }  // namespace
@@ -46,6 +51,7 @@ struct Writer::State {
   WhenBehind when_behind = WhenBehind::kDrop;
   BlockEncoder encoder;
   KernelIndex kernels = 0;
+  RangeIndex ranges = 0;
   std::unordered_set<uint32_t> clients, devices;
   // The last pair found known: launches of one program need no look-up.
   ClientId known_client{UINT32_MAX};
@@ -78,6 +84,8 @@ struct Writer::State {
       return knows(e->device) && knows(e->client);
     }
     if (const auto* e = std::get_if<KernelInfo>(&event)) return e->index == kernels;
+    if (const auto* e = std::get_if<RangeInfo>(&event)) return e->index == ranges;
+    if (const auto* e = std::get_if<Range>(&event)) return e->range < ranges && knows(e->client);
     const ClientId client = std::visit(ClientOf{}, event);
     return std::holds_alternative<DeviceInfo>(event) ||
            std::holds_alternative<PolicyChange>(event) ||
@@ -93,6 +101,7 @@ struct Writer::State {
       clients.insert(client->client.value);
     if (const auto* device = std::get_if<DeviceInfo>(&event)) devices.insert(device->device.value);
     if (std::holds_alternative<KernelInfo>(event)) ++kernels;
+    if (std::holds_alternative<RangeInfo>(event)) ++ranges;
     encoder.add(event);
     if (encoder.size() >= kBlockRawBytes) end_block();
   }

@@ -23,8 +23,8 @@ class Writer {
   Writer& operator=(Writer&&) noexcept;
   ~Writer();  // finishes
 
-  // KernelInfo::index must be the number of KernelInfo events written before; clients, devices and
-  // kernels must have been named before. What breaks this, or has a time that cannot be, is dropped
+  // KernelInfo::index must be the number of KernelInfo events written before, RangeInfo::index that of
+  // RangeInfo events; clients, devices, kernels and ranges must have been named before. What breaks this, or has a time that cannot be, is dropped
   // and counted, so that the file stays right.
   void add(const Event& event);
   // Makes what was added readable: ends the block and hands it to the disk.

@@ -38,7 +38,7 @@ std::optional<Arrange::Arrangement> Arrange::arrangement_of(const Cluster& clust
   for (const GpuIndex index : group.gpus) {
     const Unit* unit = cluster.slots()[index].unit;
     if (unit == nullptr || unit->gpus.front() != index) continue;
-    if (unit->joined != nullptr) return std::nullopt;
+    if (!unit->joined.empty()) return std::nullopt;
     Spot spot{unit->gpus, {}};
     for (const Job* job : unit->jobs) spot.jobs.push_back(job->request.job.value);
     std::sort(spot.jobs.begin(), spot.jobs.end());
@@ -81,6 +81,13 @@ uint64_t Arrange::signature(const Cluster& cluster, const Arrangement& how) {
 }
 
 bool Arrange::may_gain(const Cluster& cluster, const Group& group) {
+  // Jobs of one multi-job are alike: it makes no difference who is beside whom.
+  std::set<MultiJobId> multi_jobs;
+  for (const GpuIndex index : group.gpus) {
+    const Unit* unit = cluster.slots()[index].unit;
+    if (unit != nullptr) multi_jobs.insert(unit->multi_job());
+  }
+  if (multi_jobs.size() == 1 && multi_jobs.begin()->value != 0) return false;
   return std::any_of(group.gpus.begin(), group.gpus.end(), [&](GpuIndex index) {
     const Unit* unit = cluster.slots()[index].unit;
     if (unit == nullptr) return false;
@@ -88,12 +95,31 @@ bool Arrange::may_gain(const Cluster& cluster, const Group& group) {
   });
 }
 
-// A pack below 1 is slower than turns.
-bool Arrange::packs_are_worth_it(const Cluster& cluster, const Group& group) {
-  return std::none_of(group.gpus.begin(), group.gpus.end(), [&](GpuIndex index) {
-    const Unit* unit = cluster.slots()[index].unit;
-    return unit != nullptr && unit->jobs.size() > 1 && cluster.sum_of_rates(*unit).value_or(1) < 1;
-  });
+Arrange::Measured Arrange::measure(const Cluster& cluster, const Arrangement& here) {
+  Measured out{.how = here};
+  for (const Spot& spot : here) {
+    auto& rates = out.per_second.emplace_back();
+    for (const uint64_t id : spot.jobs) {
+      rates.push_back(cluster.find(JobId{id})->pace.per_second());
+    }
+  }
+  return out;
+}
+
+double Arrange::worth(const Cluster& cluster, const Group& group, const Measured& measured) {
+  double sum = 0;
+  for (size_t i = 0; i < measured.per_second.size(); ++i) {
+    const Spot& spot = measured.how[i];
+    double here = 0;
+    for (size_t k = 0; k < spot.jobs.size(); ++k) {
+      const Job& job = *cluster.find(JobId{spot.jobs[k]});
+      const double best = job.reference_per_second(group.kind, spot.gpus.size());
+      if (best > 0) here += measured.per_second[i][k] / best;
+    }
+    if (spot.jobs.size() > 1 && here < 1) return 0;
+    sum += here;
+  }
+  return sum;
 }
 
 bool Arrange::fits(const Cluster& cluster, const Group& group, const Spot& spot) const {
@@ -177,15 +203,19 @@ std::optional<Arrange::Arrangement> Arrange::next_trial(const Cluster& cluster, 
   const auto same_gpus = [&](const Arrangement& how) {
     return std::ranges::equal(how, here, {}, &Spot::gpus, &Spot::gpus);
   };
+  std::vector<double> worths;
+  for (const Measured& one : search.measured) worths.push_back(worth(cluster, group, one));
+  const double best = std::ranges::max(worths);
   while (true) {
     Measured* from = nullptr;
-    double best = 0;
-    for (Measured& one : search.measured) {
-      best = std::max(best, one.worth);
-      if (!one.expanded && same_gpus(one.how) && (from == nullptr || one.worth > from->worth))
-        from = &one;
+    double most = 0;
+    for (size_t i = 0; i < worths.size(); ++i) {
+      Measured& one = search.measured[i];
+      if (one.expanded || !same_gpus(one.how) || (from != nullptr && worths[i] <= most)) continue;
+      from = &one;
+      most = worths[i];
     }
-    if (from == nullptr || from->worth < best * kNearly) return std::nullopt;
+    if (from == nullptr || most < best * kNearly) return std::nullopt;
     if (auto how = untried_neighbour(cluster, group, from->how, search.seen)) return how;
     from->expanded = true;
   }
@@ -263,14 +293,11 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
     const auto sum = cluster.sum_of_rates(group.node, group.node);
     if (search.trial) {
       if (!sum && now - search.since < Duration{4 * rules_.patience.ns}) continue;
-      search.measured.push_back({*here, packs_are_worth_it(cluster, group) ? sum.value_or(0) : 0});
+      search.measured.push_back(sum ? measure(cluster, *here) : Measured{.how = *here});
       search.trial.reset();
-      if (search.measured.back().worth >= search.measured[search.best].worth + rules_.margin) {
-        search.best = search.measured.size() - 1;
-      }
     } else if (search.measured.empty()) {
       if (!sum || !may_gain(cluster, group)) continue;
-      search.measured.push_back({*here, *sum});
+      search.measured.push_back(measure(cluster, *here));
       search.seen.insert(signature(cluster, *here));
     }
     if (auto next = next_trial(cluster, group, *here, search)) {
@@ -280,12 +307,21 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
       continue;
     }
     search.over = true;
+    search.best = 0;
+    const double first = worth(cluster, group, search.measured.front());
+    double most = first;
+    for (size_t i = 1; i < search.measured.size(); ++i) {
+      const double one = worth(cluster, group, search.measured[i]);
+      if (one < first + rules_.margin || one <= most) continue;
+      search.best = i;
+      most = one;
+    }
     const Measured& best = search.measured[search.best];
     const bool same_gpus = std::ranges::equal(best.how, *here, {}, &Spot::gpus, &Spot::gpus);
     if (best.how == *here || !same_gpus) continue;
-    const double last = search.measured.back().worth;
+    const double last = worth(cluster, group, search.measured.back());
     carry_out(now, cluster, *here, best.how,
-              best.worth > 0 ? static_cast<int64_t>(last / best.worth * 1000) : 0, out);
+              most > 0 ? static_cast<int64_t>(last / most * 1000) : 0, out);
   }
 }
 

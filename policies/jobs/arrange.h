@@ -8,7 +8,8 @@
 // arrangement that was measured are tried, then those of the next, down to kNearly of the best, so
 // that two moves are found of which the first makes it worse. Each arrangement is tried once; GPUs
 // on one switch are as good as each other. At the end the best is taken, if it is better than the
-// first by the margin.
+// first by the margin. What is kept of each arrangement are its jobs' rates, not its worth: a job's
+// best alone may be seen only in a later one.
 //
 //   rest --a pack, or a slow job--> trial --measured--> next trial ... --none left--> over
 //   Another set of jobs in the node: back to rest.
@@ -46,14 +47,14 @@ class Arrange {
   using Arrangement = std::vector<Spot>;  // ascending by GPUs
   struct Measured {
     Arrangement how;
-    double worth = 0;
-    bool expanded = false;  // all its neighbours have been tried
+    std::vector<std::vector<double>> per_second;  // of each spot's jobs; empty: none could be had
+    bool expanded = false;                        // all its neighbours have been tried
   };
   // Of one group of GPUs.
   struct Search {
     std::vector<uint64_t> jobs;  // that run there, ascending
     std::vector<Measured> measured;
-    size_t best = 0;  // of `measured`
+    size_t best = 0;  // of `measured`, once it is over
     std::set<uint64_t> seen;
     std::optional<Arrangement> trial;
     Instant since;
@@ -63,7 +64,9 @@ class Arrange {
   static std::optional<Arrangement> arrangement_of(const Cluster& cluster, const Group& group);
   static uint64_t signature(const Cluster& cluster, const Arrangement& how);
   static bool may_gain(const Cluster& cluster, const Group& group);
-  static bool packs_are_worth_it(const Cluster& cluster, const Group& group);
+  static Measured measure(const Cluster& cluster, const Arrangement& here);
+  // By what is known now. 0 where a pack of it is slower than turns.
+  static double worth(const Cluster& cluster, const Group& group, const Measured& measured);
   bool fits(const Cluster& cluster, const Group& group, const Spot& spot) const;
   std::optional<Arrangement> untried_neighbour(const Cluster& cluster, const Group& group,
                                                const Arrangement& of,

@@ -6,8 +6,6 @@
 namespace lull::jobs {
 namespace {
 
-// Iterations after which an older pace counts half: a job's speed may change over its life.
-constexpr uint64_t kPaceMemory = 2000;
 // Iterations that make a pace worth comparing with.
 constexpr uint64_t kSteady = 20;
 
@@ -16,74 +14,7 @@ struct Overload : F... {
   using F::operator()...;
 };
 
-void add(Pace& pace, uint64_t count, Duration each) {
-  if (pace.iterations > kPaceMemory) {
-    pace.iterations /= 2;
-    pace.time.ns /= 2;
-  }
-  pace.iterations += count;
-  pace.time.ns += static_cast<int64_t>(count) * each.ns;
-}
-
-bool any_pinned(const Unit& unit) {
-  return std::any_of(unit.jobs.begin(), unit.jobs.end(), [](const Job* job) { return job->pinned; });
-}
-
 }  // namespace
-
-const Pace* Job::alone(GpuKind kind, size_t gpus) const {
-  for (const Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return &one.pace;
-  }
-  return nullptr;
-}
-
-Pace& Job::note_alone(GpuKind kind, size_t gpus) {
-  for (Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return one.pace;
-  }
-  return alone_.emplace_back(kind, gpus, Pace{}, 0.0).pace;
-}
-
-double Job::best_per_second(GpuKind kind, size_t gpus) const {
-  for (const Alone& one : alone_) {
-    if (one.kind == kind && one.gpus == gpus) return one.best_per_second;
-  }
-  return 0;
-}
-
-void Job::note_best(GpuKind kind, size_t gpus, double per_second) {
-  for (Alone& one : alone_) {
-    if (one.kind != kind || one.gpus != gpus) continue;
-    one.best_per_second = std::max(one.best_per_second, per_second);
-  }
-}
-
-bool Job::profiled() const {
-  return std::any_of(alone_.begin(), alone_.end(),
-                     [](const Alone& one) { return one.pace.known(); });
-}
-
-uint64_t Unit::least_iterations() const {
-  uint64_t least = UINT64_MAX;
-  for (const Job* job : jobs) least = std::min(least, job->pace.iterations);
-  return least;
-}
-
-bool Unit::may_stop() const {
-  if (pinned) return false;
-  return std::all_of(jobs.begin(), jobs.end(),
-                     [](const Job* job) { return job->request.suspendable && job->movable; });
-}
-
-bool Unit::may_move() const {
-  return may_stop() && std::all_of(jobs.begin(), jobs.end(),
-                                   [](const Job* job) { return job->request.migratable; });
-}
-
-bool Unit::started() const {
-  return std::any_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->started; });
-}
 
 Job* Cluster::find(JobId job) const {
   const auto found = jobs_.find(job.value);
@@ -132,24 +63,26 @@ bool Cluster::kind_will_do(const Unit& unit, const Group& group) const {
   return bytes <= group.memory_bytes;
 }
 
+double Cluster::served_gpu_ns(const Job& job, Instant now) const {
+  const Unit& unit = *job.unit;
+  if (!unit.running) return job.served_gpu_ns;
+  return job.served_gpu_ns + static_cast<double>((now - unit.settled).ns) *
+                                 static_cast<double>(unit.gpus.size()) /
+                                 static_cast<double>(unit.jobs.size());
+}
+
 double Cluster::served_gpu_ns(const Unit& unit, Instant now) const {
-  double least = -1;
-  for (const Job* job : unit.jobs) {
-    const double served = job->served_gpu_ns;
-    if (least < 0 || served < least) least = served;
-  }
-  if (!unit.running) return least;
-  return least + static_cast<double>((now - unit.settled).ns) *
-                     static_cast<double>(unit.gpus.size()) / static_cast<double>(unit.jobs.size());
+  double least = served_gpu_ns(unit.first(), now);
+  for (const Job* job : unit.jobs) least = std::min(least, served_gpu_ns(*job, now));
+  return least;
 }
 
 std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
   double sum = 0;
   for (const Job* job : unit.jobs) {
-    const Pace* alone = job->alone(kind_of(unit), unit.gpus.size());
-    if (alone == nullptr || !alone->known() || !job->pace.known()) return std::nullopt;
-    const double best = job->best_per_second(kind_of(unit), unit.gpus.size());
-    sum += job->pace.per_second() / std::max(best, alone->per_second());
+    const double best = job->reference_per_second(kind_of(unit), unit.gpus.size());
+    if (best == 0 || !job->pace.known()) return std::nullopt;
+    sum += job->pace.per_second() / best;
   }
   return sum;
 }
@@ -180,18 +113,24 @@ bool Cluster::apply(Instant now, const Event& event) {
                           job->arrival = arrivals_++;
                           job->arrived = now;
                           job->memory_bytes = e.request.memory_bytes;
+                          if (job->request.multi_job.value != 0) {
+                            multi_jobs_[job->request.multi_job].members++;
+                          }
                           make_unit(*job, now);
                           jobs_.emplace(e.request.job.value, std::move(job));
                           return true;
                         },
                         [&](const JobFinished& e) {
-                          if (leave(now, e.job) == nullptr) return false;
-                          jobs_.erase(e.job.value);
+                          const Job* job = leave(now, e.job);
+                          if (job == nullptr) return false;
+                          if (MultiJob* of = multi_job(*job)) of->ended(job->iterations);
+                          forget(*job);
                           return true;
                         },
                         [&](const JobFailed& e) {
-                          if (leave(now, e.job) == nullptr) return false;
-                          jobs_.erase(e.job.value);
+                          const Job* job = leave(now, e.job);
+                          if (job == nullptr) return false;
+                          forget(*job);
                           return true;
                         },
                         [&](const JobLost& e) {
@@ -218,7 +157,9 @@ bool Cluster::apply(Instant now, const Event& event) {
                           const Slot& slot = slots_[*index];
                           if (slot.unit == nullptr || slot.unit->jobs.size() != 1) return false;
                           if (slot.unit->gpus.front() != *index) return false;
-                          slot.unit->first().busy_per_mille = std::max(e.busy_per_mille, 1u);
+                          Job& job = slot.unit->first();
+                          job.busy_per_mille = std::max(e.busy_per_mille, 1u);
+                          if (MultiJob* of = multi_job(job)) of->was_busy(job.busy_per_mille);
                           return false;
                         },
                         [&](const DeviceAppeared& e) {
@@ -242,11 +183,13 @@ bool Cluster::apply(Instant now, const Event& event) {
 bool Cluster::iterations(const IterationsFinished& event) {
   Job* job = find(event.job);
   if (job == nullptr || event.count == 0 || event.each.ns <= 0 || !job->unit->running) return false;
-  add(job->pace, event.count, event.each);
+  job->pace.add(event.count, event.each);
+  job->iterations += event.count;
   if (job->unit->jobs.size() == 1) {
     const GpuKind kind = kind_of(*job->unit);
     const size_t gpus = job->unit->gpus.size();
-    add(job->note_alone(kind, gpus), event.count, event.each);
+    job->note_alone(kind, gpus).add(event.count, event.each);
+    if (MultiJob* of = multi_job(*job)) of->ran_alone(kind, gpus, event.count, event.each);
     if (job->pace.iterations >= kSteady) job->note_best(kind, gpus, job->pace.per_second());
   }
   return false;
@@ -316,7 +259,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     settle(now, *there);
     remove_unit(unit);
     there->jobs.push_back(job);
-    there->pinned = any_pinned(*there);
+    there->pinned = there->any_pinned();
     job->unit = there;
     forget_pace(*there);
     return;
@@ -365,7 +308,8 @@ Job* Cluster::leave(Instant now, JobId id) {
     remove_unit(unit);
   } else {
     std::erase(unit.jobs, job);
-    if (unit.joined == job || unit.jobs.size() == 1) unit.joined = nullptr;
+    std::erase(unit.joined, job);
+    if (unit.jobs.size() == 1) unit.joined.clear();
     forget_pace(unit);
   }
   job->unit = nullptr;
@@ -373,13 +317,35 @@ Job* Cluster::leave(Instant now, JobId id) {
   return job;
 }
 
+void Cluster::forget(const Job& job) {
+  const auto of = multi_jobs_.find(job.request.multi_job);
+  if (of != multi_jobs_.end() && --of->second.members == 0) multi_jobs_.erase(of);
+  jobs_.erase(job.request.job.value);
+}
+
+MultiJob* Cluster::multi_job(const Job& job) {
+  const auto found = multi_jobs_.find(job.request.multi_job);
+  return found == multi_jobs_.end() ? nullptr : &found->second;
+}
+
+void Cluster::expect_of_siblings() {
+  if (multi_jobs_.empty()) return;
+  for (const Unit* unit : units_) {
+    for (Job* job : unit->jobs) {
+      if (job->busy_per_mille > 0 && job->profiled()) continue;
+      if (const MultiJob* of = multi_job(*job)) of->expect(*job);
+    }
+  }
+}
+
 Unit& Cluster::split(Instant now, Job& job) {
   Unit& old = *job.unit;
   if (old.running) settle(now, old);
   std::erase(old.jobs, &job);
-  if (old.joined == &job || old.jobs.size() == 1) old.joined = nullptr;
+  std::erase(old.joined, &job);
+  if (old.jobs.size() == 1) old.joined.clear();
   forget_pace(old);
-  old.pinned = any_pinned(old);
+  old.pinned = old.any_pinned();
   Unit& unit = make_unit(job, now);
   unit.pinned = job.pinned;
   if (job.pinned) unit.wanted = old.wanted;
@@ -422,161 +388,6 @@ void Cluster::give(Unit& unit) {
 
 void Cluster::forget_pace(Unit& unit) {
   for (Job* job : unit.jobs) job->pace = {};
-}
-
-// ---- decisions ------------------------------------------------------------------------------
-
-void Cluster::start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  unit.running = true;
-  unit.since = unit.settled = now;
-  take(unit);
-  forget_pace(unit);
-  const GpuSet where = devices(unit.gpus);
-  bool first = true;
-  for (Job* job : unit.jobs) {
-    if (!first) {
-      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
-    } else if (job->started) {
-      out.push_back({Resume{job->request.job, where}, reason});
-    } else {
-      out.push_back({Place{job->request.job, where}, reason});
-    }
-    job->started = true;
-    first = false;
-  }
-}
-
-void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
-  settle(now, unit);
-  give(unit);
-  unit.running = false;
-  unit.since = now;
-  forget_pace(unit);
-  for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
-}
-
-void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  settle(now, unit);
-  give(unit);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  take(unit);
-  forget_pace(unit);
-  const GpuSet where = devices(unit.gpus);
-  bool first = true;
-  for (const Job* job : unit.jobs) {
-    if (first) {
-      out.push_back({Migrate{job->request.job, where}, reason});
-    } else {
-      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
-    }
-    first = false;
-  }
-}
-
-void Cluster::resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
-  settle(now, unit);
-  const bool more = gpus.size() > unit.gpus.size();
-  give(unit);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  take(unit);
-  forget_pace(unit);
-  const JobId job = unit.first().request.job;
-  if (more) {
-    out.push_back({Grow{job, devices(unit.gpus)}, reason});
-  } else {
-    out.push_back({Shrink{job, devices(unit.gpus)}, reason});
-  }
-}
-
-void Cluster::pack(Instant now, Unit& single, Unit& host, Reason reason, Out& out) {
-  Job* job = single.jobs.front();
-  if (single.running) {
-    settle(now, single);
-    give(single);
-  }
-  settle(now, host);
-  remove_unit(single);
-  host.jobs.push_back(job);
-  job->unit = &host;
-  job->started = true;
-  forget_pace(host);
-  out.push_back({Pack{job->request.job, devices(host.gpus)}, reason});
-}
-
-Unit& Cluster::unpack(Instant now, Job& job, Reason reason, Out& out) {
-  Unit& unit = split(now, job);
-  out.push_back({Unpack{job.request.job}, reason});
-  return unit;
-}
-
-Unit& Cluster::part(Instant now, Job& job, Places gpus, Reason reason, Out& out) {
-  Unit& unit = split(now, job);
-  std::sort(gpus.begin(), gpus.end());
-  unit.gpus = std::move(gpus);
-  unit.running = true;
-  unit.settled = now;
-  take(unit);
-  out.push_back({Migrate{job.request.job, devices(unit.gpus)}, reason});
-  return unit;
-}
-
-void Cluster::dissolve(Instant now, Unit& unit) {
-  const Instant since = unit.since;
-  while (unit.jobs.size() > 1) split(now, *unit.jobs.back()).since = since;
-}
-
-bool Cluster::obey(Instant now, const Command& command, Out& out) {
-  Job* job = find(command.job);
-  if (job == nullptr) return false;
-  const Reason reason{Why::kOperator};
-  Unit* unit = job->unit;
-  switch (command.order) {
-    case Command::Order::kSuspend:
-      if (unit->jobs.size() > 1) {
-        Unit& own = split(now, *job);
-        if (unit->running) out.push_back({Unpack{command.job}, reason});
-        own.held = true;
-        job->pinned = own.pinned = false;
-        return true;
-      }
-      unit->held = true;
-      job->pinned = unit->pinned = false;
-      if (unit->running) stop(now, *unit, reason, out);
-      return true;
-    case Command::Order::kResume:
-      unit->held = false;
-      return true;
-    case Command::Order::kPin:
-      job->pinned = unit->pinned = true;
-      unit->wanted = unit->running ? unit->gpus : Places{};
-      return true;
-    case Command::Order::kUnpin:
-      job->pinned = false;
-      unit->pinned = any_pinned(*unit);
-      if (!unit->pinned) unit->wanted.clear();
-      return true;
-    case Command::Order::kMigrate: {
-      Places to = places(command.to);
-      if (to.size() != job->request.gpus || !job->request.migratable) return false;
-      if (unit->jobs.size() > 1) {
-        const bool ran = unit->running;
-        unit = &split(now, *job);
-        if (ran) out.push_back({Unpack{command.job}, reason});
-      }
-      unit->held = false;
-      job->pinned = unit->pinned = true;
-      unit->wanted = std::move(to);
-      return true;
-    }
-    case Command::Order::kResize:
-      job->request.most_gpus = command.gpus;
-      return true;
-  }
-  return false;
 }
 
 }  // namespace lull::jobs

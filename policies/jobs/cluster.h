@@ -3,110 +3,21 @@
 // Owned by a policy. `apply` takes the events in; the other calls are decisions: each is appended
 // to `out` and is a fact here from then on. Who has been decided about so is never asked for twice.
 //
-// A *unit* is what runs on a set of GPUs: one job, or several that are packed. A unit is placed,
-// suspended and resumed as one. A GPU has at most one running unit.
+//   cluster.cc             what is: GPUs, jobs, units; events
+//   cluster_decisions.cc   what is decided
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "policies/jobs/job_policy.h"
+#include "policies/jobs/multi_job.h"
+#include "policies/jobs/unit.h"
 
 namespace lull::jobs {
-
-struct Unit;
-
-// Iterations of each job that a comparison needs.
-inline constexpr uint64_t kTrialIterations = 10;
-
-// Of jobs that are tried together (packing.h) or elsewhere (arrange.h).
-struct TrialRules {
-  size_t most = 8;       // jobs on a GPU
-  double margin = 0.05;  // by which it has to be better
-  Duration patience{60'000'000'000};
-};
-
-// Iterations since who runs with the job, or where, last changed.
-struct Pace {
-  uint64_t iterations = 0;
-  Duration time;
-  bool known() const { return iterations > 0; }
-  double per_second() const {
-    return known() ? static_cast<double>(iterations) * 1e9 / static_cast<double>(time.ns) : 0;
-  }
-};
-
-struct Job {
-  JobRequest request;
-  uint64_t arrival = 0;  // ascending in the order of arrivals
-  Instant arrived;
-  bool started = false;  // it has something to resume
-  bool movable = true;
-  bool pinned = false;          // by the operator
-  uint64_t memory_bytes = 0;    // measured, else as asked for; 0: not known
-  uint32_t busy_per_mille = 0;  // of its first GPU while it ran alone; 0: not known
-  Pace pace;
-  Unit* unit = nullptr;
-  double served_gpu_ns = 0;  // GPU time that it has had; of a packed job its share. Up to settle()
-
-  // Its pace alone on so many GPUs of a kind; null: not measured.
-  const Pace* alone(GpuKind kind, size_t gpus) const;
-  Pace& note_alone(GpuKind kind, size_t gpus);
-  // Whether its pace alone is known on GPUs of any kind.
-  bool profiled() const;
-  // The best that it has made there; 0: not measured.
-  double best_per_second(GpuKind kind, size_t gpus) const;
-  void note_best(GpuKind kind, size_t gpus, double per_second);
-
- private:
-  struct Alone {
-    GpuKind kind;
-    size_t gpus;
-    Pace pace;
-    double best_per_second = 0;
-  };
-  std::vector<Alone> alone_;
-};
-
-// Places of GPUs in the policy's view; of use within it only.
-using GpuIndex = uint32_t;
-using Places = std::vector<GpuIndex>;  // ascending
-
-struct Unit {
-  uint64_t id = 0;         // that of its first job's arrival: ascending, one of its own
-  std::vector<Job*> jobs;  // never empty
-  Places gpus;             // where it runs, or ran last; empty: never placed
-  bool running = false;
-  bool held = false;    // suspended by the operator
-  bool pinned = false;  // any of its jobs is: it stays where it is
-  Places wanted;        // of a pinned one: where the operator wants it
-  Instant since;        // running: from when; else: when it stopped (or arrived)
-  Instant settled;      // until when its jobs were charged for what they had
-  Duration move_cost;   // what its GPUs lost when it last started
-  // The pack that is being tried: who joined last, when, and the sum of rates before.
-  Job* joined = nullptr;
-  Instant joined_at;
-  double sum_before = 0;
-
-  // Of the round that is being decided (rounds.h).
-  size_t rank = 0;
-  bool displaced = false;
-  bool claimed = false;
-  Places target;
-  Why start_why = Why::kNext;
-
-  Job& first() const { return *jobs.front(); }
-  Priority priority() const { return first().request.priority; }
-  uint32_t size() const { return first().request.gpus; }
-  size_t extra() const { return running && gpus.size() > size() ? gpus.size() - size() : 0; }
-  uint64_t least_iterations() const;  // of any of its jobs, since something last changed
-  bool may_stop() const;  // all of its jobs may be suspended, and the operator has not pinned it
-  bool may_move() const;
-  bool started() const;  // any of its jobs has been placed before
-};
 
 // One GPU.
 struct Slot {
@@ -151,13 +62,18 @@ class Cluster {
   // What jobs of a unit need of each GPU together; none: one of them is not known.
   std::optional<uint64_t> memory_of(const Unit& unit) const;
   bool kind_will_do(const Unit& unit, const Group& group) const;
-  // GPU time that the least served of its jobs has had.
+  // GPU time that a job has had, or the least served of a unit.
+  double served_gpu_ns(const Job& job, Instant now) const;
   double served_gpu_ns(const Unit& unit, Instant now) const;
   // Its jobs' rates, each as a share of the best that it has made alone on such GPUs, summed; none
   // while one is not known.
   std::optional<double> sum_of_rates(const Unit& unit) const;
   // The same of all that run in two nodes; none while one has not done kTrialIterations.
   std::optional<double> sum_of_rates(NodeId a, NodeId b) const;
+  // Null: it is of none.
+  MultiJob* multi_job(const Job& job);
+  // Jobs that were not measured have what is expected of them by their multi-job from now on.
+  void expect_of_siblings();
 
   // ---- decisions -----------------------------------------------------------------------------
   void start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
@@ -182,6 +98,7 @@ class Cluster {
   Unit& make_unit(Job& job, Instant now);
   void remove_unit(Unit& unit);
   Job* leave(Instant now, JobId id);  // the job without its unit
+  void forget(const Job& job);
   Unit& split(Instant now, Job& job);
   void settle(Instant now, Unit& unit);
   void take(Unit& unit);
@@ -198,6 +115,7 @@ class Cluster {
   std::vector<Group> groups_;
   std::unordered_map<uint32_t, GpuIndex> index_;
   std::unordered_map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::map<MultiJobId, MultiJob> multi_jobs_;
   std::unordered_map<uint64_t, std::unique_ptr<Unit>> owned_;
   std::vector<Unit*> units_;
   uint64_t arrivals_ = 0;

@@ -1,6 +1,7 @@
 #include "policies/jobs/decision_check.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lull::jobs {
 namespace {
@@ -111,6 +112,10 @@ void DecisionCheck::command(const Command& command) {
       job->held = job->pinned = false;
       if (!ran) waiting_.insert(command.job);
       break;
+    case Command::Order::kPrioritise:
+      job->request.priority = command.priority;
+      prioritised_.push_back(command.job);
+      break;
     case Command::Order::kResize:
       job->request.most_gpus = command.gpus;
       break;
@@ -136,7 +141,15 @@ void DecisionCheck::event(const Event& event) {
             stop(*job, State::kSuspended);
             job->movable = e.movable;
             job->gpus = e.gpus;
-            if (e.running) run(*job, e.gpus);
+            if (!e.running) return;
+            // Whoever runs there on other GPUs, too, does not any more, as far as it is known.
+            for (const DeviceId id : e.gpus) {
+              const std::vector<JobId> there = devices_[id.value].jobs;
+              for (const JobId other : there) {
+                if (find(other)->gpus != e.gpus) stop(*find(other), State::kSuspended);
+              }
+            }
+            run(*job, e.gpus);
           },
           [&](const IterationsFinished&) {},
           [&](const MemoryInUse& e) {
@@ -414,6 +427,14 @@ std::optional<std::string> DecisionCheck::step(std::span<const Event> events,
     }
   }
   grown_.clear();
+  for (const JobId id : std::exchange(prioritised_, {})) {
+    const Job* job = find(id);
+    if (job == nullptr || job->state != State::kRunning) continue;
+    for (const JobId other : devices_[job->gpus.front().value].jobs) {
+      if (find(other)->request.priority == job->request.priority) continue;
+      return name(id) + " shares GPUs with " + name(other) + ", which has another importance now";
+    }
+  }
   if (!changed && decisions.empty()) return std::nullopt;
   return importance(started);
 }

@@ -11,6 +11,7 @@
 //   - moves no job that cannot be moved, and none that the operator has pinned; runs none that the
 //     operator has suspended
 // At the end of a step:
+//   - a job whose importance has changed shares its GPUs with none of another
 //   - no GPU's memory is exceeded by what its jobs have been seen to use
 //   - importance does not yield: a policy that preempts leaves no job waiting that would fit where
 //     GPUs are free, on loan, or with less important jobs; another starts no job on GPUs that a
@@ -94,6 +95,7 @@ class DecisionCheck {
   std::unordered_map<uint64_t, Job> jobs_;
   std::set<JobId> waiting_;  // queued or suspended, not by the operator
   std::set<JobId> grown_;    // whose memory use grew in this step
+  std::vector<JobId> prioritised_;  // whose importance changed in this step
   size_t running_ = 0;
   uint32_t largest_ = 0;
 };

@@ -6,18 +6,13 @@ namespace lull::jobs {
 namespace {
 
 bool may_grow(const Cluster& cluster, const Unit& unit) {
-  if (!unit.running || unit.jobs.size() != 1 || unit.pinned || !unit.may_stop()) return false;
+  if (!unit.running || unit.jobs.size() != 1 || unit.pinned || !unit.first().movable) return false;
   if (unit.gpus.size() >= unit.first().request.most_gpus) return false;
   const uint32_t group = cluster.slots()[unit.gpus.front()].group;
   return cluster.groups()[group].free > 0 && cluster.slots()[unit.gpus.back()].group == group;
 }
 
 }  // namespace
-
-bool any_may_grow(const Cluster& cluster) {
-  return std::any_of(cluster.units().begin(), cluster.units().end(),
-                     [&](const Unit* unit) { return may_grow(cluster, *unit); });
-}
 
 void grow_elastic(Instant now, Cluster& cluster, Cluster::Out& out) {
   std::vector<Unit*> growing;

@@ -10,6 +10,5 @@ namespace lull::jobs {
 // Grows elastic jobs that run alone, in the order of their importance and arrival, by the free GPUs
 // of their nodes.
 void grow_elastic(Instant now, Cluster& cluster, Cluster::Out& out);
-bool any_may_grow(const Cluster& cluster);
 
 }  // namespace lull::jobs

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 
 #include "policies/jobs/arrange.h"
 #include "policies/jobs/elastic.h"
@@ -42,11 +44,90 @@ class Gandiva final : public OrderedPolicy {
                static_cast<double>(quantum_.ns) * static_cast<double>(unit.size());
   }
 
+  int64_t level_of(double served_gpu_ns) const {
+    if (served_gpu_ns < level_gpu_ns_) return 0;
+    return 1 + static_cast<int64_t>(std::log(served_gpu_ns / level_gpu_ns_) / std::log(kLevelStep));
+  }
   int64_t level(Instant now, const Unit& unit) const {
     if (!unit.running && (now - unit.since).ns > kPatienceTurns * quantum_.ns) return 0;
-    const double served = cluster_.served_gpu_ns(unit, now);
-    if (served < level_gpu_ns_) return 0;
-    return 1 + static_cast<int64_t>(std::log(served / level_gpu_ns_) / std::log(kLevelStep));
+    return level_of(cluster_.served_gpu_ns(unit, now));
+  }
+
+  // Which of two siblings has had less: looks of their owner first, then the level of service.
+  using Had = std::pair<uint64_t, int64_t>;
+  Had had(Instant now, const Job& job) {
+    const MultiJob* of = cluster_.multi_job(job);
+    return {of == nullptr ? 0 : of->looks(job.iterations),
+            level_of(cluster_.served_gpu_ns(job, now))};
+  }
+  Had had(Instant now, const Unit& unit) {
+    Had least{UINT64_MAX, INT64_MAX};
+    for (const Job* job : unit.jobs) least = std::min(least, had(now, *job));
+    return least;
+  }
+
+  // While only jobs of its own multi-job wait, a unit has no turns: a single job stays until it has
+  // had more than one of them, and of a pack jobs change places one by one.
+  bool stays(Instant now, const Unit& unit) {
+    const MultiJobId id = unit.multi_job();
+    if (id.value == 0 || id != waiting_for_.multi_job) return false;
+    return unit.jobs.size() > 1 || had(now, unit) <= waiting_for_.least;
+  }
+
+  void look_at_waiting(Instant now) {
+    waiting_for_ = {};
+    bool first = true;
+    for (const Unit* unit : cluster_.units()) {
+      if (unit->running || unit->held) continue;
+      const MultiJobId id = unit->multi_job();
+      if (id.value == 0 || (!first && id != waiting_for_.multi_job)) {
+        waiting_for_ = {};
+        return;
+      }
+      const Had least = had(now, *unit);
+      waiting_for_ = {id, first ? least : std::min(least, waiting_for_.least)};
+      first = false;
+    }
+  }
+
+  // Where no GPU is free, who may run beside its siblings does so before anybody makes room for it.
+  void join_siblings(Instant now, Cluster::Out& out) {
+    if (cluster_.free_gpus() > 0) return;
+    std::vector<Unit*> waiting;
+    for (Unit* unit : cluster_.units()) {
+      if (!unit->running && !unit->held && unit->multi_job().value != 0) waiting.push_back(unit);
+    }
+    std::ranges::stable_sort(waiting, {}, [&](const Unit* unit) {
+      return std::pair{had(now, *unit).first, UINT64_MAX - unit->first().iterations};
+    });
+    packing_.join_siblings(now, cluster_, waiting, /*try_others=*/false, out);
+  }
+
+  // Jobs of a pack make room for siblings of their importance that have had less.
+  void change_places(Instant now, std::span<Unit* const> waiting, Cluster::Out& out) {
+    const auto kind_of = [](const Unit& unit) {
+      return std::pair{unit.multi_job(), unit.priority()};
+    };
+    std::map<std::pair<MultiJobId, Priority>, std::vector<std::pair<Had, JobId>>> least;
+    for (const Unit* unit : waiting) {
+      if (unit->running || unit->multi_job().value == 0) continue;
+      least[kind_of(*unit)].emplace_back(had(now, *unit), unit->first().request.job);
+    }
+    for (auto& [kind, some] : least) std::ranges::sort(some, std::greater{});
+    const std::vector<Unit*> units = cluster_.units();
+    for (Unit* unit : units) {
+      const auto found = least.find(kind_of(*unit));
+      if (found == least.end() || !unit->running || unit->jobs.size() < 2) continue;
+      if (!unit->joined.empty() || !unit->may_move()) continue;
+      const std::vector<Job*> jobs = unit->jobs;
+      for (Job* job : jobs) {
+        auto& next = found->second;  // the last has had the least
+        if (next.empty() || unit->jobs.size() < 2) break;
+        if (had(now, *job) <= next.back().first) continue;
+        cluster_.unpack(now, *job, {Why::kTurnOver, next.back().second}, out);
+        next.pop_back();
+      }
+    }
   }
 
   Key key_of(Instant now, Unit& unit) override {
@@ -54,17 +135,25 @@ class Gandiva final : public OrderedPolicy {
       unit.start_why = Why::kProfile;
       return {0, unit.running ? 0 : 1};
     }
-    if (unit.running && turn_end(unit, quantum_) > now) return {1, level(now, unit)};
-    if (!unit.running) return {2, level(now, unit), unit.since.ns};
-    return {2, level(now, unit), now.ns, -unit.since.ns};
+    const int64_t at = level(now, unit);
+    const bool sibling = unit.multi_job().value != 0;
+    const int64_t looks = sibling ? static_cast<int64_t>(had(now, unit).first) : 0;
+    // Of siblings with as many looks the one that is nearest to the next.
+    const int64_t left = sibling ? -static_cast<int64_t>(unit.first().iterations) : 0;
+    if (unit.running && (turn_end(unit, quantum_) > now || stays(now, unit))) return {1, at, looks};
+    if (!unit.running) return {2, at, looks, left, unit.since.ns};
+    return {2, at, looks, left, now.ns, -unit.since.ns};
   }
 
   void before_round(Instant now, Cluster::Out& out) override {
+    cluster_.expect_of_siblings();
     packing_.judge(now, cluster_, arrange_, out);
+    join_siblings(now, out);
+    look_at_waiting(now);
   }
 
   // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, or with
-  // less important jobs. One of two may be made anew with others.
+  // less important jobs. One of two may be made anew with others, and one of siblings always.
   bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
     for (const Unit* unit : cluster_.units()) {
@@ -74,7 +163,7 @@ class Gandiva final : public OrderedPolicy {
     for (Unit* unit : waiting) {
       if (unit->jobs.size() < 2) continue;
       const bool may_part = cluster_.free_gpus() >= unit->size() || unit->priority() < least;
-      if (unit->jobs.size() > 2 && !may_part) continue;
+      if (unit->jobs.size() > 2 && !may_part && unit->multi_job().value == 0) continue;
       cluster_.dissolve(now, *unit);
       any = true;
     }
@@ -92,11 +181,12 @@ class Gandiva final : public OrderedPolicy {
     calm_since_ = kNever;
     arrange_.drop();
     relocation_.defragment(now, cluster_, waiting, out);
+    change_places(now, waiting, out);
     std::vector<Unit*> left;
     for (Unit* unit : waiting) {
       if (!unit->running) left.push_back(unit);
     }
-    packing_.try_more(now, cluster_, left, out);
+    packing_.try_more(now, cluster_, std::move(left), out);
   }
 
   Instant next_time(Instant now, bool) override {
@@ -111,6 +201,12 @@ class Gandiva final : public OrderedPolicy {
   Duration grow_after_;
   double level_gpu_ns_;
   Instant calm_since_ = kNever;  // since when nobody waits
+  // The multi-job that all who wait are of, and the least that one of them has had; 0: there is
+  // none.
+  struct {
+    MultiJobId multi_job;
+    Had least;
+  } waiting_for_;
 };
 
 }  // namespace

@@ -76,13 +76,15 @@ struct MoveDone {
   JobId job;
   Duration took;
 };
-// The operator's command. Suspend and migrate hold until the operator's resume or unpin.
+// A person's command. Suspend and migrate hold until resume or unpin. A job that gets another
+// importance keeps what is known of it; whoever runs beside it may not go on there with it.
 struct Command {
-  enum class Order : uint8_t { kSuspend, kResume, kPin, kUnpin, kMigrate, kResize };
+  enum class Order : uint8_t { kSuspend, kResume, kPin, kUnpin, kMigrate, kResize, kPrioritise };
   JobId job;
   Order order = Order::kSuspend;
   GpuSet to;          // of kMigrate
   uint32_t gpus = 0;  // of kResize: the most an elastic job may have
+  Priority priority;  // of kPrioritise
 };
 struct TimerDue {};
 

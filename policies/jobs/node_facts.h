@@ -1,11 +1,11 @@
 // The node and its jobs as coordinator/moves sees them, which checks each decision as it checks a
 // person's request, and carries it out. Pure.
 //
-//   coordinator/moves --- NodeFacts ---> turns                --- JobDecision --> coordinator/moves
+//   coordinator/moves --- NodeFacts ---> turns                --- TurnDecision --> coordinator/moves
 //                     --- NodeFacts ---> coordinator/jobs     --- orders -------> coordinator/moves
 //
-// The policies of job_policy.h speak of GPUs, requests and reasons instead (vocabulary.h);
-// coordinator/jobs translates.
+// The policies of job_policy.h speak of GPUs, requests and reasons instead (vocabulary.h), and their
+// decisions are targets; coordinator/jobs translates.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "policies/vocabulary.h"
 
-namespace lull::policies::jobs {
+namespace lull::jobs {
 
 // Of a job, all of its ranks together (coordinator/moves/moves.h draws the transitions).
 enum class JobState : uint8_t {
@@ -73,16 +73,16 @@ struct NodeFacts {
   std::vector<JobFacts> jobs;        // by job
 };
 
-struct Suspend {
+struct EndTurn {
   JobId job;
   Level level = Level::kOut;
   At at = At::kIteration;
-  auto operator<=>(const Suspend&) const = default;
+  auto operator<=>(const EndTurn&) const = default;
 };
-struct Resume {
+struct BeginTurn {
   JobId job;
-  auto operator<=>(const Resume&) const = default;
+  auto operator<=>(const BeginTurn&) const = default;
 };
-using JobDecision = std::variant<Suspend, Resume>;
+using TurnDecision = std::variant<EndTurn, BeginTurn>;
 
-}  // namespace lull::policies::jobs
+}  // namespace lull::jobs

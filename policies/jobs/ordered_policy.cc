@@ -23,8 +23,8 @@ void OrderedPolicy::put_in_order(Instant now) {
 
 void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector<Decision>& out) {
   bool changed = false;
-  for (const Event& event : events) {
-    changed |= cluster_.apply(now, event);
+  for (const Event& event : events) changed |= cluster_.apply(now, event);
+  for (const Event& event : events) {  // of jobs that are still there then
     if (const auto* command = std::get_if<Command>(&event)) cluster_.obey(now, *command, out);
   }
   if (!changed) return;

@@ -18,7 +18,7 @@ class OrderedPolicy : public JobPolicy {
 
  protected:
   // Less comes first; then the unit's id. Importance comes before all of it.
-  using Key = std::array<int64_t, 4>;
+  using Key = std::array<int64_t, 6>;
   virtual Key key_of(Instant now, Unit& unit) = 0;
   virtual void before_round(Instant, Cluster::Out&) {}
   // After a round: whether there are other units now, so that one more is to be held.

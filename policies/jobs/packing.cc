@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace lull::jobs {
 namespace {
@@ -24,6 +25,10 @@ uint32_t use_of(const Unit& unit) {
 bool use_known(const Unit& unit) {
   return std::all_of(unit.jobs.begin(), unit.jobs.end(),
                      [](const Job* job) { return job->busy_per_mille > 0; });
+}
+
+bool are_siblings(const Job& a, const Unit& b) {
+  return a.request.multi_job.value != 0 && a.request.multi_job == b.multi_job();
 }
 
 }  // namespace
@@ -55,8 +60,10 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     if (unit->jobs.size() < 2 || !unit->running) continue;
     const Group& group = cluster.groups()[cluster.slots()[unit->gpus.front()].group];
     const auto memory = cluster.memory_of(*unit);
+    Job* last = unit->last_that_may_stop();
+    if (last == nullptr) continue;  // nothing can be undone
     if (!memory || *memory > group.memory_bytes) {
-      cluster.unpack(now, *unit->jobs.back(), {Why::kMemory}, out);
+      cluster.unpack(now, *last, {Why::kMemory}, out);
       continue;
     }
     const auto worth = cluster.sum_of_rates(*unit);
@@ -66,28 +73,45 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
       worth_[pair_of(unit->first(), *unit->jobs.back())] = *worth;
     }
     if (arrange.on_trial(cluster.slots()[unit->gpus.front()].group)) continue;
-    if (unit->joined == nullptr) {
+    if (unit->joined.empty()) {
       if (!measured || *worth >= 1) continue;
-      Job& last = *unit->jobs.back();
-      note_bad(now, last, unit->first());
-      cluster.unpack(
-          now, last,
-          {Why::kBadPack, unit->first().request.job, static_cast<int64_t>(*worth * 1000)}, out);
+      const Job& other = unit->jobs.front() == last ? *unit->jobs.back() : unit->first();
+      note_bad(now, cluster, *unit, *last, other);
+      cluster.unpack(now, *last,
+                     {Why::kBadPack, other.request.job, static_cast<int64_t>(*worth * 1000)}, out);
       continue;
     }
     if (!measured && now - unit->joined_at < rules_.patience) continue;
-    Job& joined = *unit->joined;
-    unit->joined = nullptr;
-    if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) continue;
-    const Job& other = unit->jobs.front() == &joined ? *unit->jobs.back() : unit->first();
-    note_bad(now, joined, other);
+    const std::vector<Job*> joined = std::exchange(unit->joined, {});
+    if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) {
+      MultiJob* of = cluster.multi_job(unit->first());
+      if (of != nullptr && unit->multi_job().value != 0) {
+        of->good_together = std::max(of->good_together, unit->jobs.size());
+      }
+      continue;
+    }
     const auto per_mille = static_cast<int64_t>(*worth / std::max(1.0, unit->sum_before) * 1000);
-    cluster.unpack(now, joined, {Why::kBadPack, other.request.job, per_mille}, out);
+    const Job& host = unit->jobs.front() == joined.front() ? *unit->jobs.back() : unit->first();
+    const JobId other = host.request.job;
+    note_bad(now, cluster, *unit, *joined.front(), host);
+    for (Job* job : joined) {
+      if (unit->jobs.size() < 2) break;
+      cluster.unpack(now, *job, {Why::kBadPack, other, per_mille}, out);
+    }
   }
 }
 
-void Packing::note_bad(Instant now, const Job& a, const Job& b) {
+void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a,
+                       const Job& b) {
   const Duration first{kBadTurns * rules_.patience.ns};
+  MultiJob* of = cluster.multi_job(unit.first());
+  if (of != nullptr && unit.multi_job().value != 0) {  // of siblings their number counts, not who
+    of->bad_together = unit.jobs.size();
+    of->good_together = std::min(of->good_together, unit.jobs.size() - 1);
+    of->bad_for = of->bad_for.ns == 0 ? first : of->bad_for + of->bad_for;
+    of->bad_until = now + of->bad_for;
+    return;
+  }
   Bad& bad = bad_.try_emplace(pair_of(a, b), Bad{now, first}).first->second;
   bad.until = now + bad.next;
   bad.next = bad.next + bad.next;
@@ -95,7 +119,7 @@ void Packing::note_bad(Instant now, const Job& a, const Job& b) {
 
 bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                        const Unit& host) const {
-  if (host.joined != nullptr || host.jobs.size() >= rules_.most || host.extra() > 0) return false;
+  if (!host.joined.empty() || host.jobs.size() >= rules_.most || host.extra() > 0) return false;
   if (!host.running || &from == &host || host.pinned || from.pinned) return false;
   if (host.gpus.size() != job.request.gpus || host.priority() != job.request.priority) return false;
   if (job.busy_per_mille == 0 || !use_known(host)) return false;
@@ -103,9 +127,10 @@ bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, cons
   const GpuKind kind = cluster.kind_of(host);
   if ((job.request.kinds >> kind.value & 1) == 0) return false;
   if (job.alone(kind, host.gpus.size()) == nullptr) return false;
+  const bool siblings = are_siblings(job, host);
   for (const Job* other : host.jobs) {
     const auto bad = bad_.find(pair_of(job, *other));
-    if (bad != bad_.end() && now < bad->second.until) return false;
+    if (!siblings && bad != bad_.end() && now < bad->second.until) return false;
     if (other->alone(kind, host.gpus.size()) == nullptr) return false;
   }
   if (!from.gpus.empty() && from.gpus != host.gpus && (!job.request.migratable || !job.movable)) {
@@ -117,13 +142,59 @@ bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, cons
 }
 
 void Packing::tried(Instant now, Unit& host, Job& job, double before) {
-  host.joined = &job;
+  host.joined.push_back(&job);
   host.joined_at = now;
   host.sum_before = before;
 }
 
-void Packing::try_more(Instant now, Cluster& cluster, std::span<Unit* const> waiting,
+// More on trial: twice as many at a time, or half way to the number that was too many.
+void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& waiting,
+                            bool try_others, Cluster::Out& out) {
+  std::map<MultiJobId, std::vector<Unit*>> hosts;
+  for (Unit* unit : cluster.units()) {
+    const MultiJobId id = unit->multi_job();
+    if (unit->running && id.value != 0 && unit->joined.empty()) hosts[id].push_back(unit);
+  }
+  for (auto& [id, some] : hosts) {
+    std::ranges::stable_sort(some, {}, [](const Unit* unit) { return unit->jobs.size(); });
+    for (Unit* host : some) {
+      const MultiJob& of = *cluster.multi_job(host->first());
+      const size_t there = host->jobs.size();
+      size_t most = rules_.most;
+      if (now < of.bad_until) most = std::min(most, of.bad_together - 1);
+      const bool on_trial = there >= of.good_together;
+      if (on_trial && !try_others) continue;
+      size_t target = on_trial ? 2 * there : of.good_together;
+      if (on_trial && now < of.bad_until) target = std::min(target, (there + most + 1) / 2);
+      target = std::min(target, most);
+      const auto before = there == 1 ? 1.0 : cluster.sum_of_rates(*host);
+      if (on_trial && !before) continue;
+      std::vector<Job*> joined;
+      for (size_t i = 0; i < waiting.size() && host->jobs.size() < target;) {
+        Unit& single = *waiting[i];
+        Job& job = single.first();
+        const bool joins = single.jobs.size() == 1 && job.request.multi_job == id &&
+                           may_join(now, cluster, job, single, *host);
+        if (!joins) {
+          ++i;
+          continue;
+        }
+        waiting.erase(waiting.begin() + static_cast<ptrdiff_t>(i));
+        const Why why = on_trial ? Why::kTryPack : Why::kSibling;
+        cluster.pack(now, single, *host, {why, host->first().request.job}, out);
+        joined.push_back(&job);
+      }
+      if (!on_trial || joined.empty()) continue;
+      host->joined = std::move(joined);
+      host->joined_at = now;
+      host->sum_before = *before;
+    }
+  }
+}
+
+void Packing::try_more(Instant now, Cluster& cluster, std::vector<Unit*> waiting,
                        Cluster::Out& out) {
+  join_siblings(now, cluster, waiting, /*try_others=*/true, out);
   std::vector<Unit*> singles;
   for (Unit* unit : waiting) {
     if (unit->jobs.size() == 1 && unit->first().busy_per_mille > 0) singles.push_back(unit);
@@ -131,7 +202,7 @@ void Packing::try_more(Instant now, Cluster& cluster, std::span<Unit* const> wai
   if (singles.empty()) return;
   std::map<std::pair<Priority, size_t>, std::vector<Unit*>> hosts;
   for (Unit* unit : cluster.units()) {
-    if (!unit->running || unit->joined != nullptr || !use_known(*unit)) continue;
+    if (!unit->running || !unit->joined.empty() || !use_known(*unit)) continue;
     if (unit->jobs.size() >= rules_.most || use_of(*unit) >= kMostUse) continue;
     hosts[{unit->priority(), unit->gpus.size()}].push_back(unit);
   }
@@ -150,6 +221,7 @@ void Packing::try_more(Instant now, Cluster& cluster, std::span<Unit* const> wai
     const size_t looked_at = std::min(some.size(), kMostHosts);
     for (size_t i = 0; i < looked_at; ++i) {
       if (use_of(*some[i]) + single->first().busy_per_mille > kMostUse) break;
+      if (are_siblings(single->first(), *some[i])) continue;
       if (!may_join(now, cluster, single->first(), *single, *some[i])) continue;
       const double worth = known_worth(single->first(), *some[i]);
       if (best != nullptr && worth > 0 && worth <= best_worth) continue;

@@ -6,13 +6,14 @@
 // it, or after `patience` with at least one: the pack is kept if its worth has risen above 1, and
 // above what it was without the new job, by the margin; else the new job leaves, and the two are
 // not tried again for kBadTurns turns, the next time for twice as many. A kept pack whose worth
-// falls below 1 loses the job that joined last. While nobody waits, other arrangements of a node
-// are tried: arrange.h.
+// falls below 1 loses the job that joined last. Jobs of one multi-job are alike: of them it counts
+// how many are together, and twice as many are tried at a time. While nobody waits, other
+// arrangements of a node are tried: arrange.h.
 #pragma once
 
 #include <map>
-#include <span>
 #include <utility>
+#include <vector>
 
 #include "policies/jobs/arrange.h"
 #include "policies/jobs/cluster.h"
@@ -26,8 +27,13 @@ class Packing {
   // Ends trials that have an answer, and packs that are no longer worth it or do not fit; but for
   // those in an arrangement on trial.
   void judge(Instant now, Cluster& cluster, const Arrange& arrange, Cluster::Out& out);
+  // Waiting jobs of a multi-job join their siblings, as many as were faster together before, and
+  // with `try_others` more on trial. Those that do are no longer in `waiting`.
+  void join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& waiting, bool try_others,
+                     Cluster::Out& out);
   // Somebody waits: the least busy of those who wait are tried beside the least busy that run.
-  void try_more(Instant now, Cluster& cluster, std::span<Unit* const> waiting, Cluster::Out& out);
+  // `waiting` in the policy's order.
+  void try_more(Instant now, Cluster& cluster, std::vector<Unit*> waiting, Cluster::Out& out);
 
  private:
   using Pair = std::pair<uint64_t, uint64_t>;
@@ -35,7 +41,7 @@ class Packing {
   // `from`: the unit of the job, waiting or in a pack.
   bool may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                 const Unit& host) const;
-  void note_bad(Instant now, const Job& a, const Job& b);
+  void note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a, const Job& b);
   // What the two made together when they were measured; 0: never.
   double known_worth(const Job& job, const Unit& host) const;
   void tried(Instant now, Unit& host, Job& job, double before);

@@ -29,8 +29,10 @@ constexpr std::array kWords = {
     "job %j waits for the GPUs",
     "the operator said so",
     "its GPU has vanished",
+    "has arrived, and the policy has given it no GPU yet",
+    "runs beside job %j of the same search, as others of it do",
 };
-static_assert(kWords.size() == static_cast<size_t>(Why::kLostMachine) + 1);
+static_assert(kWords.size() == static_cast<size_t>(Why::kSibling) + 1);
 
 std::string per_mille(int64_t value) {
   std::string digits = std::to_string(value % 1000);

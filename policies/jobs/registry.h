@@ -29,6 +29,7 @@ struct JobPolicyRow {
   std::array<Setting, kMaxSettings> settings;
   // Suspends less important jobs for a more important one that waits.
   bool preemptive = false;
+  bool sizes_jobs = false;  // gives elastic jobs idle GPUs, and takes them back
   std::unique_ptr<JobPolicy> (*make)(const SettingValues&) = nullptr;
   std::string_view what;  // in half a line, for the help
 };

@@ -38,16 +38,18 @@ void Relocation::spread(Instant now, Cluster& cluster, Cluster::Out& out) {
   std::erase_if(moved_, [&](const auto& one) { return now - one.second >= kRest; });
   std::vector<Unit*> packs;
   for (Unit* unit : cluster.units()) {
-    if (unit->running && unit->jobs.size() > 1 && unit->may_move()) packs.push_back(unit);
+    if (unit->running && unit->jobs.size() > 1 && !unit->pinned) packs.push_back(unit);
   }
   std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
     return a->jobs.size() > b->jobs.size();  // the fullest first
   });
   for (Unit* unit : packs) {
     while (unit->jobs.size() > 1) {
+      Job* last = unit->last_that_may_stop();
+      if (last == nullptr || !last->request.migratable) break;
       Places gpus = free_places(cluster, *unit, unit->size());
       if (gpus.empty()) break;
-      cluster.part(now, *unit->jobs.back(), std::move(gpus), {Why::kVacated}, out);
+      cluster.part(now, *last, std::move(gpus), {Why::kVacated}, out);
     }
   }
   const std::vector<Unit*> units = cluster.units();
@@ -104,9 +106,8 @@ void Relocation::defragment(Instant now, Cluster& cluster, std::span<Unit* const
       std::vector<Unit*> moving;
       for (const GpuIndex index : groups[g].gpus) {
         Unit* there = cluster.slots()[index].unit;
-        if (there != nullptr && there->may_move() && there->extra() == 0 &&
-            there->joined == nullptr && there->size() < unit->size() &&
-            (moving.empty() || moving.back() != there)) {
+        if (there != nullptr && there->may_move() && there->extra() == 0 && there->joined.empty() &&
+            there->size() < unit->size() && (moving.empty() || moving.back() != there)) {
           moving.push_back(there);
         }
       }

@@ -25,7 +25,8 @@ void candidates_of(const Cluster& cluster, const Group& group, bool preempt,
     if (slot.unit == nullptr || slot.unit->displaced) {
       out.push_back({index, kNobody});
     } else if (slot.extra && preempt) {
-      out.push_back({index, kNobody - 1});
+      // The last first: with fewer workers a launcher uses the first GPUs.
+      out.push_back({index, kNobody - 1 - (slot.unit->gpus.back() - index)});
     } else if (preempt) {
       out.push_back({index, slot.unit->rank});
     }

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-namespace lull::policies::jobs {
+namespace lull::jobs {
 namespace {
 
 bool is_leaving(const JobFacts& job) {
@@ -29,7 +29,7 @@ uint64_t frees(const JobFacts& job, DeviceId device) {
 
 }  // namespace
 
-Instant Turns::step(Instant now, const NodeFacts& facts, std::vector<JobDecision>& out) const {
+Instant Turns::step(Instant now, const NodeFacts& facts, std::vector<TurnDecision>& out) const {
   // What is free, or will be once those who leave have left, and is promised to nobody yet.
   std::map<DeviceId, uint64_t> left;
   for (const DeviceFacts& device : facts.devices) left[device.device] = device.free_bytes;
@@ -98,12 +98,12 @@ Instant Turns::step(Instant now, const NodeFacts& facts, std::vector<JobDecision
       continue;
     }
     for (const JobFacts* job : leave) {
-      out.emplace_back(Suspend{job->job, Level::kOut,
+      out.emplace_back(EndTurn{job->job, Level::kOut,
                                job->priority == one->priority ? At::kIteration : At::kNow});
     }
-    if (one->state == JobState::kSuspended) out.emplace_back(Resume{one->job});
+    if (one->state == JobState::kSuspended) out.emplace_back(BeginTurn{one->job});
   }
   return next;
 }
 
-}  // namespace lull::policies::jobs
+}  // namespace lull::jobs

@@ -16,7 +16,7 @@
 
 #include "policies/jobs/node_facts.h"
 
-namespace lull::policies::jobs {
+namespace lull::jobs {
 
 // Gandiva, section 5: time slices of about a minute.
 inline constexpr Duration kQuantum{60'000'000'000};
@@ -28,10 +28,10 @@ class Turns {
 
   // Appends what to do. Returns when to ask again at the latest; kNever: when the facts have
   // changed.
-  Instant step(Instant now, const NodeFacts& facts, std::vector<JobDecision>& out) const;
+  Instant step(Instant now, const NodeFacts& facts, std::vector<TurnDecision>& out) const;
 
  private:
   Duration quantum_;
 };
 
-}  // namespace lull::policies::jobs
+}  // namespace lull::jobs

@@ -13,6 +13,9 @@ namespace lull::jobs {
 
 using NodeId = Id<struct NodeTag, uint32_t>;      // one machine
 using GpuKind = Id<struct GpuKindTag, uint32_t>;  // GPUs of one model; numbered from the fastest
+// Jobs that one user tries against each other, as those of a hyper-parameter search (Gandiva's
+// multi-job). They are alike: what is measured of one is expected of the others. 0: of none.
+using MultiJobId = Id<struct MultiJobTag, uint64_t>;
 
 // One GPU and where it sits. Sockets and switches are numbered within their node.
 struct Gpu {
@@ -39,6 +42,7 @@ struct JobRequest {
   uint32_t most_gpus = 0;
   uint64_t memory_bytes = 0;  // at most, on each GPU; 0: not known, the job has its GPUs alone
   uint64_t kinds = kAnyKind;  // bit k: a GPU of kind k will do
+  MultiJobId multi_job;
   bool suspendable = true;
   bool migratable = true;  // a suspended job may be resumed on other GPUs
   bool elastic() const { return most_gpus > gpus; }
@@ -68,6 +72,8 @@ enum class Why : uint8_t {
   kGiveBack,       // elastic: `other` waits
   kOperator,       // the operator said so
   kLostMachine,    // its GPU has vanished
+  kNotYet,         // it has arrived, and nothing is decided yet
+  kSibling,        // runs beside `other` of its own multi-job, as others of it do
 };
 
 struct Reason {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -100,10 +101,16 @@ struct WakeAt { Instant at; };
 
 using Decision = std::variant<Open, Credit, Close, ReleaseHead, WakeAt>;
 
+// For a person: lately the longest unit of one client, and the most that another, more important one
+// could wait at once. Where the first is more, they cannot share the device.
+struct PairFigures { Duration longest; Duration slack; };
+
 class LaunchPolicy {
  public:
   virtual ~LaunchPolicy() = default;
   virtual void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) = 0;
+  // Asked for a status only. Nothing: it is not known, or this policy does not ask.
+  virtual std::optional<PairFigures> figures(ClientId /*high*/, ClientId /*low*/) const { return std::nullopt; }
 };
 
 }  // namespace lull::policies

@@ -43,9 +43,10 @@ CUresult transfer(Direction direction, uint64_t bytes, uintptr_t stream, Wait wa
     if (link == nullptr || is_capturing(stream)) return run();
     SeenSequences seen;
     remember_stream(thread_state, stream, seen);
+    const uint64_t began = wait_begins(*link);
     const CUresult result = run();
     if (result == CUDA_SUCCESS) {
-      report_complete(thread_state, *link, seen);
+      report_complete(thread_state, *link, seen, began);
       harvest_timing(thread_state, *link);
     }
     return result;

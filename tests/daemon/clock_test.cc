@@ -33,6 +33,19 @@ TEST_CASE("ticks out of range become now or ten seconds ago") {
   }
 }
 
+TEST_CASE("a length in ticks is as long as the clock says, whatever a client claims") {
+  const Clock clock = Clock::real();
+  const uint64_t ticks = channel::ticks(), ns = channel::monotonic_ns();
+  while (channel::monotonic_ns() < ns + 2'000'000) {
+  }
+  const uint64_t took_ticks = channel::ticks() - ticks, took_ns = channel::monotonic_ns() - ns;
+  const int64_t said_ns = clock.length_of(took_ticks).ns;
+  CHECK(said_ns > static_cast<int64_t>(took_ns / 2));
+  CHECK(said_ns < static_cast<int64_t>(took_ns * 2));
+  CHECK(clock.length_of(0).ns == 0);
+  CHECK(clock.length_of(UINT64_MAX).ns > 0);
+}
+
 TEST_CASE("a simulated clock stands still until its device is there, then runs slowed down") {
   TempDir dir;
   Clock clock = Clock::simulated(dir.path("device"));

@@ -57,3 +57,27 @@ TEST_CASE("a job may use what the node has, and never less than its least") {
   CHECK(usable_gpus({1, 4, 3}, 2) == 2);
   CHECK(usable_gpus({3, 4, 4}, 2) == 3);
 }
+
+TEST_CASE("a job policy allows fewer than a person's number, and never fewer than the least") {
+  ElasticJobs jobs;
+  REQUIRE(jobs.declare(1, "train", 2, 8));
+  jobs.allow(1, "train", 5);
+  CHECK(jobs.find(1, "train")->told() == 5);
+  CHECK(usable_gpus(*jobs.find(1, "train"), 4) == 4);
+  REQUIRE(jobs.resize(1, "train", 3));
+  CHECK(jobs.find(1, "train")->told() == 3);
+  jobs.allow(1, "train", 1);
+  CHECK(jobs.find(1, "train")->told() == 2);
+  jobs.allow(1, "nobody's", 1);
+  jobs.allow(2, "train", 1);
+  jobs.allow_all();
+  CHECK(jobs.find(1, "train")->told() == 3);
+}
+
+TEST_CASE("under a policy that sizes jobs a job begins with its least, and keeps it when it asks again") {
+  ElasticJobs jobs;
+  jobs.begin_with_least(true);
+  CHECK(jobs.declare(1, "train", 2, 4)->told() == 2);
+  jobs.allow(1, "train", 4);
+  CHECK(jobs.declare(1, "train", 2, 4)->told() == 4);
+}

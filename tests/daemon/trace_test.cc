@@ -95,7 +95,17 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   timing.value1 = channel::kGapUnknown;
   client->push(timing, 1);
   channel::lull_record synced = client->record(channel::kRecordSynced, 0, 100);
+  synced.value1 = 1'000'000;  // ticks: a fraction of a millisecond
   client->push(synced);
+  for (const uint32_t kind : {channel::kRangeNested, channel::kRangeFree, channel::kRangeMark, 77U}) {
+    channel::lull_record range = client->record(channel::kRecordRange, 0, 1);
+    range.kernel = channel::atomic32(client->region().kernel(0)->name_offset).load(std::memory_order_relaxed);
+    range.device = kind == channel::kRangeFree ? UINT32_MAX : 0;  // a domain outside the names
+    range.stream = kind;
+    range.tsc = channel::ticks();
+    range.value0 = kind == channel::kRangeMark ? 0 : 1'000'000;
+    client->push(range);
+  }
   client->region().client()->device[0].used_bytes = 12345;
   channel::atomic64(client->region().thread(1)->copies).fetch_add(1, std::memory_order_relaxed);
   // The rest is still in the rings when the client goes.
@@ -170,6 +180,19 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   CHECK(got.all<trace::Cancelled>()[0].stream.value == 0);
   REQUIRE(got.all<trace::Synced>().size() == 1);
   CHECK(got.all<trace::Synced>()[0].sequence == 100);
+  const auto waits = got.all<trace::Waited>();
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].until == got.all<trace::Synced>()[0].at);
+  CHECK(waits[0].from < waits[0].until);
+  const auto ranges = got.all<trace::Range>();
+  REQUIRE(ranges.size() == 3);
+  CHECK(ranges[0].kind == trace::RangeKind::kNested);
+  CHECK(ranges[0].depth == 1);
+  CHECK(ranges[0].from < ranges[0].until);
+  CHECK(ranges[2].from == ranges[2].until);
+  const auto names = got.all<trace::RangeInfo>();
+  REQUIRE(names.size() == 1);
+  CHECK(names[0].domain.empty());
   REQUIRE(got.all<trace::MemoryUse>().size() == 1);
   CHECK(got.all<trace::MemoryUse>()[0].used_bytes == 12345);
   const auto ended = got.all<trace::ClientEnded>();

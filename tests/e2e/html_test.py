@@ -19,6 +19,7 @@ try:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+    from selenium.webdriver.support.ui import WebDriverWait
 except ImportError:
     webdriver = None
 
@@ -62,7 +63,8 @@ class Html(unittest.TestCase):
         page = self.at / (trace.name + ".html")
         lab.lull("trace", "export", trace, "--format", "html", "-o", page)
         self.browser.get(page.as_uri())
-        self.assertEqual(self.browser.find_element(By.TAG_NAME, "html").get_attribute("data-ready"), "yes")
+        WebDriverWait(self.browser, 120).until(
+            lambda browser: browser.find_element(By.TAG_NAME, "html").get_attribute("data-ready") == "yes")
         self.canvas = self.browser.find_element(By.ID, "timeline")
         return page
 
@@ -94,7 +96,7 @@ class Html(unittest.TestCase):
     def test_the_numbers_are_those_of_show_json(self):
         self.load(self.trace)
         for name, key in (("kernels", "name"), ("tasks", "task"), ("held", "task"), ("iterations", "task"),
-                          ("streams", "task")):
+                          ("streams", "task"), ("idle", "task"), ("ranges", "task")):
             rows = self.table(name)
             self.assertEqual(len(rows), len(self.report[name]), name)
             for row, wanted in zip(rows, self.report[name]):
@@ -149,7 +151,8 @@ class Html(unittest.TestCase):
         self.load(self.trace)
         self.wheel(0, -600)
         before = self.visible()
-        ActionChains(self.browser).drag_and_drop_by_offset(self.canvas, -150, 0).perform()
+        (ActionChains(self.browser).key_down(Keys.SHIFT).drag_and_drop_by_offset(self.canvas, -150, 0)
+         .key_up(Keys.SHIFT).perform())
         after = self.visible()
         self.assertGreater(after[0], before[0])
         self.assertAlmostEqual((after[1] - after[0]) / (before[1] - before[0]), 1, delta=1e-6)
@@ -209,19 +212,84 @@ class Html(unittest.TestCase):
             seen.add(page)
         self.assertEqual(len(seen), 2)
 
-    def test_a_large_trace_is_drawn_from_a_bounded_number_of_intervals_and_says_so(self):
+    def drag(self, x0, x1):
+        """From one distance from the canvas' middle to another, in pixels."""
+        (ActionChains(self.browser).move_to_element_with_offset(self.canvas, x0, 0).click_and_hold()
+         .move_to_element_with_offset(self.canvas, (x0 + x1) // 2, 0)
+         .move_to_element_with_offset(self.canvas, x1, 0).release().perform())
+        return tuple(map(float, self.canvas.get_attribute("data-selection").split()))
+
+    def test_a_dragged_range_shows_its_figures(self):
+        self.load(self.trace)
+        self.assertFalse(self.browser.find_element(By.ID, "selection").is_displayed())
+        # All of it: what the tables say.
+        whole = self.visible()
+        low, high = self.drag(-int(self.canvas.rect["width"] / 2) + 191, int(self.canvas.rect["width"] / 2) - 1)
+        self.assertTrue(self.browser.find_element(By.ID, "selection").is_displayed())
+        self.assertLess(low - whole[0], 0.01 * (whole[1] - whole[0]))
+        self.browser.find_element(By.ID, "drop-selection").click()
+        self.assertFalse(self.browser.find_element(By.ID, "selection").is_displayed())
+        events = lab.csv_rows(self.trace)
+        for x0, x1 in ((-100, 300), (50, 120), (100, 130)):
+            low, high = self.drag(x0, x1)
+            part = lambda row: min(high, row["end"]) - max(low, row["start"])
+            wanted, units = {}, {}
+            for row in events:
+                if part(row) > 0:
+                    wanted[row["name"]] = wanted.get(row["name"], 0) + part(row)
+                    units[row["name"]] = units.get(row["name"], 0) + 1
+            rows = {row["name"][0]: row for row in self.table("selected-kernels")}
+            self.assertEqual(set(rows), set(wanted))
+            for name, ns in wanted.items():
+                self.assertAlmostEqual(float(rows[name]["total_us"][0]), ns / 1e3, delta=1e-3)
+                self.assertEqual(float(rows[name]["count"][0]), units[name])
+            kinds = self.table("selected-kinds")
+            self.assertAlmostEqual(sum(float(row["total_us"][0]) for row in kinds), sum(wanted.values()) / 1e3, delta=0.1)
+            # Each task's busy and idle time fill the range, where the task goes on beyond it.
+            whole_range = [task for task in self.report["tasks"] if min(
+                row["start"] for row in events if row["client"] == task["client"]) <= low and max(
+                row["end"] for row in events if row["client"] == task["client"]) >= high]
+            self.assertTrue(whole_range)
+            for task in whole_range:
+                own = sorted((max(low, row["start"]), min(high, row["end"])) for row in events
+                             if row["client"] == task["client"] and part(row) > 0)
+                busy, until = 0, low
+                for start, end in own:
+                    busy += max(0, end - max(start, until))
+                    until = max(until, end)
+                idle = sum(float(row["total_us"][0]) for row in self.table("selected-idle")
+                           if row["task"][0] == f"{task['task']} ({task['client']})")
+                self.assertAlmostEqual(busy / 1e3 + idle, (high - low) / 1e3, delta=0.1)
+        self.browser.find_element(By.ID, "zoom-selection").click()
+        self.assertEqual(self.visible(), (low, high))
+        self.canvas.send_keys(Keys.ESCAPE)
+        self.assertFalse(self.browser.find_element(By.ID, "selection").is_displayed())
+
+    def test_a_large_trace_is_drawn_in_levels_of_detail(self):
         page = self.load(lab.make_trace(self.at / "large.lull", 720_000))
         self.assertLess(page.stat().st_size, 16 << 20)
-        said = self.browser.find_element(By.ID, "aggregated").text
-        self.assertIn("drawn as one", said)
-        drawn = self.browser.execute_script(
-            "return JSON.parse(document.getElementById('data').textContent).spans")
-        self.assertLessEqual(drawn, 200_000)
-        self.assertGreater(drawn, 20_000)
-        length = self.length()
-        self.wheel(100, -400)
-        self.assertLess(self.length(), length)
+        self.assertFalse(self.browser.find_element(By.ID, "aggregated").is_displayed())
+        self.visible()
+        boxes = lambda: int(self.canvas.get_attribute("data-boxes"))
+        # At no zoom more boxes than a few a pixel and lane; near, each unit is one.
+        pixels = self.canvas.rect["width"]
+        seen = [boxes()]
+        for _ in range(20):
+            self.wheel(100, -240)
+            self.visible()
+            seen.append(boxes())
+        self.assertLess(max(seen), 8 * pixels)
+        self.assertLess(self.length(), 1e6)
+        low, high = self.visible()
+        near = [row for row in lab.csv_rows(self.at / "large.lull") if row["end"] >= low and row["start"] <= high]
+        self.assertGreater(len(near), 0)
+        self.assertGreaterEqual(seen[-1], len(near))
         self.assertIn("720,000", self.browser.find_element(By.ID, "facts").text)
+
+    def test_a_trace_beyond_the_bound_says_that_neighbours_are_drawn_as_one(self):
+        page = self.load(lab.make_trace(self.at / "huge.lull", 3_000_000))
+        self.assertLess(page.stat().st_size, 32 << 20)
+        self.assertIn("drawn as one", self.browser.find_element(By.ID, "aggregated").text)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,30 @@
 #!/usr/bin/env python3
 """A job policy decides who lives on which GPU, of real programs: steady_work, whose memory is checked at its end."""
 
+import os
+import pathlib
 import signal
+import sys
 import time
 import unittest
 
 import lab
 import moving
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/elastic"
 QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 BUSY, LIGHT = (8, 3000, 0), (8, 100, 30000)  # MiB, us a kernel, us of pause behind six of them
 
 
+# Half of the time busy. A change of hands takes twice as long as a slice: two that are busy at the same time have a third of the GPU
+# together, whatever the machine does meanwhile. Those that are light are seldom busy at the same time.
+HALF = (8, 20000, 120000)
+COSTLY = {"slice_ns": 1000000, "switch_ns": 2000000}
+
+
 class Node(moving.Moves):
-    def __init__(self, devices):
-        super().__init__(profile=QUICK, devices=devices)
+    def __init__(self, devices, profile=None):
+        super().__init__(profile={**QUICK, **(profile or {})}, devices=devices)
         self.programs = {}
 
     def start_job(self, name, work, priority="5", way="--migratable"):
@@ -115,6 +125,102 @@ class Introspection(unittest.TestCase):
             node.end_all()
 
 
+class Packs(unittest.TestCase):
+    def test_a_bad_pack_is_undone_and_a_good_one_kept(self):
+        with Node(devices=1, profile=COSTLY) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            for name in ("half0", "half1"):
+                node.start_job(name, HALF)
+
+            def said(what, after_ns=0):
+                made = node.status()["job_policy"]["decisions"]
+                return [one["text"] for one in made if what in one["text"] and one["at_ns"] > after_ns]
+
+            undone = "of what they make apart"
+            node.reach(lambda _: said(undone), "the two are tried together, and it is undone")
+            self.assertTrue(said("tried together"), node.decisions())
+            self.assertLess(float(said(undone)[-1].split(" it made ")[1].split()[0]), 1.0)
+
+            def both_run(jobs):
+                return len(jobs) == 2 and all(state == "running" for state, _, _ in jobs.values())
+
+            node.reach(lambda jobs: not both_run(jobs), "one of them leaves")
+            begin = node.look()
+            node.reach(lambda jobs: self.assertFalse(both_run(jobs)) or
+                       all(jobs[name][2] > begin[name][2] + 10 for name in begin), "they have turns, and never run together")
+            node.end_all()
+            known = node.status()["job_policy"]["decisions"][-1]["at_ns"]
+            for name in ("light0", "light1"):
+                node.start_job(name, LIGHT)
+            node.reach(lambda jobs: both_run(jobs) and said("tried together", known), "the light ones are tried together")
+            begin, since = node.look(), time.monotonic()
+            # Longer than the trial, and than a turn.
+            node.reach(lambda jobs: time.monotonic() - since > 6 and
+                       all(jobs[name][2] > begin[name][2] + 50 for name in begin), "they go on")
+            self.assertTrue(both_run(node.look()), node.decisions())
+            self.assertEqual(said(undone, known), [])
+            node.end_all()
+
+
+class Searches(unittest.TestCase):
+    def test_jobs_of_one_family_share_and_a_preferred_one_has_its_own(self):
+        with Node(devices=2) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2"})
+            names = [f"sweep/{n}" for n in range(5)]
+            for name in names:
+                node.start_job(name, LIGHT, priority="7")
+            node.runs(*names)
+            code, _, err = node.lull("priority", names[4], "5", "--socket", node.socket)
+            self.assertEqual(code, 0, err)
+
+            def apart(jobs):
+                mine = jobs[names[4]]
+                return mine[0] == "running" and all(jobs[name][1] != mine[1] for name in names[:4] if jobs[name][0] == "running")
+
+            node.reach(apart, "the preferred one has a GPU of its own")
+            node.runs(*names)
+            node.end_all()
+
+
+class Elastic(unittest.TestCase):
+    def test_an_elastic_job_has_the_gpus_that_nobody_wants(self):
+        with Node(devices=3) as node:
+            node.lulld(config={"job_policy": "gandiva quantum_s=2 grow_after_s=1"})
+            launcher = node.start(lab.BIN / "lull", "run", "--socket", node.socket, "--sim", "--elastic", "1:3", "--job", "train", "--",
+                                  sys.executable, EXAMPLES / "restart_agent.py", "--rounds", 1000, "--", lab.PROGRAMS / "steady_work", *BUSY,
+                                  shim=False, SIMGPU_DEVICE=node.device, LULL_DISCOVER=f"{lab.BIN / 'lull'} discover train --count")
+
+            def workers(gpus):
+                """Their pids, when it may have so many GPUs and has them."""
+                status = node.status()
+                job = next((job for job in status["jobs"] if job["job"] == "train"), None)
+                if job is None or job["elastic"]["gpus"] != gpus:
+                    return None
+                at = {one["pid"]: one["devices"][0]["uuid"] for one in status["clients"] if one["job"] == "train" and one["devices"]}
+                return list(at) if len(set(at.values())) == gpus else None
+
+            try:
+                node.reach(lambda _: workers(3), "it has taken all GPUs")
+                node.start_job("other", BUSY)
+
+                def apart(jobs):
+                    train = {one["devices"][0]["uuid"] for one in node.status()["clients"] if one["job"] == "train" and one["devices"]}
+                    return workers(2) and jobs.get("other", ("",))[0] == "running" and jobs["other"][1] not in train
+
+                node.reach(apart, "it gives one back, and the other job runs there")
+                node.end("other")
+                node.reach(lambda _: workers(3), "it takes it again")
+                code, _, err = node.lull("resize", "train", "--gpus", 2, "--socket", node.socket)
+                self.assertEqual(code, 0, err)
+                node.reach(lambda _: workers(2), "a person's number is the most")
+            finally:
+                launcher.kill()
+                launcher.wait()
+                for one in node.status()["clients"]:
+                    os.kill(one["pid"], signal.SIGTERM)
+            node.empty()
+
+
 class Rules(unittest.TestCase):
     def test_importance_does_not_yield(self):
         with Node(devices=1) as node:
@@ -139,6 +245,12 @@ class Rules(unittest.TestCase):
             node.runs("first")
             node.start_job("second", BUSY)
             node.reach(lambda jobs: jobs.get("second", ("",))[0] == "suspended", "the second one waits")
+            self.assertIn("the policy has given it no GPU yet", node.job("second")["waits_for"])
+            code, out, err = node.lull("status", "--socket", node.socket)
+            self.assertIn("second: suspended, memory out, by a policy: the job policy: it has arrived", " ".join(out.split()), err)
+            with self.assertRaises(moving.Refused) as refused:
+                node.order("resume", "second")
+            self.assertIn("no GPU yet", str(refused.exception))
             code, out, err = node.run(lab.BIN / "lull", "policy", "--jobs", "none", "--socket", node.socket, shim=False)
             self.assertEqual((code, out.strip()), (0, "none"), err)
             lab.until(lambda: all(job["state"] == "running" for job in node.status()["jobs"]), "both run")

@@ -141,6 +141,45 @@ class Recorded(unittest.TestCase):
                     self.assertIn(timing["gap"], (-1, 0, 1, 2), entry)
                 print(f"{workload}: {len(pairs)} kernels, {len(timed)} timed, {len(exact)} of them back to back")
 
+    def test_the_ranges_that_a_program_marks_are_in_its_trace(self):
+        with lab.Lab() as here:
+            steps = 12
+            path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps)
+            self.assertEqual(code, 0, err)
+            report = json.loads(here.lull("trace", "show", path, "--json")[1])
+            ranges = {(row["domain"], row["name"]): row for row in report["ranges"]}
+            # The first step may begin before the daemon has said that it records.
+            for domain, name, kind, count in (("", "step", "nested", steps), ("", "forward", "nested", steps),
+                                              ("", "backward", "nested", steps), ("", "two steps", "free", steps // 2),
+                                              ("data", "load batch", "nested", steps)):
+                row = ranges[domain, name]
+                self.assertEqual(row["kind"], kind)
+                self.assertLessEqual(row["count"], count)
+                self.assertGreaterEqual(row["count"], count - 2)
+            self.assertGreater(ranges["", "step"]["total_us"], ranges["", "forward"]["total_us"])
+            self.assertEqual(ranges["", f"stepped {steps - 1}"]["kind"], "mark")
+            events, _ = dump(path)
+            names = {e["index"]: e["name"] for e in events if e["kind"] == "range_info"}
+            ran = [e for e in events if e["kind"] == "range"]
+            parts = [e for e in ran if names[e["range"]] in ("forward", "backward")]
+            outer = [e for e in ran if names[e["range"]] == "step"]
+            for part in parts:
+                self.assertEqual(part["depth"], 1)
+                # Ends and lengths are whole ns, each rounded by itself.
+                self.assertTrue(any(step["from"] - 4 <= part["from"] and part["until"] <= step["until"] + 4 for step in outer),
+                                (part, outer))
+            # Its launches are inside, and the waits of its thread.
+            launches = [e for e in events if e["kind"] == "launch"]
+            last = parts[-1]
+            self.assertGreaterEqual(sum(last["from"] <= e["at"] <= last["until"] for e in launches), 3)
+            self.assertTrue(any(last["from"] <= e["from"] and e["until"] <= last["until"]
+                                for e in events if e["kind"] == "waited"))
+            # A tool of the program's own stays: here one that is not there.
+            path.unlink()
+            path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps, NVTX_INJECTION64_PATH="/no/tool.so")
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(here.lull("trace", "show", path, "--json")[1])["ranges"], [])
+
     def test_exit_codes_output_and_signals_are_the_programs(self):
         with lab.Lab() as here:
             path, code, out, err = self.record(here, "sh", "-c", "echo hello; exit 7")

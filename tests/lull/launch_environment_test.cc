@@ -18,7 +18,13 @@ TEST_CASE("the library goes before what is preloaded already, and only once") {
 
 TEST_CASE("only what was asked for is set") {
   const Environment bare = launch_environment({{"HOME", "/root"}}, {}, kParts);
-  CHECK(bare == Environment{{"HOME", "/root"}, {"LD_PRELOAD", kParts.shim}, {"LULL_RUN", "1"}});
+  CHECK(bare == Environment{{"HOME", "/root"},
+                            {"LD_PRELOAD", kParts.shim},
+                            {"LULL_RUN", "1"},
+                            {"NVTX_INJECTION64_PATH", kParts.shim}});
+  // A tool of the program's own stays.
+  CHECK(launch_environment({{"NVTX_INJECTION64_PATH", "/x.so"}}, {}, kParts)
+            .at("NVTX_INJECTION64_PATH") == "/x.so");
 }
 
 TEST_CASE("every wish reaches the library's variables") {

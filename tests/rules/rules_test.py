@@ -62,12 +62,12 @@ def sources(*suffixes, folders=FOLDERS):
 
 
 class Exports(unittest.TestCase):
-    def test_the_shim_exports_exactly_the_rows_of_the_list_and_dlsym(self):
+    def test_the_shim_exports_exactly_the_rows_of_the_list_dlsym_and_what_nvtx_asks_for(self):
         names = exported(BUILD / "lib/lull/liblull.so")
         rows = hooked()
         self.assertEqual(len(rows), len(set(rows)), "a row is there twice")
         self.assertGreater(len(rows), 100)
-        self.assertEqual(names, set(rows) | {"dlsym"})
+        self.assertEqual(names, set(rows) | {"dlsym", "InitializeInjectionNvtx2"})
 
     def test_every_driver_export_is_hooked_or_passed_through_with_a_reason(self):
         passed = patterns(ROOT / "shim/passthrough.txt")

@@ -283,7 +283,9 @@ class Player {
   }
   std::string say(const SetProgress& o) {
     return "progress " + names_[o.client] + device_of(o.device) +
-           (o.every_launch ? " every launch" : " none");
+           (o.progress == Progress::kNone    ? " none"
+            : o.progress == Progress::kEvery ? " every launch"
+                                             : " seldom");
   }
   std::string say(const Predict& o) {
     return "predict " + names_[o.client] + " " + kernel_names_[o.kernel] + " " + show(o.length.ns);

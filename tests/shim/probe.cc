@@ -17,6 +17,8 @@
 
 #include <cuda.h>
 
+#include "tests/nvtx/nvtx_client.h"
+
 extern "C" int recorded_calls(const char** out, int room);
 extern "C" void refuse_next_launches(int count);
 extern "C" void shape_graph_kernels(unsigned grid);
@@ -59,6 +61,45 @@ int launch(const char* name, unsigned grid, int count, CUstream stream) {
     result = cuLaunchKernel(function(name), grid, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr);
   }
   return result;
+}
+
+// ---- ranges by NVTX
+std::string nvtx(const std::string& what, unsigned long long number) {
+  using namespace nvtx_client;
+  static void* data;
+  static uint64_t started;
+  static std::string text;
+  if (what == "load") return std::to_string(load());
+  if (what == "push") return std::to_string(push("outer"));
+  if (what == "pushwide") return std::to_string(push(L"inn\u00e9r"));
+  if (what == "pushnumber") return text = "step " + std::to_string(number), std::to_string(push(text.c_str()));
+  if (what == "pop") return std::to_string(pop());
+  if (what == "start") return started = start("long"), std::to_string(started != 0);
+  if (what == "endelsewhere") return std::thread([] { end(started); }).join(), "0";
+  if (what == "mark") return mark("here"), "0";
+  if (what == "domain") return data = domain("data"), std::to_string(data != nullptr);
+  if (what == "pushdomain") {
+    Attributes attributes;
+    attributes.message_type = 3;
+    attributes.message = registered(data, "batch");
+    return std::to_string(push(data, attributes));
+  }
+  if (what == "popdomain") return std::to_string(pop(data));
+  if (what == "nothing") {  // what a program can get wrong
+    const Attributes none;
+    Attributes shorter;
+    shorter.size = 8;
+    push(static_cast<const char*>(nullptr)), push(none), push(shorter), push(&started, none);
+    end(12345), mark(nullptr), domain(nullptr), registered(nullptr, nullptr);
+    std::string levels = std::to_string(pop(&started));
+    for (int n = 0; n < 3; ++n) levels += std::to_string(pop());
+    return levels;
+  }
+  if (what == "many") {  // push and pop so often
+    for (unsigned long long n = 0; n < number; ++n) push("k"), pop();
+    return "0";
+  }
+  return "?";
 }
 
 // ---- paths to a launch. Not inlined, no tail calls: each call is a frame with an address of its own.
@@ -257,6 +298,8 @@ int main() {
       }
       for (auto& thread : threads) thread.join();
       printf("ok\n");
+    } else if (command == "nvtx") {  // nvtx WHAT [N]: the answer is what the call returns
+      printf("%s\n", nvtx(name, a).c_str());
     } else if (command == "background") {
       std::thread([] { launch("held", 1, 1, stream_); }).detach();
       printf("ok\n");

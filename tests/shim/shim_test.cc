@@ -373,6 +373,16 @@ TEST_CASE("a synchronisation proves the stream complete") {
   CHECK(channel::completed_sequence(stage.client.region, records[0].stream) == 5);
   stage.probe.ask("sync");
   CHECK(drain(stage.client).empty());  // nothing new
+  // How long it waited is asked for in traces only.
+  CHECK(records[0].value1 == 0);
+  stage.client.region.control()->wants_launch_records = channel::kRecordEverything;
+  stage.probe.ask("launch k 1 1 1");
+  drain(stage.client);
+  CHECK(stage.probe.ask("sync") == "0");
+  const auto timed = drain(stage.client, channel::kRecordSynced);
+  REQUIRE(timed.size() == 1);
+  CHECK(timed[0].value1 > 0);
+  CHECK(timed[0].value1 < timed[0].tsc);
 }
 
 TEST_CASE("that the host waited is told once, even where the device has said before that it is through") {
@@ -404,6 +414,20 @@ TEST_CASE("markers follow launches when the coordinator wants progress") {
   stage.probe.ask("calls");
   stage.probe.ask("launch k 1 2 1");
   CHECK(stage.probe.ask("calls") == "cuLaunchKernel cuLaunchKernel .");
+}
+
+TEST_CASE("far ahead of the device one launch in sixteen has a marker, close to it each") {
+  Stage stage;
+  // Nothing was reported so far: as far as is known the device is at the first of them.
+  stage.probe.ask("launch k 1 100 1");
+  CHECK(drain(stage.client, channel::kRecordLaunch).size() == 100);
+  channel::publish_progress_mode(stage.client.region, 0, channel::kProgressSeldom);
+  stage.probe.ask("launch k 1 14 1");
+  std::vector<uint64_t> marked;
+  for (const auto& record : drain(stage.client, channel::kRecordLaunch)) {
+    if ((record.flags & channel::kFlagMarker) != 0) marked.push_back(record.sequence);
+  }
+  CHECK(marked == std::vector<uint64_t>{112, 113, 114});
 }
 
 TEST_CASE("copies that no gate holds are recorded while a trace is written, and only then") {

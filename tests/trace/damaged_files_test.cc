@@ -65,11 +65,15 @@ TEST_CASE("files that are no traces are refused with the byte and what to do") {
     CHECK(open_error(path).ends_with(": record again"));
   }
   std::string newer = good;
-  newer[8] = 2;
+  newer[8] = 3;
   write_bytes(path, newer);
-  CHECK(open_error(path) == fmt::format("cannot read {}: byte 8: format version 2, this lull reads "
-                                        "version 1: use a newer lull",
+  CHECK(open_error(path) == fmt::format("cannot read {}: byte 8: format version 3, this lull reads "
+                                        "versions up to 2: use a newer lull",
                                         path));
+  std::string older = good;
+  older[8] = 1;
+  write_bytes(path, older);
+  CHECK(Reader::open(path).has_value());
   std::string log = good;
   log[12] = 2;
   write_bytes(path, log);
@@ -171,6 +175,9 @@ TEST_CASE("a block whose fields lie is refused with its byte, and what came befo
   check({Timing{.client = {1}, .kernel = 77}},
         "a timing names kernel 77, which was not defined before");
   check({Synced{.client = {3}}}, "an event names client 3, which was not defined before");
+  check({RangeInfo{.index = 1}}, "a range is defined out of order");
+  check({RangeInfo{}, Range{.client = {3}}}, "a range names client 3, which was not defined before");
+  check({Range{.client = {1}}}, "a range names name 0, which was not defined before");
   check({MemoryUse{.client = {1}, .device = {2}}},
         "a use of memory names an unknown client or device");
   check({Launch{.client = {1}, .at = {-1}}}, "an event has a time or a level that cannot be");

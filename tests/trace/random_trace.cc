@@ -54,6 +54,16 @@ struct Describe {
   std::string operator()(const Lost& e) const {
     return fmt::format("lost {} {} {}", e.client.value, e.at.ns, e.records);
   }
+  std::string operator()(const RangeInfo& e) const {
+    return fmt::format("range info {} {} {}", e.index, e.domain, e.name);
+  }
+  std::string operator()(const Range& e) const {
+    return fmt::format("range {} {} {} {} {} {} {}", e.client.value, e.thread.value, e.range,
+                       static_cast<int>(e.kind), e.depth, e.from.ns, e.until.ns);
+  }
+  std::string operator()(const Waited& e) const {
+    return fmt::format("waited {} {} {} {}", e.client.value, e.thread.value, e.from.ns, e.until.ns);
+  }
   std::string operator()(const Cancelled& e) const {
     return fmt::format("cancelled {} {} {} {}", e.client.value, e.stream.value, e.sequence,
                        e.at.ns);
@@ -90,7 +100,7 @@ std::vector<Event> random_events(uint64_t seed, size_t count) {
   const auto time = [&] { return Instant{static_cast<int64_t>(wide() >> 2)}; };
   const auto length = [&] { return Duration{static_cast<int64_t>(wide() >> 2)}; };
   const auto text = [&] { return std::string(below(60), static_cast<char>('a' + below(26))); };
-  uint32_t kernels = 0, clients = 0, devices = 0;
+  uint32_t kernels = 0, clients = 0, devices = 0, ranges = 0;
   std::vector<Event> events;
   const auto client = [&] { return ClientId{static_cast<uint32_t>(1 + below(clients))}; };
   const auto device = [&] { return DeviceId{static_cast<uint32_t>(below(devices))}; };
@@ -149,6 +159,18 @@ std::vector<Event> random_events(uint64_t seed, size_t count) {
       events.push_back(timing);
     } else if (dice < 92) {
       events.push_back(Synced{client(), {static_cast<uint32_t>(below(4))}, wide(), now});
+    } else if (dice < 93 && (ranges == 0 || below(3) == 0)) {
+      events.push_back(RangeInfo{ranges++, text(), text()});
+    } else if (dice < 93 && below(2) == 0) {
+      events.push_back(Range{.client = client(),
+                             .thread = {static_cast<uint32_t>(below(4))},
+                             .range = static_cast<RangeIndex>(below(ranges)),
+                             .kind = static_cast<RangeKind>(below(3)),
+                             .depth = static_cast<uint32_t>(below(9)),
+                             .from = now,
+                             .until = now + Duration{static_cast<int64_t>(below(90'000))}});
+    } else if (dice < 93) {
+      events.push_back(Waited{client(), {static_cast<uint32_t>(below(4))}, now, now + Duration{static_cast<int64_t>(below(90'000))}});
     } else if (dice < 94) {
       events.push_back(MemoryUse{client(), device(), now, wide()});
     } else if (dice < 95) {

@@ -34,6 +34,16 @@ struct AsJson {
     return {{"kind", "timing"}, {"client", e.client.value}, {"stream", e.stream.value}, {"kernel", e.kernel},
             {"sequence", e.sequence}, {"start", e.start.ns}, {"duration", e.duration.ns}, {"gap", e.gap.ns}};
   }
+  json operator()(const Waited& e) const {
+    return {{"kind", "waited"}, {"client", e.client.value}, {"thread", e.thread.value}, {"from", e.from.ns}, {"until", e.until.ns}};
+  }
+  json operator()(const RangeInfo& e) const {
+    return {{"kind", "range_info"}, {"index", e.index}, {"domain", e.domain}, {"name", e.name}};
+  }
+  json operator()(const Range& e) const {
+    return {{"kind", "range"}, {"client", e.client.value}, {"thread", e.thread.value}, {"range", e.range},
+            {"of", static_cast<int>(e.kind)}, {"depth", e.depth}, {"from", e.from.ns}, {"until", e.until.ns}};
+  }
   json operator()(const Lost& e) const { return {{"kind", "lost"}, {"client", e.client.value}, {"records", e.records}}; }
   template <typename E>
   json operator()(const E&) const {

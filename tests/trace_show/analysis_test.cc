@@ -108,6 +108,23 @@ TEST_CASE("launches without a measured length are estimated and marked") {
   CHECK(report_text(report, {}, sites).find("~2 us ± ") != std::string::npos);
 }
 
+TEST_CASE("small copies do not make a full recording look sampled") {
+  Analysis analysis{FileInfo{}};
+  analysis.feed(started(1, "t"));
+  analysis.feed(kernel(0, "a"));
+  analysis.feed(kernel(1, "copy h2d", UnitKind::kCopy));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    analysis.feed(launch(1, 0, 0, 2 * i, 100));
+    analysis.feed(launch(1, 0, 1, 2 * i + 1, 100));
+    analysis.feed(timing(1, 0, 0, 2 * i, 200, 50));
+  }
+  CallSites sites;
+  const std::string text = report_text(analysis.finish(), {}, sites);
+  CHECK(text.find("6 launches, all timed but small copies (3), which never are\n") !=
+        std::string::npos);
+  CHECK(text.find('~') == std::string::npos);
+}
+
 TEST_CASE("orders by count and by gap differ from that by time") {
   const Report report = small_report();
   CHECK(sorted_kernels(report, SortBy::kTime)[0]->kernel == 0);

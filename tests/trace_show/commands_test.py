@@ -83,11 +83,17 @@ class Commands(unittest.TestCase):
     def test_timeline_draws_lanes_and_gates(self):
         out = lab.lull("trace", "timeline", self.trace, "--ascii", "--width", "80").stdout.splitlines()
         lanes = [line for line in out if line.endswith("%")]
-        self.assertEqual(len(lanes), 3)
+        self.assertEqual(sum(not line.startswith("ranges") for line in lanes), 3)
+        self.assertEqual(sum(line.startswith("ranges t0 ") for line in lanes), 4)  # two tasks, two levels
         self.assertTrue(any(line.startswith("held train (2)") for line in lanes))
         self.assertTrue(all(len(line) <= 80 for line in out[1:]), out)
         part = lab.lull("trace", "timeline", self.trace, "--from", "10ms", "--to", "10.2ms", "--ascii").stdout
         self.assertIn("|10.1 ms", part)
+        marks = [line for line in out if line.startswith("iterations ")]
+        self.assertEqual([line.split()[1] for line in marks], [row["task"].split()[0] for row in lab.show(self.trace)["iterations"]])
+        starts = [us for us in lab.show(self.trace)["iterations"][0]["starts_us"] if 10_000 <= us < 10_200]
+        drawn = next(line for line in part.splitlines() if line.startswith("iterations "))
+        self.assertEqual(drawn.count("|"), len(starts))
 
     def test_diff_of_two_runs(self):
         other = lab.make_trace(self.at / "other.lull", 57_600)

@@ -1,5 +1,7 @@
 """What the tests of the trace commands share: where things are, how a command is run."""
 
+import csv
+import io
 import json
 import os
 import pathlib
@@ -39,3 +41,11 @@ def quantile(values, share):
     """The sample with rank ceil(share * count), as the tables define it."""
     values = sorted(values)
     return values[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]
+
+
+def csv_rows(path):
+    """The timed launches of a trace: {client, name, start, end}, ns since its beginning."""
+    text = lull("trace", "export", path, "--format", "csv", "-o", "-").stdout
+    return [{"client": int(row["client"]), "name": row["kernel"], "start": int(row["start_ns"]),
+             "end": int(row["start_ns"]) + int(row["duration_ns"])}
+            for row in csv.DictReader(io.StringIO(text)) if row["start_ns"]]

@@ -67,9 +67,12 @@ int main(int argc, char** argv) {
     kernel.block = {128, 1, 1};
     writer->add(kernel);
   }
+  writer->add(RangeInfo{0, "", "step </script>"});
+  writer->add(RangeInfo{1, "data", "load"});
   std::mt19937_64 random(7);
   int64_t host_ns[3] = {0, 1'001'000'000, 1'001'000'000};
   int64_t device_ns[3] = {0, 1'001'000'000, 1'001'000'000};
+  int64_t step_ns[3] = {0, 1'000'500'000, 1'000'500'000};
   uint64_t sequence[3] = {0, 0, 0}, mine[3] = {0, 0, 0};
   for (uint64_t n = 0; n < launches; ++n) {
     const uint32_t c = n % 3 == 0 ? 1 : 2;
@@ -107,7 +110,11 @@ int main(int argc, char** argv) {
     writer->add(timing);
     if (place == kPerIteration - 1) {
       writer->add(Synced{{c}, {0}, launch.sequence, {device_ns[c] + 3000}});
+      writer->add(Waited{{c}, {0}, {host_ns[c]}, {device_ns[c] + 3000}});
       host_ns[c] = device_ns[c] + 3000;
+      writer->add(Range{{c}, {0}, 1, RangeKind::kNested, 1, {step_ns[c]}, {step_ns[c] + 2000}});
+      writer->add(Range{{c}, {0}, 0, RangeKind::kNested, 0, {step_ns[c]}, {host_ns[c]}});
+      step_ns[c] = host_ns[c] + 10;
     }
   }
   for (uint32_t c = 1; c <= 2; ++c) {

@@ -189,6 +189,17 @@ class Perfetto(unittest.TestCase):
         self.assertEqual(set(units), set(launches))
         self.assertTrue(all(launches[flow] <= start for flow, start in units.items()))
 
+    def test_ranges_are_slices_of_a_track_for_each_depth(self):
+        ranges = {row["name"]: row for row in lab.show(self.trace)["ranges"] if row["client"] == 1}
+        for level, name in ((1, "step </script>"), (2, "load")):
+            serve = next(uuid for uuid, t in self.model.tracks.items() if t.get("process", {}).get("pid") == 1001)
+            track = next(uuid for uuid, t in self.model.tracks.items() if t.get("parent_uuid") == serve
+                         and t["name"] == f"ranges of thread 0, level {level}")
+            lengths = [end - begin for on, begin, end, event in self.model.slices
+                       if on == track and self.model.name_of(event) == name]
+            self.assertEqual(len(lengths), ranges[name]["count"])
+            self.assertAlmostEqual(sum(lengths) / 1e3, ranges[name]["total_us"], delta=0.01)
+
     def test_memory_is_a_counter_in_bytes(self):
         memory = [uuid for uuid, track in self.model.tracks.items() if track.get("name") == "memory on GPU 0"]
         self.assertEqual(len(memory), 2)

@@ -18,6 +18,8 @@ void put_in_front(Environment& environment, const char* variable, const std::str
 Environment launch_environment(Environment environment, const LaunchWishes& wishes,
                                const Installed& parts) {
   put_in_front(environment, "LD_PRELOAD", parts.shim);
+  // What the program marks with NVTX goes into traces; a tool of the program's own comes first.
+  environment.try_emplace("NVTX_INJECTION64_PATH", parts.shim);
   // Asked for: the library says in one line where it finds no coordinator.
   environment["LULL_RUN"] = "1";
   if (wishes.priority) environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);

@@ -24,6 +24,8 @@
 #include "tools/lull/container_check.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
+#include "tools/lull/pair_display.h"
+#include "tools/lull/reply_fields.h"
 #include "tools/lull/visible_devices.h"
 #include "tools/measure/values.h"
 
@@ -129,6 +131,20 @@ bool mps_runs() {
   return access(fmt::format("{}/control", told ? told : "/tmp/nvidia-mps").c_str(), F_OK) == 0;
 }
 
+// Programs that run now and cannot share a device, as the policy has found out.
+void check_pairs(Findings& findings, const std::string& socket) {
+  const auto status = ask_daemon(socket, {{"op", "status"}});
+  if (!status) return;  // it has just answered, and is asked again by `lull status`
+  for (const nlohmann::json& client : list(*status, "clients")) {
+    for (const std::string& line : describe_unsharable(*status, client)) {
+      findings.push_back({Verdict::kWarn, "pairs",
+                          fmt::format("{} ({}) {}", field<std::string>(client, "task", "?"),
+                                      field<uint64_t>(client, "id", 0), line),
+                          "run them on two GPUs or under MPS, or allow the other more by --max-slowdown"});
+    }
+  }
+}
+
 void check_daemon(Findings& findings, const std::string& path, bool simulate,
                   const ContainerFacts& container) {
   const auto answer = ask_daemon(path, {{"op", "ping"}});
@@ -166,6 +182,7 @@ void check_daemon(Findings& findings, const std::string& path, bool simulate,
     findings.push_back({Verdict::kOk, "socket access",
                         fmt::format("{} is for uid {} only", path, about.st_uid), ""});
   }
+  check_pairs(findings, path);
 }
 
 // What `lull run --suspendable` and stronger could have here. The driver's checkpoint is of

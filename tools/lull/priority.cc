@@ -10,7 +10,7 @@ namespace lull::command {
 int priority_main(const Words& words) {
   std::string task, level_text, socket;
   CommandLine line("Changes the priority of a running task.", "lull priority");
-  line.option("task", task, "task name, pid or client id").required();
+  line.option("task", task, "task or job name, pid or client id").required();
   line.option("level", level_text, "0 (highest) to 9, or realtime, high, normal, low, idle")
       .required();
   line.option("--socket", socket, "socket of lulld");

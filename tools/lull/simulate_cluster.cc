@@ -24,7 +24,7 @@ struct ClusterWords {
   std::string name, jobs, philly, helios, pai, html;
   std::vector<std::string> policies;
   uint64_t seed = 1, generate = 0, limit = 0;
-  double network_gb_per_s = 12.5, report_s = 15, mtbf_days = 0;
+  double network_gb_per_s = 12.5, report_s = 15, mtbf_days = 0, gpu_mtbf_days = 0;
   JsonOutput json;
   bool log = false, speed = false, free_moves = false;
 };
@@ -59,10 +59,13 @@ std::expected<sim::Plan, std::string> plan_of(const ClusterWords& w) {
                             : std::pair{w.pai, sim::TraceFormat::kPai};
     auto jobs = sim::read_jobs(file, format, w.seed, w.limit);
     if (!jobs) return std::unexpected(jobs.error());
-    plan.jobs = std::move(*jobs);
+    plan.jobs = std::move(jobs->jobs);
+    if (jobs->left_out.all() > 0)
+      complain("simulate cluster: " + file + ": " + jobs->left_out.text());
   }
   plan.report_s = w.report_s;
   plan.node_mtbf_s = w.mtbf_days * 86'400;
+  plan.gpu_mtbf_s = w.gpu_mtbf_days * 86'400;
   plan.costs.network_gb_per_s = w.network_gb_per_s;
   for (const sim::JobSpec& job : plan.jobs) {
     const std::string why = sim::why_never(plan.cluster, job);
@@ -91,6 +94,8 @@ int simulate_cluster_main(const Words& words) {
   line.option("--report-s", w.report_s, "policies are told of iterations so often (15)").range(1.0, 3600.0);
   line.option("--network-gb-per-s", w.network_gb_per_s, "of each node (12.5)").range(0.01, 10'000.0);
   line.option("--node-mtbf-days", w.mtbf_days, "a node fails so often; 0: never (0)").range(0.0, 1e6);
+  line.option("--gpu-mtbf-days", w.gpu_mtbf_days, "a GPU fails by itself so often; 0: never (0)")
+      .range(0.0, 1e6);
   line.flag("--free-moves", w.free_moves, "suspend, resume and migrate cost nothing");
   line.flag("--log", w.log, "print every decision with its reason first");
   line.flag("--speed", w.speed, "say on stderr how long it took");
@@ -165,6 +170,7 @@ int simulate_cluster_main(const Words& words) {
     }
     if (const double least = sim::least_aim_s(one); one.stop_bad && least > 0) {
       json["policies"][i]["least_aim_s"] = least;
+      json["policies"][i]["blind_aim_s"] = sim::blind_aim_s(one);
     }
     if (result.aim_s >= 0) {
       lines.push_back(

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tools/lull/job_display.h"
+#include "tools/lull/pair_display.h"
 #include "tools/lull/reply_fields.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/text_table.h"
@@ -61,15 +63,31 @@ std::string holders(const json& status, const json& held) {
   return by;
 }
 
+// The kernels that clients are held before, shortened together: those that differ are shown so.
+std::map<std::string, std::string> held_names(const json& status) {
+  std::vector<std::string> mangled, shown;
+  for (const json& client : list(status, "clients")) {
+    for (const json& held : list(client, "held")) {
+      mangled.push_back(field<std::string>(held, "kernel", "?"));
+      shown.push_back(trace::display_name(mangled.back()));
+    }
+  }
+  shown = trace::shorten_names(shown, kNameChars);
+  std::map<std::string, std::string> names;
+  for (size_t i = 0; i < mangled.size(); ++i) names.emplace(mangled[i], shown[i]);
+  return names;
+}
+
 void add_held(TextTable& table, const json& status, const json& client) {
+  const auto names = held_names(status);
   for (const json& held : list(client, "held")) {
     const std::string by = holders(status, held);
-    table.note(
-        fmt::format("held: thread {} before {} for {}{}: {}", field<uint64_t>(held, "thread", 0),
-                    trace::shorten_name(
-                        trace::display_name(field<std::string>(held, "kernel", "?")), kNameChars),
-                    show_ns(1e3 * field<double>(held, "for_us", 0)), by.empty() ? "" : ", by " + by,
-                    field<std::string>(held, "why", "no reason given")));
+    table.note(fmt::format("held: thread {} before {} for {}{}: {}",
+                           field<uint64_t>(held, "thread", 0),
+                           names.at(field<std::string>(held, "kernel", "?")),
+                           show_ns(1e3 * field<double>(held, "for_us", 0)),
+                           by.empty() ? "" : ", by " + by,
+                           field<std::string>(held, "why", "no reason given")));
   }
 }
 
@@ -92,6 +110,7 @@ void add_client(TextTable& table, const json& status, const json& client, const 
                                   describe_residence(field(client, "residence", json()))}) {
     if (!fact.empty()) table.note(fact);
   }
+  for (const std::string& line : describe_unsharable(status, client)) table.note(line);
   add_held(table, status, client);
 }
 
@@ -119,15 +138,17 @@ std::string status_text(const json& status, size_t width) {
   const auto say = [&](const std::string& line, size_t indent = 2) {
     out += wrapped(trace::without_controls(line), width, indent) + '\n';
   };
-  say(fmt::format("lulld {} (pid {}), up {:.0f} s, policy: {}",
+  const bool simulated = field(status, "simulated", false);
+  say(fmt::format("lulld {} (pid {}), up {:.0f} s{}, policy: {}",
                   field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
-                  field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?")));
-  if (field(status, "simulated", false)) {
-    say(fmt::format(
-        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below are "
-        "the device's",
-        field<std::string>(status, "sharing", "?"), field<double>(status, "slow_motion", 1),
-        field<double>(status, "control_latency_us", 0)));
+                  field<double>(status, "uptime_s", 0), simulated ? " of real time" : "",
+                  field<std::string>(status, "policy", "?")));
+  if (simulated) {
+    const auto slow_motion = field<double>(status, "slow_motion", 1);
+    say(fmt::format("simulated GPU: sharing {}, slow motion {}, control latency {} us; times below are "
+                    "model time: {:g} s of real time are 1 s of it",
+                    field<std::string>(status, "sharing", "?"), slow_motion,
+                    field<double>(status, "control_latency_us", 0), slow_motion));
   }
   if (list(status, "devices").empty()) say("no device is known yet");
   for (const json& device : list(status, "devices")) {

@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
+
+#include "tools/play/json_scanner.h"
 
 namespace lull::play {
 namespace {
@@ -23,7 +27,7 @@ constexpr size_t kMostKeysSaid = 6, kMostKeyChars = 40;  // of a file that is ne
 constexpr int64_t kMaxBaseNs = 4'000'000'000'000'000'000;
 constexpr double kMaxTimestampUs = 4e15;  // in ns, and the distance of two, it fits 63 bits
 
-enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync };
+enum class Category : uint8_t { None, HostCall, Kernel, Copy, Memset, Sync, Range };
 
 Category category_of(std::string_view name) {
   if (name == "cuda_runtime" || name == "cuda_driver") return Category::HostCall;
@@ -31,6 +35,7 @@ Category category_of(std::string_view name) {
   if (name == "gpu_memcpy") return Category::Copy;
   if (name == "gpu_memset") return Category::Memset;
   if (name == "cuda_sync") return Category::Sync;
+  if (name == "user_annotation") return Category::Range;
   return Category::None;
 }
 
@@ -43,7 +48,7 @@ struct Event {
   int64_t thread = 0, stream = -1, wait_on_stream = -1, device = 0;
   uint64_t correlation = 0, bytes = 0;
   uint32_t shared_bytes = 0;
-  std::string name;
+  std::string name;  // as in the file
   uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
 };
 
@@ -60,11 +65,28 @@ uint32_t clamp_u32(double value) {
   return value <= 0 ? 0 : static_cast<uint32_t>(std::min(value, 4294967295.0));
 }
 
-// SAX handler: keeps what kineto.h names, skips the rest without building it.
+int64_t integer(std::string_view text, int64_t otherwise) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() ? value : otherwise;
+}
+bool positive(std::string_view text, uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+double real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size()
+             ? value
+             : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Of the scanner: keeps what kineto.h names, passes over the rest.
 //   { "traceEvents": [ { "ph": .., "args": { "grid": [..] } } ] }   or the bare list
 //   { "deviceProperties": [ { "id": .., "name": .., "totalGlobalMem": .. } ],
 //     "baseTimeNanoseconds": .. }                                     where they are there
-class TraceHandler : public nlohmann::json_sax<Json> {
+class TraceHandler {
  public:
   std::vector<KeptEvent> kept;
   std::vector<std::string> names;
@@ -74,137 +96,166 @@ class TraceHandler : public nlohmann::json_sax<Json> {
   std::vector<std::string> keys;  // the first few of the outermost object
   std::string failure;
 
-  bool null() override { return scalar_done(); }
-  bool boolean(bool) override { return scalar_done(); }
-  bool number_integer(number_integer_t value) override {
-    if (value < 0) return integer(value, 0);
-    return integer(value, static_cast<uint64_t>(value));
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    return integer(static_cast<int64_t>(value), value);
-  }
-  bool number_float(number_float_t value, const string_t&) override { return number(value); }
-  bool string(string_t& value) override {
+  Then key(std::string_view key) {
+    if (depth_ == 1 && !in_list_) return outermost(key);
     if (at_event()) {
-      if (key_ == "ph")
-        event_.complete = value == "X";
-      else if (key_ == "cat")
-        event_.category = category_of(value);
-      else if (key_ == "name")
-        event_.name = std::move(value);
-    } else if (at_device() && !devices.empty() && key_ == "name") {
-      devices.back().name = std::move(value);
+      field_ = key == "ph"     ? Field::kPhase
+               : key == "cat"  ? Field::kCategory
+               : key == "name" ? Field::kName
+               : key == "ts"   ? Field::kStart
+               : key == "dur"  ? Field::kLength
+               : key == "tid"  ? Field::kThread
+               : key == "args" ? Field::kArgs
+                               : Field::kNone;
+    } else if (at_args()) {
+      field_ = key == "correlation"     ? Field::kCorrelation
+               : key == "stream"        ? Field::kStream
+               : key == "device"        ? Field::kDevice
+               : key == "wait_on_stream" ? Field::kWaitOn
+               : key == "bytes"         ? Field::kBytes
+               : key == "shared memory" ? Field::kShared
+               : key == "grid"          ? Field::kGrid
+               : key == "block"         ? Field::kBlock
+                                        : Field::kNone;
+    } else if (at_device()) {
+      field_ = key == "id"               ? Field::kDevice
+               : key == "name"           ? Field::kName
+               : key == "totalGlobalMem" ? Field::kBytes
+                                         : Field::kNone;
+    } else {
+      field_ = Field::kNone;
     }
-    return scalar_done();
+    return field_ == Field::kNone ? Then::kPassValue : Then::kOn;
   }
-  bool binary(binary_t&) override { return scalar_done(); }
-  bool start_object(size_t) override {
+
+  Then string(std::string_view text) {
+    if (at_event()) {
+      if (field_ == Field::kPhase) event_.complete = text == "X";
+      if (field_ == Field::kCategory) {
+        event_.category = category_of(text);
+        // Nine of ten events are of the host: nothing of them is wanted.
+        if (event_.category == Category::None) return Then::kPassRest;
+      }
+      if (field_ == Field::kName) event_.name = text;
+    } else if (at_device() && field_ == Field::kName) {
+      devices.back().name = plain(text);
+    }
+    return go_on();
+  }
+  Then literal(std::string_view) { return element_done(); }
+  Then number(std::string_view text) {
+    if (at_event()) {
+      if (field_ == Field::kThread) event_.thread = integer(text, event_.thread);
+      if (field_ == Field::kStart) {
+        event_.start_us = real(text);
+        event_.has_start = true;
+      }
+      if (field_ == Field::kLength) event_.length_us = real(text);
+    } else if (at_args()) {
+      if (field_ == Field::kCorrelation && positive(text, event_.correlation)) {
+        event_.has_correlation = true;
+      }
+      if (field_ == Field::kStream) event_.stream = integer(text, event_.stream);
+      if (field_ == Field::kDevice) event_.device = integer(text, event_.device);
+      if (field_ == Field::kWaitOn) event_.wait_on_stream = integer(text, event_.wait_on_stream);
+      if (field_ == Field::kBytes) positive(text, event_.bytes);
+      if (field_ == Field::kShared) event_.shared_bytes = clamp_u32(real(text));
+    } else if (at_args_list() && index_ < 3) {
+      (field_ == Field::kGrid ? event_.grid : event_.block)[index_] = clamp_u32(real(text));
+    } else if (at_device()) {
+      if (field_ == Field::kDevice) devices.back().number = integer(text, 0);
+      if (field_ == Field::kBytes) positive(text, devices.back().total_bytes);
+    } else if (depth_ == 1 && !in_list_ && in_base_) {
+      base_unix_ns = integer(text, 0);
+    }
+    return element_done();
+  }
+  Then start_object() {
     ++depth_;
-    if (in_list_ && depth_ == list_depth_ + 1) event_ = Event();
-    if (at_device()) devices.emplace_back();
-    if (in_list_ && depth_ == list_depth_ + 2) in_args_ = key_ == "args";
-    return true;
+    if (at_event()) event_ = Event();
+    if (in_devices_ && depth_ == 3) {
+      if (devices.size() == kMaxDevices) return Then::kPassRest;
+      devices.emplace_back();
+    }
+    if (in_list_ && depth_ == list_depth_ + 2) in_args_ = field_ == Field::kArgs;
+    if (in_list_ && depth_ > list_depth_ + (in_args_ ? 2 : 1)) return Then::kPassRest;
+    return Then::kOn;
   }
-  bool end_object() override {
-    if (in_list_ && depth_ == list_depth_ + 1) keep();
+  Then end_object() {
+    if (at_event()) keep();
     if (in_list_ && depth_ == list_depth_ + 2) in_args_ = false;
     --depth_;
-    return failure.empty();
+    return go_on();
   }
-  bool start_array(size_t) override {
+  Then start_array() {
     ++depth_;
-    if (!in_list_ && !found_list && (depth_ == 1 || (depth_ == 2 && key_ == "traceEvents"))) {
+    if (!in_list_ && !found_list && (depth_ == 1 || (depth_ == 2 && in_events_))) {
       in_list_ = found_list = true;
       list_depth_ = depth_;
     }
-    if (!in_list_ && depth_ == 2 && key_ == "deviceProperties") in_devices_ = true;
     index_ = 0;
-    return true;
+    return Then::kOn;
   }
-  bool end_array() override {
+  Then end_array() {
     if (in_list_ && depth_ == list_depth_) in_list_ = false;
     if (depth_ == 2) in_devices_ = false;
     --depth_;
-    return true;
-  }
-  bool key(string_t& value) override {
-    if (depth_ == 1) {
-      if (value == kWorkloadKey) failure = kIsWorkload;
-      if (!failure.empty()) return false;
-      if (keys.size() < kMostKeysSaid) keys.push_back(value.substr(0, kMostKeyChars));
-    }
-    if (in_list_ && depth_ == list_depth_ + 2 && in_args_)
-      arg_key_ = value;
-    else if (!in_list_ || depth_ == list_depth_ + 1)
-      key_ = value;
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    const std::string_view what = error.what();
-    const bool cut = what.find("unexpected end of input") != std::string_view::npos ||
-                     what.find("missing closing quote") != std::string_view::npos;
-    failure = fmt::format("it is {} at byte {}", cut ? "cut off" : "not JSON", position);
-    return false;
+    return Then::kOn;
   }
 
  private:
+  enum class Field : uint8_t {
+    kNone, kPhase, kCategory, kName, kStart, kLength, kThread, kArgs,
+    kCorrelation, kStream, kDevice, kWaitOn, kBytes, kShared, kGrid, kBlock,
+  };
+
   bool at_event() const { return in_list_ && depth_ == list_depth_ + 1; }
   bool at_args() const { return in_list_ && in_args_ && depth_ == list_depth_ + 2; }
-  bool at_args_list() const { return in_list_ && in_args_ && depth_ == list_depth_ + 3; }
-  bool at_device() const { return in_devices_ && depth_ == 3 && devices.size() < kMaxDevices; }
-  bool scalar_done() {
+  bool at_args_list() const {
+    return in_list_ && in_args_ && depth_ == list_depth_ + 3 &&
+           (field_ == Field::kGrid || field_ == Field::kBlock);
+  }
+  bool at_device() const { return in_devices_ && depth_ == 3; }
+  Then go_on() const { return failure.empty() ? Then::kOn : Then::kStop; }
+  Then element_done() {
     if (at_args_list()) ++index_;
-    return true;
+    return Then::kOn;
   }
 
-  bool integer(int64_t value, uint64_t positive) {
-    if (at_event()) {
-      if (key_ == "tid") event_.thread = value;
-    } else if (at_device() && !devices.empty()) {
-      if (key_ == "id") devices.back().number = value;
-      if (key_ == "totalGlobalMem") devices.back().total_bytes = positive;
-    } else if (depth_ == 1 && !in_list_ && key_ == "baseTimeNanoseconds") {
-      base_unix_ns = value;
-    } else if (at_args()) {
-      if (arg_key_ == "correlation") {
-        event_.correlation = positive;
-        event_.has_correlation = true;
-        return true;
-      }
-      if (arg_key_ == "stream")
-        event_.stream = value;
-      else if (arg_key_ == "device")
-        event_.device = value;
-      else if (arg_key_ == "wait_on_stream")
-        event_.wait_on_stream = value;
-      else if (arg_key_ == "bytes")
-        event_.bytes = positive;
+  Then outermost(std::string_view key) {
+    if (key == kWorkloadKey) {
+      failure = kIsWorkload;
+      return Then::kStop;
     }
-    return number(static_cast<double>(value));
+    if (keys.size() < kMostKeysSaid) keys.push_back(plain(key).substr(0, kMostKeyChars));
+    in_events_ = key == "traceEvents";
+    in_devices_ = key == "deviceProperties";
+    in_base_ = key == "baseTimeNanoseconds";
+    return in_events_ || in_devices_ || in_base_ ? Then::kOn : Then::kPassValue;
   }
-  bool number(double value) {
-    if (at_event()) {
-      if (key_ == "ts") {
-        event_.start_us = value;
-        event_.has_start = true;
-      } else if (key_ == "dur") {
-        event_.length_us = value;
-      }
-    } else if (at_args()) {
-      if (arg_key_ == "shared memory") event_.shared_bytes = clamp_u32(value);
-    } else if (at_args_list() && index_ < 3) {
-      if (arg_key_ == "grid")
-        event_.grid[index_] = clamp_u32(value);
-      else if (arg_key_ == "block")
-        event_.block[index_] = clamp_u32(value);
+
+  // A string of the file without its escapes. What is no valid string of JSON ends the reading.
+  std::string plain(std::string_view raw) {
+    const Json value = Json::parse(fmt::format("\"{}\"", raw), nullptr, /*allow_exceptions=*/false);
+    if (!value.is_string()) {
+      failure = fmt::format("it is not JSON: a string that is none after {} events", kept.size());
+      return {};
     }
-    return scalar_done();
+    return value.get<std::string>();
+  }
+  uint32_t name_index(std::string_view raw) {
+    const auto found = name_index_.find(raw);
+    if (found != name_index_.end()) return found->second;
+    const auto index = static_cast<uint32_t>(names.size());
+    names.push_back(plain(raw));
+    name_index_.emplace(raw, index);
+    return index;
   }
 
   void keep() {
     const Event& e = event_;
-    if (e.category == Category::None || !e.complete || !e.has_correlation) return;
+    if (e.category == Category::None || !e.complete) return;
+    if (!e.has_correlation && e.category != Category::Range) return;
     if (!e.has_start || !(e.length_us >= 0) || !(std::fabs(e.start_us) <= kMaxTimestampUs) ||
         e.length_us * 1e3 > static_cast<double>(kMaxTimeNs)) {
       failure = fmt::format(
@@ -226,19 +277,22 @@ class TraceHandler : public nlohmann::json_sax<Json> {
     k.grid = {e.grid[0], e.grid[1], e.grid[2]};
     k.block = {e.block[0], e.block[1], e.block[2]};
     k.category = e.category;
-    const auto [found, added] =
-        name_index_.try_emplace(e.name, static_cast<uint32_t>(names.size()));
-    if (added) names.push_back(e.name);
-    k.name = found->second;
+    k.name = name_index(e.name);
     kept.push_back(k);
   }
 
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
   int depth_ = 0, list_depth_ = 0;
-  bool in_list_ = false, in_args_ = false, in_devices_ = false;
+  bool in_list_ = false, in_args_ = false;
+  bool in_events_ = false, in_devices_ = false, in_base_ = false;  // of the outermost object
+  Field field_ = Field::kNone;
   size_t index_ = 0;
-  std::string key_, arg_key_;
   Event event_;
-  std::unordered_map<std::string, uint32_t> name_index_;
+  std::unordered_map<std::string, uint32_t, Hash, std::equal_to<>> name_index_;  // as in the file
 };
 
 int64_t quantile(std::vector<int64_t>& values, double q) {
@@ -510,13 +564,13 @@ class Importer {
 
 std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   TraceHandler handler;
-  const bool whole = Json::sax_parse(source.begin(), source.end(), &handler,
-                                     nlohmann::detail::input_format_t::json, /*strict=*/true);
+  JsonScanner scanner(source, handler);
+  const bool whole = scanner.run();
   if (!source.error().empty()) {
     return std::unexpected(source.error() + ": copy or record it again");
   }
   if (!whole) {
-    const std::string why = handler.failure.empty() ? "it is not JSON" : handler.failure;
+    const std::string why = handler.failure.empty() ? scanner.problem() : handler.failure;
     return std::unexpected(why.find(": ") != std::string::npos
                                ? why
                                : why + ": give a whole workload or PyTorch profiler trace");
@@ -544,7 +598,9 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   for (const auto& k : handler.kept) {
     const int64_t start_ns = relative_ns(k.start_us);
     const int64_t end_ns = start_ns + std::llround(k.length_us * 1e3);
-    if (k.category == Category::Sync) {
+    if (k.category == Category::Range) {
+      trace.ranges.push_back({start_ns, end_ns, k.thread, k.name});
+    } else if (k.category == Category::Sync) {
       syncs[k.correlation] = &k;
     } else if (k.category == Category::HostCall) {
       TracedCall call;
@@ -572,6 +628,9 @@ std::expected<KinetoTrace, std::string> read_kineto(TextSource& source) {
   const auto by_start = [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; };
   std::stable_sort(trace.calls.begin(), trace.calls.end(), by_start);
   std::stable_sort(trace.device.begin(), trace.device.end(), by_start);
+  std::stable_sort(trace.ranges.begin(), trace.ranges.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.start_ns, b.end_ns) < std::tuple(b.start_ns, a.end_ns);
+  });
   if (trace.device.empty()) {
     return std::unexpected("it records no work on a GPU: record with ProfilerActivity.CUDA");
   }

@@ -58,6 +58,13 @@ struct TracedDeviceOp {
   Extent grid, block;
 };
 
+// What the program marked itself (record_function, with its profiler's steps).
+struct TracedRange {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t thread = 0;
+  uint32_t name = 0;
+};
+
 struct TracedDevice {
   int64_t number = 0;
   std::string name;
@@ -70,6 +77,7 @@ struct KinetoTrace {
   std::vector<std::string> names;
   std::vector<TracedCall> calls;       // by start
   std::vector<TracedDeviceOp> device;  // by start
+  std::vector<TracedRange> ranges;     // by start, longer ones first
 };
 
 // The figures of the recording, all of its device work, matched or not.

@@ -37,7 +37,7 @@ std::expected<Workload, std::string> load_workload(const std::string& path) {
     return std::unexpected(failed + source.error() +
                            ": give a workload or a PyTorch profiler trace");
   }
-  const std::string_view beginning = (*source)->buffered();
+  const std::string_view beginning = (*source)->window();
   if (beginning.empty() && (*source)->error().empty()) {
     return std::unexpected(failed + "it is empty: give a workload or a PyTorch profiler trace");
   }

@@ -1,15 +1,19 @@
 // The text of a file, plain or gzip, read in pieces: traces of a gigabyte are never held whole.
-// Used by the readers of workloads and traces, from one thread. Does not parse.
+// Used by the readers of workloads and traces, from one thread; a thread of its own reads, and
+// unpacks, kAhead pieces ahead of it. Does not parse.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <expected>
 #include <functional>
-#include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace lull::play {
@@ -17,6 +21,8 @@ namespace lull::play {
 class TextSource {
  public:
   static constexpr uint64_t kMaxTextBytes = 16ULL << 30;
+  static constexpr size_t kPieceBytes = 256UL << 10;
+  static constexpr size_t kAhead = 8;
 
   // The error says why in half a line ("no such file", "is a folder").
   static std::expected<std::unique_ptr<TextSource>, std::string> open(const std::string& path);
@@ -24,60 +30,49 @@ class TextSource {
   TextSource(const TextSource&) = delete;
   TextSource& operator=(const TextSource&) = delete;
 
-  // Called for each piece that is read, with the part of the file that has been, 0 to 1.
+  // Called for each piece that is taken, with the part of the file that has been read, 0 to 1.
   void watch(std::function<void(double)> each_piece) { watcher_ = std::move(each_piece); }
 
-  // What is buffered and not yet taken; the first piece of the file right after opening.
-  std::string_view buffered() const { return {buffer_.data() + position_, filled_ - position_}; }
   // The rest of the file, or an error when it is damaged or longer than `max_bytes`.
   std::expected<std::string, std::string> read_all(size_t max_bytes);
 
-  bool at_end() { return position_ == filled_ && !fill(); }
-  char current() const { return buffer_[position_]; }
-  void advance() { ++position_; }
-  // Why reading stopped early (damaged gzip, I/O error); empty when all went well.
+  // What is there of the text, from `passed` bytes on; stands until the next `more`. Right after
+  // opening the first piece of the file.
+  std::string_view window() const { return {buffer_.data() + position_, filled_ - position_}; }
+  // Gives up so many bytes of the window and reads on behind the rest. False: there is no more.
+  bool more(size_t give_up);
+  uint64_t passed() const { return passed_bytes_; }
+
+  // Why reading stopped early (damaged gzip, I/O error); empty when all went well. After `more` has
+  // said that there is no more.
   const std::string& error() const { return error_; }
 
-  // Input iterator for the JSON parser; all copies share one position.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = char;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const char*;
-    using reference = const char&;
-    Iterator() = default;
-    explicit Iterator(TextSource* source) : source_(source) {}
-    reference operator*() const { return source_->buffer_[source_->position_]; }
-    Iterator& operator++() {
-      source_->advance();
-      return *this;
-    }
-    Iterator operator++(int) {
-      Iterator before = *this;
-      source_->advance();
-      return before;
-    }
-    bool operator==(const Iterator& other) const { return ended() == other.ended(); }
-    bool operator!=(const Iterator& other) const { return !(*this == other); }
-
-   private:
-    bool ended() const { return source_ == nullptr || source_->at_end(); }
-    TextSource* source_ = nullptr;
-  };
-  Iterator begin() { return Iterator(this); }
-  Iterator end() { return Iterator(); }
-
  private:
-  TextSource() = default;
-  bool fill();
+  struct Piece {
+    std::vector<char> bytes;  // none: the end
+    double share = 0;         // of the file, read so far
+    std::string error;
+  };
 
+  TextSource() = default;
+  void read_ahead(const std::stop_token& stop);
+  Piece read_piece();
+
+  // The reading thread's own.
   void* file_ = nullptr;  // gzFile
-  std::vector<char> buffer_;
-  size_t position_ = 0, filled_ = 0;
   uint64_t total_bytes_ = 0, file_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Piece> ahead_;  // under the mutex
+
+  std::vector<char> buffer_;
+  size_t position_ = 0, filled_ = 0;  // the window
+  uint64_t passed_bytes_ = 0;
+  bool ended_ = false;
   std::function<void(double)> watcher_;
   std::string error_;
+  std::jthread reader_;  // last: it ends before what it uses
 };
 
 }  // namespace lull::play

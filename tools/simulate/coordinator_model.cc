@@ -5,12 +5,6 @@
 namespace lull::simulate {
 namespace {
 
-// As the daemon looks at its clients: closely, then ever more rarely, until the doorbell rings.
-constexpr int64_t kSpacingShare = 100;
-constexpr Duration kLinger{1'000'000};
-constexpr Duration kHeldLinger{20'000'000};
-constexpr Duration kMostSpacing{10'000'000};
-
 engine::EngineOptions engine_options(const CoordinatorOptions& options) {
   engine::EngineOptions engine;
   engine.policy = options.policy;
@@ -27,20 +21,20 @@ CoordinatorModel::CoordinatorModel(const CoordinatorOptions& options)
   sessions_.resize(1);
 }
 
+// As the daemon looks at close clients: ever more rarely, until the doorbell rings.
 void CoordinatorModel::notice(Session& session, Instant now) {
   session.news = true;
   const Duration quiet = now - session.last_event;
   Instant at = now;
   const bool watched = session.tracked_streams != 0;
-  const Duration linger = session.waiting > 0 ? kHeldLinger : kLinger;
+  const Duration linger{session.waiting > 0 ? daemon::kHeldLingerNs : daemon::kCloseLingerNs};
   if (watched || quiet < linger) {
     Instant look = session.last_event;
-    const Duration close{options_.poll.ns * kSpacingShare};
+    const Duration close{options_.poll.ns * daemon::kSpacingShare};
     if (quiet > close) {
       look = look + close;
       while (look < now) {
-        const int64_t spacing = (look - session.last_event).ns / kSpacingShare;
-        look = look + Duration{std::min(spacing, kMostSpacing.ns)};
+        look = look + Duration{daemon::close_spacing_ns((look - session.last_event).ns, options_.poll.ns)};
       }
       at = look;
     }

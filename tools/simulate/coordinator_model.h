@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/daemon/look_schedule.h"
 #include "coordinator/daemon/publish_queue.h"
 #include "coordinator/engine/engine.h"
 #include "tools/simulate/simulated_policies.h"
@@ -24,7 +25,7 @@ struct CoordinatorOptions {
   std::string policy = "share";
   std::optional<policies::Predictor> predictor;  // none: the policy's own
   Duration control_latency{10'000};
-  Duration poll{5'000};
+  Duration poll{daemon::kCloseSpacingNs};
   std::string model;  // of the devices, as the driver names them
   std::span<const policies::PolicyRow> policies = simulated_policies();
 };

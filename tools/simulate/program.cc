@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "coordinator/channel/progress.h"
+
 namespace lull::simulate {
 namespace {
 
@@ -281,7 +283,8 @@ void Program::submit_work(const Call& call, Instant now) {
       longest_credit_unit_ = std::max(longest_credit_unit_, unit.credit);
     }
     unit.sequence = ++stream.sequence;
-    unit.tracked = markers_ && call.stream < channel::kUntrackedStream;
+    unit.tracked = call.stream < channel::kUntrackedStream &&
+                   channel::takes_marker(markers_, unit.sequence, std::max(stream.written, stream.synced));
     coordinator_.launched({.client = client_,
                            .device = DeviceId{plan_.device},
                            .stream = StreamSlot{call.stream},
@@ -371,6 +374,7 @@ void Program::collect(Instant now) {
       }
       any = true;
     }
+    stream.written = std::max(stream.written, written);
     if (written != 0) coordinator_.progressed(client_, StreamSlot{slot}, written, now);
     if (stream.units.empty()) {
       busy_[i] = busy_.back();
@@ -435,7 +439,9 @@ void Program::release(const engine::Release& release, Instant now) {
 }
 
 void Program::set_progress(const engine::SetProgress& progress) {
-  markers_ = progress.every_launch;
+  constexpr uint32_t kModes[] = {channel::kProgressNone, channel::kProgressEvery,
+                                 channel::kProgressSeldom};
+  markers_ = kModes[static_cast<size_t>(progress.progress)];
 }
 
 void Program::predict(const engine::Predict& prediction, Instant now) {

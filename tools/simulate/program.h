@@ -116,6 +116,7 @@ class Program {
     std::deque<Unit> units;
     uint64_t sequence = 0;
     uint64_t synced = 0;
+    uint64_t written = 0;  // as the stream's progress word says
     simgpu::Seq last_device_seq = 0;
   };
 
@@ -175,7 +176,7 @@ class Program {
   uint64_t gate_ = channel::kGateOpenAtBirth;
   uint64_t spent_ = 0;
   uint32_t epoch_ = 0;
-  bool markers_ = false;
+  uint32_t markers_ = channel::kProgressNone;
   uint32_t ticket_ = 0;
   uint32_t released_ = 0;
   uint32_t last_ticket_ = 0;

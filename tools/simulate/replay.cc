@@ -25,8 +25,9 @@ std::string words(const Release& o) {
                      o.ticket.value);
 }
 std::string words(const SetProgress& o) {
+  constexpr std::string_view kWords[] = {"none", "every launch", "seldom"};
   return fmt::format("progress of client {} on device {}: {}", o.client.value, o.device.value,
-                     o.every_launch ? "every launch" : "none");
+                     kWords[static_cast<size_t>(o.progress)]);
 }
 std::string words(const Predict& o) {
   return fmt::format("predict client {} kernel {:016x}: {} ns", o.client.value, o.kernel.value,

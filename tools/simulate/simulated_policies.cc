@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "policies/launch/guarded/guarded.h"
+#include "policies/launch/guarded/request_guard.h"
 
 namespace lull::simulate {
 

@@ -2,41 +2,58 @@
 
 #include <algorithm>
 
+#include "policies/launch/guarded/tuning.h"
+
 namespace lull::policies {
-namespace {
 
-constexpr Duration kLargestCredit{1'000'000};
-constexpr int64_t kUnits = 3;      // usual launches that keep the device busy
-constexpr int64_t kReactions = 5;  // ... and times that the host takes to react
-// A credit is told in steps, so that it is not published anew with every event.
-constexpr int64_t kCreditStep = 4'096;
-constexpr int64_t kSmallStep = 1'024;
+Duration delay(const Moment& moment, Duration cost) {
+  const Duration late = std::max(Duration{}, moment.ahead + cost - moment.slack);
+  return {late.ns * moment.price_x1024 / 1024};
+}
 
-}  // namespace
+int64_t chance_x1000(const Moment& moment, Duration within) {
+  if (within.ns <= 0) return 0;
+  // 1 - exp(-within / back_in) is less than this.
+  return moment.back_in <= within ? 1'000 : 1'000 * within.ns / moment.back_in.ns;
+}
 
-Duration almost_surely(Duration p95, Duration mean) {
+Verdict admit(const Moment& moment, Duration cost) {
+  const Duration late = delay(moment, cost);
+  if (late.ns == 0) return Verdict::kGoes;
+  if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
+  const int64_t over = chance_x1000(moment, late - std::max(Duration{}, moment.tail));
+  if (over == 0) return Verdict::kGoes;
+  if (over > moment.exceptions_x1000) return Verdict::kWaits;
+  return over < 1'000 ? Verdict::kByChance : Verdict::kException;
+}
+
+Duration room(const Moment& moment) {
+  const Duration given = std::max(Duration{}, std::min(moment.budget, moment.tail));
+  return moment.slack + Duration{given.ns * 1024 / moment.price_x1024} - moment.ahead;
+}
+
+Duration reckoned_length(Duration p95, Duration mean) {
   // Three in a thousand lie beyond 1.7 times the distance from the mean to p95 in a normal
   // distribution, beyond 2.1 times in a log-normal one whose deviation is a third of its mean.
   return p95 + std::max(Duration{}, p95 - mean);
 }
 
-Duration usual_credit(Duration reaction, Duration usual_launch) {
-  return {std::clamp(std::max(kReactions * reaction.ns, kUnits * usual_launch.ns), kUsualCredit.ns,
-                     kLargestCredit.ns)};
+Duration busy_credit(const LowHost& host, Duration room) {
+  int64_t most = std::clamp(
+      std::max(tuning::kReactions * host.reaction.ns, tuning::kUnits * host.usual_launch.ns),
+      tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
+  // Half of a large room, so that few launches have to be let go by name.
+  const int64_t usable = (room - host.reaction).ns;
+  while (4 * most <= usable && 2 * most <= tuning::kMostCredit.ns) most *= 2;
+  return {most};
 }
 
-Allowance allow(const Room& room, const LaunchHabits& habits, Duration in_flight) {
-  const int64_t usable = (room.room - habits.reaction).ns;
-  int64_t most = habits.usual.ns;
-  // Half of a large room, so that few launches have to be let go by name and the device stays busy.
-  while (4 * most <= usable && 2 * most <= kLargestCredit.ns) most *= 2;
-  // All of it in a request that is over anyway: what the low host launches meanwhile has its turns
-  // between the important client's launches, and a long launch behind them is reached.
-  if (room.over) most = std::max(most, in_flight.ns + usable);
-  int64_t credit = std::min(most, in_flight.ns + usable / room.sharers - habits.beyond_charge.ns);
-  credit = credit >= most ? most : credit / kCreditStep * kCreditStep;
-  credit = std::max(credit, room.borne.ns / room.sharers / kSmallStep * kSmallStep);
-  return {{usable}, {most}, {credit}};
+Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight) {
+  const Duration most = busy_credit(host, room);
+  const Duration part{(room - host.reaction).ns / sharers};
+  const Duration all = in_flight + part - host.beyond_charge;
+  if (all >= most) return most;
+  return {std::max<int64_t>(0, all.ns / tuning::kCreditStep * tuning::kCreditStep)};
 }
 
 }  // namespace lull::policies

@@ -1,14 +1,21 @@
-// How much credit a lower client gets, and how long a launch must be reckoned with. Pure functions:
-// no state, no clock. Called by Guarded in each step, for each lower client that is awake and each
-// group of those that rest. They do not know why the room is what it is: TaskGuard says that.
+// What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
+// for each lower client that is awake; a RequestGuard says what the moment is.
 //
-//   room     = slack until the next wait + what the budgets allow - lower work in flight or let go
-//   usable   = room - the time that a low client takes to react
-//   credit   = in flight + usable / clients that launch - what a launch may exceed its charge by
+//   D = price * max(0, ahead + cost - slack)  by so much later the important client's request ends
 //
-// The credit holds when every launch that it lets through takes as long as almost_surely() says:
-// the gate charges a launch by its kernel's mean over the whole program, so the last launch that
-// fits the credit may be longer than its charge, by `beyond_charge` at most.
+//   D = 0                                               it goes: the slack takes it
+//   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
+//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99
+//   limit else                                                it waits
+//
+// p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
+// requests that arrive.
+//
+// The gate cannot ask for each launch, so most launches go by credit, within the room:
+//
+//   room   = slack + min(budget, tail) / price - ahead
+//   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
+//   charge by
 #pragma once
 
 #include <cstdint>
@@ -17,39 +24,39 @@
 
 namespace lull::policies {
 
-// What all important clients leave to one level.
-struct Room {
-  Duration room;      // lower work that may yet be let go
-  Duration borne;     // ... in short launches while no important client has work, whatever is known
-  bool over = false;  // a request is over its p99 limit anyway, and may be filled
-  int64_t sharers = 1;  // clients of the level that launch
+// What one important client leaves at a moment.
+struct Moment {
+  Duration slack;   // so late may the device be until the client's next wait notices
+  Duration ahead;   // what lower work in flight or let go costs it yet, and the change of hands
+  Duration budget;  // of the mean budget, what may be spent now
+  Duration tail;    // what the request may yet lose
+  int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
+  Duration back_in;  // the client is away at random, and back in so long in the mean; 0: it is not
+  int64_t price_x1024 = 1024;  // what requests lose of what is foretold
 };
 
-// A low client, as far as its credit depends on it.
-struct LaunchHabits {
-  Duration reaction;       // from a decision to its launch
-  Duration usual;          // credit that keeps the device busy
-  Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
-};
+enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };
 
-struct Allowance {
-  Duration usable;  // a launch of this length may be let go by name; may be negative
-  Duration most;    // credit that keeps the device busy in so large a room
-  Duration credit;  // 0 or less: none
-};
-
-// For a client that has `in_flight` on the device.
-Allowance allow(const Room& room, const LaunchHabits& habits, Duration in_flight);
-
-// The credit that keeps the device busy: at least 0.2 ms, at most 1 ms.
-Duration usual_credit(Duration reaction, Duration usual_launch);
+// How late the request ends if a launch of this cost goes too.
+Duration delay(const Moment& moment, Duration cost);
+Verdict admit(const Moment& moment, Duration cost);
+// The chance that the client is back so soon, times 1000.
+int64_t chance_x1000(const Moment& moment, Duration within);
+// Lower work that may go without an exception. May be negative.
+Duration room(const Moment& moment);
 
 // A launch whose length has this mean and this p95 takes longer in a few cases of a thousand only.
-Duration almost_surely(Duration p95, Duration mean);
+Duration reckoned_length(Duration p95, Duration mean);
 
-// The largest credit that one client gets while an important one may come back at any time.
-inline constexpr Duration kUsualCredit{200'000};
-// ... and what all of them get while it has no work, whatever is known of its pauses.
-inline constexpr Duration kSmallCredit{50'000};
+// A low client, as far as its credit depends on it.
+struct LowHost {
+  Duration reaction;  // from a decision to its launch
+  Duration usual_launch;
+  Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
+};
+// The credit that keeps the device busy in so large a room.
+Duration busy_credit(const LowHost& host, Duration room);
+// Of a room that `sharers` clients share, for one that has `in_flight` on the device. Nothing: 0.
+Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight);
 
 }  // namespace lull::policies

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,430 +10,409 @@
 #include "policies/launch/client_table.h"
 #include "policies/launch/guarded/admission.h"
 #include "policies/launch/guarded/budget/floor_account.h"
-#include "policies/launch/guarded/client_activity.h"
 #include "policies/launch/guarded/observe/device_queue.h"
-#include "policies/launch/guarded/task_guard.h"
+#include "policies/launch/guarded/request_guard.h"
+#include "policies/launch/guarded/tuning.h"
+#include "policies/launch/sharing_figures.h"
 
 namespace lull::policies {
 namespace {
 
-constexpr Duration kLookAgain{100'000};
-constexpr int64_t kChargesRemembered = 256;  // launches
+// What guarded keeps of a client beside what the table does.
+struct Client {
+  std::unique_ptr<RequestGuard> guard;  // of one with lower clients
+  Instant released_at = kNever;         // the launch let go last, until it has come
+  int64_t reaction_ns = tuning::kReactionPreset;
+  int64_t usual_launch_ns = 0;
+  int64_t beyond_charge_ns = 0;
+  uint32_t kernels = 0;  // on the device, copies apart
+  bool awake = true;
+  bool waited = false;  // events of its own in this step
+
+  LowHost host() const { return {{reaction_ns}, {usual_launch_ns}, {beyond_charge_ns}}; }
+};
+
+// What all important clients leave to one level, without an exception.
+struct Room {
+  Duration room;
+  Duration idle;        // ... in short launches, whatever is known, while none of them has work
+  int64_t sharers = 1;  // clients of the level that launch
+  bool clear = false;   // nobody may go
+};
 
 class Guarded final : public LaunchPolicy {
  public:
-  Guarded(GuardLimits limits, int64_t floor_per_mille, Duration switch_cost)
-      : limits_(limits), switch_cost_(switch_cost), floor_(floor_per_mille) {}
+  Guarded(SlowdownBound bound, int64_t floor_per_mille, Duration switch_cost, Parts parts)
+      : bound_(bound), switch_cost_(switch_cost), parts_(parts), floor_(floor_per_mille) {}
 
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) override {
     for (const Event& event : events) take(event, now);
     floor_.settle(now);
-    for (const uint32_t index : clients_.awake()) {
-      ClientState& its = clients_.own(index);
-      if (its.waited && its.guard) its.guard->settle(lower_units(clients_.member(index)) > 0);
+    for (const uint32_t index : awake_) {
+      Client& its = own_[index];
+      if (its.waited && its.guard) its.guard->settle(lower_units(member(index)) > 0);
       its.waited = false;
     }
-    clients_.settle_down(now, [](const ClientState& its) { return habits_of(its).usual.ns; });
     look_again_ = false;
-    decide_all(now, out);
-    Instant wake = clients_.table().has_several_levels() ? clients_.table().next_expiry(now) : kNever;
-    if (look_again_) wake = std::min(wake, now + kLookAgain);
+    rooms_ = {};
+    for (const uint32_t index : awake_) decide(index, now, out);
+    rest(now, out);
+    Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
+    if (look_again_) wake = std::min(wake, now + tuning::kLookAgain);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
       wake_ = wake;
       out.push_back(WakeAt{wake});
     }
   }
 
+  std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
+    return figures_.of(high, low);
+  }
+
  private:
+  // ---- what happens ----
   void take(const Event& event, Instant now) {
     if (std::holds_alternative<TimerDue>(event)) wake_ = kNever;
     floor_.take(event);
-    const auto* left = std::get_if<Left>(&event);
-    const uint32_t gone = left == nullptr ? 0 : clients_.kernels_of(left->client);
-    const std::optional<uint32_t> index = clients_.apply(event, now);
-    if (left != nullptr) forget(left->client, gone, now);
-    if (ClientActivity::changes_who_is_there(event)) choose_guarded();
+    const std::optional<uint32_t> index = apply(event, now);
     if (!index) return;
-    const Member& member = clients_.member(*index);
-    ClientState& its = clients_.own(*index);
-    if (const auto* launch = std::get_if<Submitted>(&event)) {
-      const bool first = queue_.first(launch->client, launch->stream) == nullptr;
-      queue_.submitted(*launch, cost_above(member, launch->kernel, launch->predicted));
-      if (first) began(member, launch->stream, now);
-      if (its.guard) its.guard->submitted(*launch, lower_units(member) > 0);
-      its.unit_ns += (launch->predicted.ns - its.unit_ns) / 8;
-      const Duration most = almost_surely(launch->predicted, launch->expected);
-      its.beyond_charge_ns =
-          std::max((most - launch->charged).ns,
-                   its.beyond_charge_ns - its.beyond_charge_ns / kChargesRemembered);
-      if (its.released_at != kNever) {
-        const int64_t took = std::max<int64_t>(0, (launch->at - its.released_at).ns);
-        its.reaction_ns += (std::min<int64_t>(took, 1'000'000) - its.reaction_ns) / 8;
-        its.released_at = kNever;
-      }
-      clients_.count_kernels(*index, launch->copy ? 0 : 1, 0);
-      guards_above(member, [&](TaskGuard& guard) { guard.disturbed(launch->copy, launch->at); });
-      clients_.lower_work().came(member.priority, launch->copy);
-    } else if (const auto* done = std::get_if<Completed>(&event)) {
-      const Instant ran_from = queue_.moved_at();
-      guards_above(member, [&](TaskGuard& guard) {
-        guard.lower_kernels().ended(done->client, done->stream, now);
-      });
-      clients_.lower_work().through(done->client, done->stream);
-      const uint32_t kernels = queue_.completed(*done, now);
-      clients_.count_kernels(*index, 0, kernels);
-      if (kernels > 0) lower_ended(member, kernels, ran_from, now);
-      if (its.guard) its.guard->completed(*done, now, lower_units(member) > 0);
-      began(member, done->stream, now);
-    } else if (const auto* synced = std::get_if<Synced>(&event)) {
-      if (its.guard) its.guard->synced(*synced);
+    if (const auto* launch = std::get_if<Submitted>(&event)) submitted(*index, *launch, now);
+    if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
+    if (const auto* wait = std::get_if<Synced>(&event))
+      if (own_[*index].guard) own_[*index].guard->synced(*wait);
+    if (const auto* head = std::get_if<Waiting>(&event)) {
+      const Member& low = member(*index);
+      if (has_higher(low))
+        figures_.unit(low.client, cost_above(low, head->kernel, head->predicted), now);
     }
   }
 
-  void lower_ended(const Member& low, uint32_t kernels, Instant ran_from, Instant now) {
-    for_awake_above(low, [&](const Member& high, TaskGuard& guard) {
-      guard.lower_ran(ran_from, now);
-      guard.lower_ended(kernels, clients_.lower_kernels(high.priority), now);
-    });
-    clients_.lower_work().ended(low.priority, now);
+  void submitted(uint32_t index, const Submitted& launch, Instant now) {
+    const Member& low = member(index);
+    Client& its = own_[index];
+    const bool first = queue_.first(launch.client, launch.stream) == nullptr;
+    const Duration cost = cost_above(low, launch.kernel, launch.predicted);
+    queue_.submitted(launch, cost);
+    if (has_higher(low) && !launch.copy) figures_.unit(low.client, cost, now);
+    if (first) began(low, launch.stream, now);
+    if (its.guard) its.guard->submitted(launch, lower_units(low) > 0);
+    its.usual_launch_ns += (launch.predicted.ns - its.usual_launch_ns) / 8;
+    const Duration most = reckoned_length(launch.predicted, launch.expected);
+    its.beyond_charge_ns =
+        std::max((most - launch.charged).ns,
+                 its.beyond_charge_ns - its.beyond_charge_ns / tuning::kChargesRemembered);
+    if (its.released_at != kNever) {
+      const Duration took =
+          std::clamp(launch.at - its.released_at, Duration{}, tuning::kMostReaction);
+      its.reaction_ns += (took.ns - its.reaction_ns) / 8;
+      its.released_at = kNever;
+    }
+    count(index, launch.copy ? 0 : 1, 0);
+    for_above(low,
+              [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at); });
   }
 
-  // Who has left. Everybody is awake.
-  void forget(ClientId client, uint32_t gone, Instant now) {
+  void completed(uint32_t index, const Completed& done, Instant now) {
+    const Member& low = member(index);
+    const Instant ran_from = queue_.moved_at();
+    for_above(low, [&](const Member&, RequestGuard& guard) {
+      guard.lower_kernels().ended(done.client, done.stream, now);
+    });
+    const uint32_t kernels = queue_.completed(done, now);
+    count(index, 0, kernels);
+    if (kernels > 0) {
+      for_above(low, [&](const Member& high, RequestGuard& guard) {
+        guard.lower_ran(ran_from, now);
+        guard.lower_ended(kernels, lower_kernels(high), now);
+      });
+    }
+    if (own_[index].guard) own_[index].guard->completed(done, now, lower_units(low) > 0);
+    began(low, done.stream, now);
+  }
+
+  // The first unit of this stream may run from here on.
+  void began(const Member& low, StreamSlot stream, Instant now) {
+    const DeviceQueue::Unit* first = queue_.first(low.client, stream);
+    if (first == nullptr || first->copy) return;
+    const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
+    for_above(low,
+              [&](const Member&, RequestGuard& guard) { guard.lower_kernels().began(unit, now); });
+  }
+
+  // ---- who is there ----
+  // The client that it is about, which is awake; everybody where it changes who is there.
+  std::optional<uint32_t> apply(const Event& event, Instant now) {
+    const bool changes = std::holds_alternative<Joined>(event) ||
+                         std::holds_alternative<Left>(event) ||
+                         std::holds_alternative<Reprioritised>(event);
+    if (changes) {
+      for (uint32_t i = 0; i < own_.size(); ++i) rouse(i, now);
+    }
+    if (const auto* left = std::get_if<Left>(&event)) {
+      leave(left->client, now);
+      figures_.left(left->client);
+    }
+    const size_t before = table_.members().size();
+    const Member* about = table_.apply(event);
+    const auto index =
+        about == nullptr ? 0 : static_cast<uint32_t>(about - table_.members().data());
+    if (table_.members().size() > before) own_.emplace(own_.begin() + index);
+    if (changes) count_present();
+    if (about == nullptr) return {};
+    rouse(index, now);
+    own_[index].waited = true;
+    return index;
+  }
+
+  void leave(ClientId client, Instant now) {
+    const Member* low = table_.find(client);
+    if (low == nullptr) return;
+    const auto index = static_cast<uint32_t>(low - table_.members().data());
+    const uint32_t gone = own_[index].kernels;
     queue_.left(client);
-    clients_.lower_work().left(client);
-    for (const uint32_t index : clients_.awake()) {
-      TaskGuard* guard = clients_.own(index).guard.get();
-      if (guard == nullptr) continue;
-      guard->lower_kernels().left(client);
-      guard->lower_ended(gone, clients_.lower_kernels(clients_.member(index).priority), now);
+    count(index, 0, gone);
+    for_above(*low, [&](const Member& high, RequestGuard& guard) {
+      guard.lower_kernels().left(client);
+      guard.lower_ended(gone, lower_kernels(high), now);
+    });
+    own_.erase(own_.begin() + index);
+    std::erase(awake_, index);
+    for (uint32_t& other : awake_) other -= other > index ? 1 : 0;
+  }
+
+  // Everybody is awake. A guard for everyone with lower clients; it keeps what it knows.
+  void count_present() {
+    awake_.resize(own_.size());
+    std::iota(awake_.begin(), awake_.end(), 0U);
+    highest_ = Priority{kNoLevel};
+    Priority lowest{0};
+    kernels_ = {};
+    for (const uint32_t index : awake_) {
+      const Priority priority = member(index).priority;
+      highest_ = std::min(highest_, priority);
+      lowest = std::max(lowest, priority);
+      kernels_[priority.level] += own_[index].kernels;
+    }
+    for (const uint32_t index : awake_) {
+      Client& its = own_[index];
+      if (member(index).priority >= lowest)
+        its.guard.reset();
+      else if (!its.guard)
+        its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
     }
   }
 
   // A client's own bound comes before the policy's. Where nothing may be lost, a thousandth is what
-  // cannot be told from nothing: accounts that earn nothing would never forgive an error.
-  GuardLimits limits_of(const Member& member) const {
-    GuardLimits limits = limits_;
-    if (member.bound.is_set()) {
-      limits.mean_per_mille = member.bound.mean_per_mille;
-      limits.tail_per_mille = member.bound.p99_per_mille;
-    }
-    limits.mean_per_mille = std::max<int64_t>(1, limits.mean_per_mille);
-    limits.tail_per_mille = std::max<int64_t>(1, limits.tail_per_mille);
-    return limits;
+  // cannot be told from nothing: budgets that earn nothing would never forgive an error.
+  SlowdownBound bound_of(const Member& member) const {
+    const SlowdownBound bound = member.bound.is_set() ? member.bound : bound_;
+    return {std::max(1, bound.mean_per_mille), std::max(1, bound.p99_per_mille)};
   }
 
-  // A guard for everyone who has lower ones; it keeps what it knows while it has.
-  void choose_guarded() {
-    uint8_t lowest = 0;
-    for (const Member& member : clients_.table().members()) {
-      lowest = std::max(lowest, member.priority.level);
-    }
-    for (const uint32_t index : clients_.awake()) {  // everybody
-      ClientState& its = clients_.own(index);
-      const Member& member = clients_.member(index);
-      if (member.priority.level >= lowest) {
-        its.guard.reset();
-      } else if (!its.guard) {
-        its.guard = std::make_unique<TaskGuard>(limits_of(member));
-      }
-    }
+  void rouse(uint32_t index, Instant now) {
+    Client& its = own_[index];
+    if (its.awake) return;
+    its.awake = true;
+    awake_.insert(std::ranges::lower_bound(awake_, index), index);
+    const Member& one = member(index);
+    resting_[one.priority.level] -= 1;
+    if (its.guard) its.guard->catch_up(lower_kernels(one), std::min(now, queue_.moved_at()));
   }
 
-  // The sum of what `of` says of each member below this one. Those that rest have nothing on the
-  // device.
-  template <typename Of>
-  auto sum_below(const Member& than, Of of) const {
-    decltype(of(than)) sum{};
-    for (const uint32_t index : clients_.awake()) {
-      const Member& member = clients_.member(index);
-      if (member.priority > than.priority) sum += of(member);
-    }
-    return sum;
-  }
-  uint32_t lower_units(const Member& than) const {
-    return sum_below(than, [](const Member& low) { return low.units; });
-  }
-  Duration lower_in_flight(const Member& than, const TaskGuard& than_guard) const {
-    return sum_below(than, [&](const Member& low) {
-      Duration there = std::max(Duration{}, low.in_flight - queue_.spared(low.client));
-      for (const WaitingHead& head : low.heads) {
-        if (head.released) there += than_guard.cost(head.kernel, head.predicted);
-      }
-      return there;
+  void rest(Instant now, std::vector<Decision>& out) {
+    std::erase_if(awake_, [&](uint32_t index) {
+      Client& its = own_[index];
+      Member& one = member(index);
+      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest()))
+        return false;
+      if (has_higher(one)) ClientTable::close(one, out);
+      its.awake = false;
+      resting_[one.priority.level] += 1;
+      return true;
     });
   }
 
-  // Of those that are awake: the others' guards catch up, or have nothing to say.
+  Member& member(uint32_t index) { return table_.members()[index]; }
+  const Member& member(uint32_t index) const { return table_.members()[index]; }
+  bool has_higher(const Member& than) const { return highest_ < than.priority; }
+  bool rests_above(const Member& than) const {
+    return std::any_of(resting_.begin(), resting_.begin() + than.priority.level,
+                       [](uint32_t n) { return n > 0; });
+  }
+  // Of this client so many kernels have come to the device, and so many are through.
+  void count(uint32_t index, uint32_t came, uint32_t ended) {
+    uint32_t& all = kernels_[member(index).priority.level];
+    all -= own_[index].kernels;
+    own_[index].kernels += came;
+    own_[index].kernels -= std::min(ended, own_[index].kernels);
+    all += own_[index].kernels;
+  }
+  uint32_t lower_kernels(const Member& than) const {
+    return std::accumulate(kernels_.begin() + than.priority.level + 1, kernels_.end(), 0U);
+  }
+
   template <typename Use>
-  void for_awake_above(const Member& low, Use use) {
-    for (const uint32_t index : clients_.awake()) {
-      const Member& high = clients_.member(index);
-      if (high.priority < low.priority) use(high, *clients_.own(index).guard);
+  void for_above(const Member& low, Use use) {
+    for (const uint32_t index : awake_) {
+      const Member& high = member(index);
+      if (high.priority < low.priority) use(high, *own_[index].guard);
     }
   }
-  template <typename Use>
-  void guards_above(const Member& low, Use use) {
-    for_awake_above(low, [&](const Member&, TaskGuard& guard) { use(guard); });
+  // Those that rest have nothing on the device.
+  uint32_t lower_units(const Member& than) const {
+    uint32_t units = 0;
+    for (const uint32_t index : awake_) {
+      if (member(index).priority > than.priority) units += member(index).units;
+    }
+    return units;
   }
 
-  // The first unit of this stream may run from here on.
-  void began(const Member& member, StreamSlot stream, Instant now) {
-    const DeviceQueue::Unit* first = queue_.first(member.client, stream);
-    if (first == nullptr || first->copy) return;
-    const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
-    guards_above(member, [&](TaskGuard& guard) { guard.lower_kernels().began(unit, now); });
-    clients_.lower_work().began(member.priority, unit, now);
+  // ---- what a moment leaves ----
+  // What a launch costs the one above it that it costs most.
+  Duration cost_above(const Member& low, KernelId kernel, Duration length) {
+    if (length < KernelCosts::kLong || !has_higher(low)) return length;
+    Duration most;
+    for_above(low, [&](const Member&, RequestGuard& guard) {
+      most = std::max(most, guard.cost(kernel, length));
+    });
+    return rests_above(low) ? length : most;
   }
 
-  // What a unit costs the one above it that it costs most; its length where there is none.
-  Duration cost_above(const Member& low, KernelId kernel, Duration predicted) {
-    if (predicted < KernelCosts::kLong || !has_higher(low)) return predicted;
-    Duration most = clients_.cost_resting(low.priority, kernel, predicted);
-    guards_above(
-        low, [&](const TaskGuard& guard) { most = std::max(most, guard.cost(kernel, predicted)); });
-    return most;
-  }
-
-  // Room that `high` leaves, less what lower work has of it already. What the running unit has done
-  // was counted as to come, but for own work that no slack will ever be known of.
-  Duration room_beside(const Member& high, const TaskGuard& guard, Instant now) const {
+  // With what lower work on the device or let go costs this client yet, and that it has the device.
+  Moment moment(const Member& high, RequestGuard& guard, Instant now) const {
+    Duration there;
+    for (const uint32_t index : awake_) {
+      const Member& low = member(index);
+      if (low.priority <= high.priority) continue;
+      there += std::max(Duration{}, low.in_flight - queue_.spared(low.client));
+      for (const WaitingHead& head : low.heads) {
+        if (head.released)
+          there += guard.cost(head.kernel, reckoned_length(head.predicted, head.expected));
+      }
+    }
+    // What the running unit has done was counted as to come, but for own work that no slack will
+    // ever be known of.
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.room(now, lower_units(high)) - lower_in_flight(high, guard) + done -
-           switch_cost(guard);
+    return guard.moment(now, there - done + switch_cost(guard), /*any=*/there.ns > 0);
   }
 
-  // That lower work has the device at all.
-  Duration switch_cost(const TaskGuard& guard) const {
+  Duration switch_cost(const RequestGuard& guard) const {
     return std::max(switch_cost_, guard.switch_cost());
   }
 
   const Room& room_for(const Member& low, Instant now) {
-    std::optional<Room>& room = rooms_[low.priority.level];
-    if (!room) room = look_for_room(low, now);
-    return *room;
-  }
-  Room look_for_room(const Member& low, Instant now) const {
-    // Who rests, or is away, may be back any time.
-    const bool rests = clients_.rests_above(low.priority);
-    Room found{.room = rests ? kUsualCredit : kMaxCreditBound, .borne = kSmallCredit};
+    std::optional<Room>& known = rooms_[low.priority.level];
+    if (known) return *known;
+    Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound,
+               .idle = tuning::kIdleCredit};
     int64_t sharers = 0;
-    bool clean = false;
-    for (const uint32_t index : clients_.awake()) {
-      const Member& high = clients_.member(index);
+    for (const uint32_t index : awake_) {
+      const Member& high = member(index);
       const bool active = high.is_active(now);
-      if (high.priority == low.priority && active) ++sharers;
+      sharers += high.priority == low.priority && active ? 1 : 0;
       if (high.priority >= low.priority) continue;
-      const TaskGuard& guard = *clients_.own(index).guard;
-      found.over = found.over || guard.over_anyway(now);
-      clean = clean || (active && guard.wants_clean());
-      if (clean) continue;
-      if (!active) {
-        found.room = std::min(found.room, kUsualCredit);
+      if (!active) {  // it may be back at any time
+        found.room = std::min(found.room, tuning::kLeastCredit);
         continue;
       }
-      found.borne =
-          guard.idle() ? std::min(found.borne, guard.bears() - switch_cost(guard)) : Duration{};
-      found.room = std::min(found.room, room_beside(high, guard, now));
+      RequestGuard& guard = *own_[index].guard;
+      found.clear = found.clear || guard.keeps_clear();
+      if (found.clear) continue;
+      const Moment moment = this->moment(high, guard, now);
+      const Duration leaves = room(moment);
+      if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
+      found.room = std::min(found.room, leaves);
+      const Duration bears = std::min(moment.budget, moment.tail) - switch_cost(guard);
+      found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
-    if (clean) found.room = found.borne = {};
     found.sharers = std::max<int64_t>(1, sharers);
-    return found;
-  }
-  // What guards say is not what it was.
-  void guards_changed() {
-    rooms_ = {};
-    changed_ = true;
+    known = found;
+    return *known;
   }
 
-  bool has_higher(const Member& low) const { return clients_.has_higher(low.priority); }
-
-  // In the order of clients: those that are awake one by one, and between them those that rest.
-  void decide_all(Instant now, std::vector<Decision>& out) {
-    const size_t first = out.size();
-    guards_changed();
-    for (RestingGroup& group : clients_.resting()) {
-      group.same = true;
-      group.credit = resting_credit(group, now);
-    }
-    uint32_t from = 0;
-    for (const uint32_t index : clients_.awake()) {
-      changed_ = false;
-      decide(index, now, out);
-      if (!changed_) continue;
-      tell_resting(from, index, out);
-      from = index;
-      for (RestingGroup& group : clients_.resting()) {
-        const int64_t before = std::exchange(group.credit, resting_credit(group, now));
-        group.same = group.same && group.credit == before;
-      }
-    }
-    if (!tell_resting(from, static_cast<uint32_t>(clients_.size()), out)) return;
-    std::stable_sort(
-        out.begin() + static_cast<ptrdiff_t>(first), out.end(),
-        [](const Decision& a, const Decision& b) { return client_of(a) < client_of(b); });
-  }
-
-  static ClientId client_of(const Decision& decision) {
-    return std::visit(
-        [](const auto& d) {
-          if constexpr (requires { d.client; }) return d.client;
-          return ClientId{};
-        },
-        decision);
-  }
-
-  int64_t resting_credit(const RestingGroup& group, Instant now) {
-    const Member& first = clients_.member(group.members.front());
-    const LaunchHabits habits{{group.reaction_ns}, {group.usual_ns}, {group.beyond_charge_ns}};
-    return allow(room_for(first, now), habits, first.in_flight).credit.ns;
-  }
-
-  // Those from .. to - 1. Whether any of them was told something.
-  bool tell_resting(uint32_t from, uint32_t to, std::vector<Decision>& out) {
-    const size_t before = out.size();
-    for (RestingGroup& group : clients_.resting()) {
-      auto at = group.told == group.credit ? group.members.end()
-                                           : std::ranges::lower_bound(group.members, from);
-      for (; at != group.members.end() && *at < to; ++at)
-        tell(clients_.member(*at), group.credit, out);
-      if (to == clients_.size()) group.told = group.same ? std::optional(group.credit) : std::nullopt;
-    }
-    return out.size() != before;
-  }
-
-  static void tell(Member& member, int64_t credit, std::vector<Decision>& out) {
-    if (credit <= 0) {
-      ClientTable::close(member, out);
-    } else {
-      ClientTable::credit(member, Duration{credit}, out, /*any_length=*/false);
-    }
-  }
-
-  static LaunchHabits habits_of(const ClientState& its) {
-    const Duration reaction{its.reaction_ns};
-    return {reaction, usual_credit(reaction, Duration{its.unit_ns}),
-            Duration{its.beyond_charge_ns}};
-  }
-
+  // ---- what is decided ----
   void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
-    Member& member = clients_.member(index);
-    if (!has_higher(member)) {
-      ClientTable::open(member, out);
-      return;
-    }
+    Member& low = member(index);
+    if (!has_higher(low)) return ClientTable::open(low, out);
     give_floor(index, now, out);
-    const LaunchHabits habits = habits_of(clients_.own(index));
-    Allowance allowed = allow(room_for(member, now), habits, member.in_flight);
-    // What is let go by name is on its way: the credit that goes with it reckons with that.
-    if (long_heads(index, allowed, now, out)) {
-      allowed = allow(room_for(member, now), habits, member.in_flight);
-    }
-    tell(member, allowed.credit.ns, out);
+    if (let_go(index, now, out)) rooms_ = {};
+    const Duration bound = credit_of(index, now);
+    if (bound.ns <= 0)
+      ClientTable::close(low, out);
+    else
+      ClientTable::credit(low, bound, out, /*any_length=*/false);
   }
 
-  // Units that no credit covers: by name, where they fit or the accounts hold what they cost.
-  // Whether any was let go.
-  bool long_heads(uint32_t index, Allowance allowed, Instant now, std::vector<Decision>& out) {
-    Member& member = clients_.member(index);
-    if (member.heads.empty()) return false;
-    // What is let go early can do no more good than keep the device busy, and more harm where the
-    // slack is less than it seems.
-    const Duration there = member.in_flight - queue_.spared(member.client);
-    const bool busy = there - queue_.progress(now) > allowed.most;
-    // However little such units cost, what is there cannot be called back.
-    const bool enough = there < member.in_flight && member.units > 1;
+  Duration credit_of(uint32_t index, Instant now) {
+    const Member& low = member(index);
+    const Room& room = room_for(low, now);
+    if (room.clear) return {};
+    const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
+    return std::max(idle, credit(room.room, room.sharers, own_[index].host(), low.in_flight));
+  }
+
+  // Launches that no credit covers, by name. Whether any went.
+  bool let_go(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Member& low = member(index);
+    if (low.heads.empty()) return false;
+    const Room& room = room_for(low, now);
+    const Duration bound = credit_of(index, now);
+    // What goes early can do no more good than keep the device busy, and cannot be called back.
+    const Duration there = low.in_flight - queue_.spared(low.client);
+    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room);
+    const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;
-    for (WaitingHead& head : member.heads) {
-      if (head.released) continue;
-      if (member.in_flight + head.charged <= allowed.credit) continue;  // the gate lets it through
-      const Duration cost =
-          cost_above(member, head.kernel, almost_surely(head.predicted, head.expected));
-      if (cost > allowed.usable && !afforded(index, head, now)) {
+    for (WaitingHead& head : low.heads) {
+      if (head.released || low.in_flight + head.charged <= bound)
+        continue;  // the gate lets it through
+      if (!admitted(low, own_[index], head, now)) {
         look_again_ = true;
-        refuse(member, cost);
         continue;
       }
-      if (cost > allowed.usable) spend(index, head, now);
       release(index, head, now, out);
-      allowed.usable -= cost;
       any = true;
     }
-    if (any) guards_changed();
     return any;
   }
 
-  // What this unit costs at most, and by how much less it is expected to.
-  struct Cost {
-    Duration most, spare;
-  };
-  static Cost cost_of(const TaskGuard& guard, const WaitingHead& head) {
-    const Duration most = guard.cost(head.kernel, almost_surely(head.predicted, head.expected));
-    return {most, most - guard.cost(head.kernel, head.expected)};
-  }
-
-  void refuse(const Member& low, Duration cost) {
-    bool news = false;
-    guards_above(low, [&](TaskGuard& guard) { news |= guard.refused(cost); });
-    clients_.lower_work().refused(low.priority, cost);
-    if (news) guards_changed();
-  }
-
-  // By how much it exceeds the room that `high` leaves.
-  Duration excess(const Member& high, const TaskGuard& guard, const ClientState& low,
-                  const WaitingHead& head, Instant now) const {
-    const Duration needed = guard.cost(head.kernel, almost_surely(head.predicted, head.expected)) +
-                            Duration{low.reaction_ns};
-    return needed - room_beside(high, guard, now);
-  }
-
-  // Whether everyone above can bear this unit now, which is longer than the room they leave.
-  bool afforded(uint32_t low, const WaitingHead& head, Instant now) const {
-    for (const uint32_t index : clients_.awake()) {
-      const Member& high = clients_.member(index);
-      if (high.priority >= clients_.member(low).priority || !high.is_active(now)) continue;
-      const TaskGuard& guard = *clients_.own(index).guard;
-      if (guard.wants_clean()) return false;
-      const Duration over = excess(high, guard, clients_.own(low), head, now);
-      if (over.ns <= 0) continue;
-      const auto [most, spare] = cost_of(guard, head);
-      if (!guard.affords(over, spare, now)) return false;
-      if (guard.has_better_moment(now, most, spare)) return false;
-    }
-    return true;
-  }
-
-  // It is let go: whoever it is in the way of knows why.
-  void spend(uint32_t low, const WaitingHead& head, Instant now) {
-    const Member& member = clients_.member(low);
-    for_awake_above(member, [&](const Member& high, TaskGuard& guard) {
-      const Duration over =
-          high.is_active(now) ? excess(high, guard, clients_.own(low), head, now) : Duration{};
-      const auto [most, spare] = cost_of(guard, head);
-      guard.spend(std::max(Duration{}, over), most, spare, now);
+  // Everyone above can bear it. Where one can only as an exception, it is one.
+  bool admitted(const Member& low, const Client& its, const WaitingHead& head, Instant now) {
+    const Duration most = reckoned_length(head.predicted, head.expected);
+    bool all = true;
+    excepting_.clear();
+    for_above(low, [&](const Member& high, RequestGuard& guard) {
+      if (!all || !high.is_active(now)) return;
+      const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
+      const Verdict verdict =
+          guard.keeps_clear() ? Verdict::kWaits : admit(moment(high, guard, now), cost);
+      if (verdict == Verdict::kWaits) guard.refused(cost);
+      if (verdict > Verdict::kGoes) excepting_.emplace_back(&guard, verdict == Verdict::kException);
+      all = all && verdict != Verdict::kWaits;
     });
-    clients_.lower_work().spent(member.priority);
-    guards_changed();
+    if (all) {
+      for (const auto& [guard, surely] : excepting_) guard->excepted(surely);
+    }
+    return all;
   }
 
   void release(uint32_t index, WaitingHead& head, Instant now, std::vector<Decision>& out) {
     head.released = true;
-    clients_.own(index).released_at = now;
-    out.push_back(ReleaseHead{clients_.member(index).client, head.thread, head.ticket});
+    own_[index].released_at = now;
+    out.push_back(ReleaseHead{member(index).client, head.thread, head.ticket});
   }
 
   // A client that has had less than its floor goes on, whatever it costs.
   void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
-    Member& member = clients_.member(index);
-    if (member.heads.empty()) return;
-    Duration due = floor_.due(member.client);
-    for (const WaitingHead& head : member.heads) {
+    Member& low = member(index);
+    if (low.heads.empty()) return;
+    Duration due = floor_.due(low.client);
+    for (const WaitingHead& head : low.heads) {
       if (head.released) due -= head.predicted;
     }
-    for (WaitingHead& head : member.heads) {
+    for (WaitingHead& head : low.heads) {
       if (due.ns <= 0) return;
       if (head.released) continue;
       release(index, head, now, out);
@@ -441,13 +420,19 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  const GuardLimits limits_;
+  const SlowdownBound bound_;
   const Duration switch_cost_;
-  ClientActivity clients_;
+  const Parts parts_;
+  ClientTable table_;
+  std::vector<Client> own_;                              // as the table's
+  std::vector<uint32_t> awake_;                          // ascending
+  std::array<uint32_t, kLevels> resting_{}, kernels_{};  // by level; kernels on the device
+  Priority highest_{kNoLevel};
   DeviceQueue queue_;
   FloorAccount floor_;
-  std::array<std::optional<Room>, kLevels> rooms_;  // by level, as far as known in this step
-  bool changed_ = false;             // ... is what guards say since this was last looked at
+  SharingFigures figures_;
+  std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step
+  std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
   bool look_again_ = false;
   Instant wake_ = kNever;
 };
@@ -455,9 +440,11 @@ class Guarded final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
-  return std::make_unique<Guarded>(
-      GuardLimits{values[kGuardedMean], values[kGuardedP99], values[kGuardedWithout]},
-      values[kGuardedFloor], Duration{values[kGuardedSwitchCost] * 1000});
+  const SlowdownBound bound{static_cast<int32_t>(values[kGuardedMean]),
+                            static_cast<int32_t>(values[kGuardedP99])};
+  return std::make_unique<Guarded>(bound, values[kGuardedFloor],
+                                   Duration{values[kGuardedSwitchCost] * 1000},
+                                   Parts{values[kGuardedWithout]});
 }
 
 }  // namespace lull::policies

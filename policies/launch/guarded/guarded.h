@@ -1,26 +1,22 @@
 // guarded: the user says what an important task may lose (3 % in the mean, 5 % at p99 of its
-// iterations or requests), and less important ones take all the rest. A task that states a bound of
-// its own (`lull run --max-slowdown`) is held to that one.
+// requests), and less important ones take the rest. A task that states a bound of its own
+// (`lull run --max-slowdown`) is held to that one. README.md says how it decides.
 //
-// For every client with lower ones on its device, a guard (task_guard.h)
-//   - learns how its iteration goes by itself (own_timeline.h), also while others run;
-//   - measures at each wait of its host what others have cost it, and keeps accounts: a mean account
-//     that earns the allowed share of all service, and the services that may exceed the p99 bound;
-//   - says at each moment how much lower work may be in flight so that the wait ends within that:
+// This is the shell: which clients there are, who is in whose way, and what each lower one is told.
+// For every client with lower ones a RequestGuard says what the moment leaves; admission.h is the
+// rule.
 //
-//        room = slack until the host's next wait + what the accounts allow - what it takes to react
+//              nothing on the device, no launch for a second
+//        awake ----------------------------------------------> resting
+//              <----------------------------------------------
+//              an event of its own; any client comes, goes, or changes its priority
 //
-// What a unit needs of the room is what such have been seen to cost (kernel_costs.h), all of its
-// length where that is not known. Where no iteration is known the slack counts as none, less what
-// has run in the way, and the same rule holds. Lower clients get credit within the room, and a unit longer than the credit is let go
-// by name where it fits. A unit longer than any room is spent from the accounts: it waits until they
-// hold its cost and a service over p99 is due, and goes at the iteration's best moment; where it
-// surely exceeds p99 even there, as a request begins, whose slack is then left for what follows. While
-// the important client has nothing on the device, short units go on a small credit. An account that is
-// overdrawn keeps everybody off until it has recovered. A floor, where the operator sets one, is met
-// whatever the accounts say.
+// A step looks at those that are awake, however many there are. A lower client that rests has its
+// gate closed where there is anybody more important, so that its next launch is asked for; an
+// important one that rests is told what it missed when it is back.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "policies/launch/registry.h"
@@ -28,7 +24,7 @@
 namespace lull::policies {
 
 // Where each setting stands in the policy's row (registry.cc). The last one is the simulator's
-// alone: parts to take out, a sum of 1 << Part.
+// alone: parts to take out, a sum of 1 << Part (request_guard.h).
 enum GuardedSetting : size_t {
   kGuardedMean,
   kGuardedP99,
@@ -37,7 +33,6 @@ enum GuardedSetting : size_t {
   kGuardedMaxHold,
   kGuardedWithout,
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 17) - 1;
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values);
 

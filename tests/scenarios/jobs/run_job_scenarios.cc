@@ -107,6 +107,10 @@ class Player {
   }
 
  private:
+  static MultiJobId multi_job(Words& words) {
+    return {static_cast<uint64_t>(parse_number(words.option("search", "0")))};
+  }
+
   void command(const std::string& word, Words& words) {
     const auto job = [&] {
       return JobId{static_cast<uint64_t>(parse_number(words.next("a job")))};
@@ -119,12 +123,13 @@ class Player {
       const auto gb = parse_number(words.option("memory", "80"));
       const auto kind = parse_number(words.option("kind", "0"));
       for (int64_t i = 0; i < count; ++i) {
-        events_.push_back(DeviceAppeared{Gpu{.device = DeviceId{gpus_++},
-                                             .node = NodeId{nodes_},
-                                             .socket = static_cast<uint32_t>(i * 2 / count),
-                                             .pcie_switch = static_cast<uint32_t>(i / 2),
-                                             .kind = GpuKind{static_cast<uint32_t>(kind)},
-                                             .memory_bytes = static_cast<uint64_t>(gb) << 30}});
+        known_.push_back(Gpu{.device = DeviceId{static_cast<uint32_t>(known_.size())},
+                             .node = NodeId{nodes_},
+                             .socket = static_cast<uint32_t>(i * 2 / count),
+                             .pcie_switch = static_cast<uint32_t>(i / 2),
+                             .kind = GpuKind{static_cast<uint32_t>(kind)},
+                             .memory_bytes = static_cast<uint64_t>(gb) << 30});
+        events_.push_back(DeviceAppeared{known_.back()});
       }
       ++nodes_;
     } else if (word == "arrive") {
@@ -136,6 +141,7 @@ class Player {
       request.memory_bytes = static_cast<uint64_t>(parse_number(words.option("memory", "0"))) << 30;
       const auto kind = parse_number(words.option("kind", "-1"));
       if (kind >= 0) request.kinds = uint64_t{1} << kind;
+      request.multi_job = multi_job(words);
       request.suspendable = words.option("suspendable", "yes") == "yes";
       request.migratable = words.option("migratable", "yes") == "yes";
       events_.push_back(JobArrived{request});
@@ -147,6 +153,8 @@ class Player {
       events_.push_back(JobLost{job()});
     } else if (word == "vanished") {
       events_.push_back(DeviceVanished{device()});
+    } else if (word == "appeared") {  // it is back
+      events_.push_back(DeviceAppeared{known_.at(device().value)});
     } else if (word == "iterations") {  // iterations JOB COUNT EACH
       const JobId id = job();
       const auto count = static_cast<uint64_t>(parse_number(words.next("a count")));
@@ -170,9 +178,13 @@ class Player {
       events_.push_back(event);
     } else if (word == "operator") {  // operator ORDER JOB [GPU...]
       static const std::map<std::string, Command::Order> kOrders = {
-          {"suspend", Command::Order::kSuspend}, {"resume", Command::Order::kResume},
-          {"pin", Command::Order::kPin},         {"unpin", Command::Order::kUnpin},
-          {"migrate", Command::Order::kMigrate}, {"resize", Command::Order::kResize}};
+          {"suspend", Command::Order::kSuspend},
+          {"resume", Command::Order::kResume},
+          {"pin", Command::Order::kPin},
+          {"unpin", Command::Order::kUnpin},
+          {"migrate", Command::Order::kMigrate},
+          {"resize", Command::Order::kResize},
+          {"prioritise", Command::Order::kPrioritise}};
       const auto order = kOrders.find(words.next("an order"));
       if (order == kOrders.end()) fail("no such order");
       Command command;
@@ -180,6 +192,9 @@ class Player {
       command.order = order->second;
       if (command.order == Command::Order::kResize) {
         command.gpus = static_cast<uint32_t>(parse_number(words.next("GPUs")));
+      }
+      if (command.order == Command::Order::kPrioritise) {
+        command.priority.level = static_cast<uint8_t>(parse_number(words.next("a level")));
       }
       while (words.more()) command.to.push_back(device());
       events_.push_back(command);
@@ -222,7 +237,8 @@ class Player {
   std::vector<std::string> said_;
   int64_t now_ = 0;
   int64_t timer_ = kNever.ns;
-  uint32_t gpus_ = 0, nodes_ = 0;
+  std::vector<Gpu> known_;  // by device
+  uint32_t nodes_ = 0;
 };
 
 int play_file(const std::string& path, bool rewrite) {

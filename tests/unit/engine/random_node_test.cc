@@ -10,6 +10,7 @@
 #include <set>
 
 #include "coordinator/channel/gate.h"
+#include "coordinator/channel/progress.h"
 #include "coordinator/engine/engine.h"
 
 using namespace lull;
@@ -88,7 +89,7 @@ class Node {
     uint64_t gate = channel::kGateOpenAtBirth;
     uint32_t epoch = 0;
     uint64_t spent = 0;
-    bool markers = false;
+    Progress progress = Progress::kNone;
     std::map<uint64_t, int64_t> predicted;
     std::vector<Thread> threads;
     std::map<uint32_t, uint64_t> sequence;
@@ -219,13 +220,21 @@ class Node {
     return credit_ && channel::try_spend(p.gate, p.spent, static_cast<uint64_t>(p.predicted[t.kernel]));
   }
 
+  // Seldom: as if the device were far behind, but where the bound is checked, which takes every report.
+  bool is_marked(Program& p, uint32_t slot) const {
+    constexpr uint32_t kModes[] = {channel::kProgressNone, channel::kProgressEvery, channel::kProgressSeldom};
+    const uint64_t next = p.sequence[slot];
+    return channel::takes_marker(kModes[static_cast<size_t>(p.progress)], next,
+                                 plan_.checks_bound ? next - 1 : 0);
+  }
+
   void go(uint32_t id, Program& p, uint32_t slot, uint32_t ticket) {
     Thread& t = p.threads[slot];
     const bool by_credit = credit_ && !(t.held && t.released == t.ticket);
     t.held = false;
     t.left -= 1;
     Unit unit{id, slot, ++p.sequence[slot], length(t.kernel), p.predicted[t.kernel],
-              channel::gate_epoch(p.gate), p.markers && (plan_.checks_bound || pick(0, 9) > 0), by_credit};
+              channel::gate_epoch(p.gate), is_marked(p, slot) && (plan_.checks_bound || pick(0, 9) > 0), by_credit};
     inputs_.emplace_back(Launched{ClientId{id}, DeviceId{0}, StreamSlot{slot}, unit.sequence,
                                KernelId{t.kernel}, Instant{now_}, unit.tracked, Ticket{ticket},
                                ThreadSlot{slot}});
@@ -386,7 +395,7 @@ class Node {
     return "release " + std::to_string(o.client.value) + " " + std::to_string(o.ticket.value);
   }
   static std::string text(const SetProgress& o) {
-    return "progress " + std::to_string(o.client.value) + (o.every_launch ? " 1" : " 0");
+    return "progress " + std::to_string(o.client.value) + " " + std::to_string(static_cast<int>(o.progress));
   }
   static std::string text(const Predict& o) {
     return "predict " + std::to_string(o.client.value) + " " + std::to_string(o.length.ns);
@@ -410,7 +419,7 @@ class Node {
         p->threads[release->thread.value].released = release->ticket.value;
       }
     } else if (const auto* progress = std::get_if<SetProgress>(&output)) {
-      if (Program* p = program(progress->client)) p->markers = progress->every_launch;
+      if (Program* p = program(progress->client)) p->progress = progress->progress;
     } else if (const auto* predict = std::get_if<Predict>(&output)) {
       if (Program* p = program(predict->client)) p->predicted[predict->kernel.value] = predict->length.ns;
     }

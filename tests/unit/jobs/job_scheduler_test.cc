@@ -31,6 +31,14 @@ class Node {
   JobFacts& facts(uint64_t id) {
     return *std::ranges::find(view.facts.jobs, JobId{id}, &JobFacts::job);
   }
+  // On so many GPUs, the first ones: as its launcher starts it.
+  void elastic(uint64_t id, uint32_t gpus, uint32_t least, uint32_t most) {
+    job(id, 0);
+    spread(facts(id), gpus);
+    facts(id).movable = facts(id).migratable = false;
+    view.natures.push_back(
+        {.job = JobId{id}, .least_gpus = least, .most_gpus = most, .told_gpus = gpus});
+  }
   void end(uint64_t id) {
     std::erase_if(view.facts.jobs, [&](const JobFacts& job) { return job.job == JobId{id}; });
   }
@@ -44,6 +52,7 @@ class Node {
     for (int n = 0; n < times; ++n) {
       now = now + Duration{100 * kMs};
       for (JobFacts& job : view.facts.jobs) carry_out(job);
+      follow_numbers();
       for (auto& [job, count] : rates) {
         if (runs(job.value)) count.first += count.second;
       }
@@ -68,12 +77,43 @@ class Node {
   std::vector<JobId> refuses;                        // each order, once it has been taken
   bool objects = false;                              // moves to every order
   size_t orders_taken = 0;
+  bool follows = true;  // the launchers of elastic jobs do
 
  private:
+  static void spread(JobFacts& job, uint32_t gpus) {
+    job.devices.clear();
+    for (uint32_t n = 0; n < gpus; ++n) {
+      job.devices.push_back({.device = DeviceId{n}, .used_bytes = 10 * kGiB});
+    }
+  }
+
+  // A launcher ends its processes; three looks later there are as many as it was told.
+  void follow_numbers() {
+    for (JobNature& nature : view.natures) {
+      const auto at = std::ranges::find(view.facts.jobs, nature.job, &JobFacts::job);
+      if (at != view.facts.jobs.end() && at->devices.size() != nature.told_gpus && follows) {
+        away.push_back({*at, 3});
+        view.facts.jobs.erase(at);
+      }
+    }
+    for (auto& [job, looks] : away) {
+      if (--looks > 0) continue;
+      const auto nature = std::ranges::find(view.natures, job.job, &JobNature::job);
+      spread(job, nature->told_gpus);
+      view.facts.jobs.push_back(job);
+    }
+    std::erase_if(away, [](const auto& one) { return one.second <= 0; });
+    std::ranges::sort(view.facts.jobs, {}, &JobFacts::job);
+  }
+
   void take(const JobOrder& order) {
     const JobId id = std::visit([](const auto& what) { return what.job; }, order);
     if (objects) return scheduler.refused(now, id);
     ++orders_taken;
+    if (const auto* resize = std::get_if<ResizeJob>(&order)) {
+      std::ranges::find(view.natures, id, &JobNature::job)->told_gpus = resize->gpus;
+      return;
+    }
     JobFacts& job = facts(id.value);
     if (std::holds_alternative<SuspendJob>(order)) {
       job.suspends = job.by_policy = true;
@@ -107,6 +147,7 @@ class Node {
   }
 
   std::map<JobId, jobs::GpuSet> to;
+  std::vector<std::pair<JobFacts, int>> away;
 };
 
 // Jobs 1 and 2, by turns of two seconds.
@@ -274,6 +315,102 @@ TEST_CASE(
   } else {
     CHECK(together < of / 10);
   }
+}
+
+TEST_CASE("job scheduler: an elastic job takes idle GPUs and gives them back") {
+  Node node("gandiva quantum_s=2 grow_after_s=1", 4);
+  node.elastic(1, 1, 1, 4);
+  node.look(60);
+  CHECK(node.facts(1).devices.size() == 4);
+  node.job(2, 3);
+  node.look(20);
+  CHECK(node.runs(2));
+  CHECK(node.gpu(2) == 3);
+  CHECK(node.facts(1).devices.size() == 3);
+  // A person's number is the most that it gets.
+  node.view.natures.front().most_gpus = 2;
+  node.view.natures.front().told_gpus = 2;
+  node.commands.push_back({.job = JobId{1}, .order = jobs::Command::Order::kResize, .gpus = 2});
+  node.look(20);
+  CHECK(node.facts(1).devices.size() == 2);
+  node.end(2);
+  node.look(60);
+  CHECK(node.facts(1).devices.size() == 2);
+}
+
+TEST_CASE(
+    "job scheduler: an elastic job whose launcher does not follow keeps its GPUs for a while") {
+  Node node("gandiva quantum_s=2 grow_after_s=1", 2);
+  node.elastic(1, 2, 1, 2);
+  node.look(10);
+  node.follows = false;
+  node.job(2, 1);
+  node.look(700);
+  CHECK(node.view.natures.front().told_gpus == 1);
+  CHECK(node.facts(1).devices.size() == 2);
+  CHECK(node.scheduler.why_not_running(JobId{2}) == "");
+  node.follows = true;
+  node.look(1300);
+  CHECK(node.runs(2));
+  CHECK(node.facts(1).devices.size() == 1);
+}
+
+TEST_CASE("job scheduler: a policy that sizes no jobs leaves elastic ones as they are") {
+  Node node("fifo", 4);
+  node.elastic(1, 2, 1, 4);
+  node.job(2, 3);
+  node.look(100);
+  CHECK(node.facts(1).devices.size() == 2);
+  CHECK(node.runs(2));
+}
+
+TEST_CASE("job scheduler: one that waits since it arrived says so") {
+  Node node("fifo", 1);
+  node.job(1, 0);
+  node.look(4);
+  CHECK(node.scheduler.why_not_running(JobId{1}) == "");
+  node.job(2, 0);
+  node.look(6);
+  CHECK(node.scheduler.last_decision(JobId{2}) == "");
+  CHECK(node.scheduler.why_not_running(JobId{2}) ==
+        "has arrived, and the policy has given it no GPU yet");
+}
+
+TEST_CASE(
+    "job scheduler: a job that becomes more important has its GPU, and is not profiled anew") {
+  Node node("gandiva quantum_s=60", 1);
+  for (uint64_t id : {1, 2}) {
+    node.rates[JobId{id}] = {0, 10};
+    node.job(id, 0);
+    node.look(4);
+  }
+  REQUIRE(node.runs(1));
+  node.facts(2).priority = Priority{2};
+  node.look(5);
+  CHECK(node.runs(2));
+  CHECK(node.facts(1).state == JobState::kSuspended);
+  CHECK(node.scheduler.last_decision(JobId{1}).find("job 2 is more important") !=
+        std::string::npos);
+  node.facts(2).priority = Priority{7};
+  node.look(5);
+  CHECK(node.runs(1));
+}
+
+TEST_CASE("job scheduler: a job that cannot be moved comes where one with more GPUs is") {
+  Node node("gandiva quantum_s=2", 2);
+  node.job(1, 0);
+  node.facts(1).devices.push_back(
+      {.device = DeviceId{1}, .used_bytes = 10 * kGiB, .frees_bytes = 10 * kGiB});
+  node.look(6);
+  REQUIRE(node.runs(1));
+  node.job(2, 1);
+  node.facts(2).movable = node.facts(2).migratable = false;
+  node.look(20);
+  CHECK(node.runs(2));
+  CHECK(node.facts(1).state == JobState::kSuspended);
+  node.end(2);
+  node.look(20);
+  CHECK(node.runs(1));
 }
 
 TEST_CASE("job scheduler: ending it lets everybody go on") {

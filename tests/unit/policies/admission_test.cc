@@ -1,7 +1,7 @@
-// How much credit a lower client gets of a room, worked out by hand.
-#include "policies/launch/guarded/admission.h"
-
+// guarded's rule, worked out by hand: what may go now.
 #include <catch2/catch.hpp>
+
+#include "policies/launch/guarded/admission.h"
 
 using namespace lull;
 using namespace lull::policies;
@@ -9,74 +9,127 @@ using namespace lull::policies;
 namespace {
 
 Duration us(int64_t us) { return Duration{us * 1000}; }
-// Reacts within 15 us; 0.2 ms keep the device busy; launches take what they are charged.
-const LaunchHabits kSteady{us(15), us(200), {}};
+// Reacts within 15 us; launches of 50 us take what they are charged.
+const LowHost kSteady{us(15), us(50), {}};
+// The important task of the README's worked examples.
+Moment worked(Duration ahead = {}) {
+  return {.slack = us(20), .ahead = ahead, .budget = us(40), .tail = us(5)};
+}
+Moment worked_exception(Duration ahead = {}) {
+  Moment moment = worked(ahead);
+  moment.exceptions_x1000 = 1'000;
+  return moment;
+}
 
 }  // namespace
 
-TEST_CASE("A launch that always takes the same is reckoned with at that") {
-  CHECK(almost_surely(us(100), us(100)) == us(100));
+TEST_CASE("Worked example 1: the slack takes a launch") {
+  CHECK(delay(worked(), us(15)) == us(0));
+  CHECK(admit(worked(), us(15)) == Verdict::kGoes);
+  CHECK(admit({.slack = us(20)}, us(15)) == Verdict::kGoes);  // whatever the budgets hold
 }
 
-TEST_CASE("A launch of varying length is reckoned with twice as far from its mean as its p95") {
-  CHECK(almost_surely(us(150), us(100)) == us(200));
-  // A p95 below the mean is an error of prediction, and shortens nothing.
-  CHECK(almost_surely(us(90), us(100)) == us(90));
+TEST_CASE("Worked example 2: the mean budget pays for what is beyond the slack") {
+  CHECK(delay(worked(), us(24)) == us(4));
+  CHECK(admit(worked(), us(24)) == Verdict::kGoes);
 }
 
-TEST_CASE("The usual credit covers three launches, or five reactions, from 0.2 to 1 ms") {
-  CHECK(usual_credit(us(15), us(10)) == us(200));
-  CHECK(usual_credit(us(15), us(100)) == us(300));
-  CHECK(usual_credit(us(60), us(10)) == us(300));
-  CHECK(usual_credit(us(15), us(900)) == us(1'000));
+TEST_CASE("Worked example 3: a launch behind another is over the limit") {
+  CHECK(delay(worked(us(24)), us(24)) == us(28));
+  CHECK(admit(worked(us(24)), us(24)) == Verdict::kWaits);
+  CHECK(admit(worked_exception(us(24)), us(24)) == Verdict::kException);
+}
+
+TEST_CASE("Worked example 4: a launch of varying length is over the limit almost surely") {
+  const Duration cost = reckoned_length(us(24), us(20));
+  CHECK(cost == us(28));
+  CHECK(admit(worked(), cost) == Verdict::kWaits);
+  CHECK(admit(worked_exception(), cost) == Verdict::kException);
+}
+
+TEST_CASE("Worked example 5: the mean budget does not hold it") {
+  CHECK(delay(worked(), us(80)) == us(60));
+  CHECK(admit(worked(), us(80)) == Verdict::kWaits);
+  CHECK(admit(worked_exception(), us(80)) == Verdict::kWaits);
+}
+
+TEST_CASE("The room is what goes without an exception") {
+  CHECK(room(worked()) == us(25));
+  CHECK(room(worked(us(10))) == us(15));
+  CHECK(room({.slack = us(-7), .budget = us(40), .tail = us(-3)}) == us(-7));
+  for (int64_t cost = 1; cost < 80; ++cost) {
+    CAPTURE(cost);
+    CHECK((admit(worked(us(10)), us(cost)) == Verdict::kGoes) ==
+          (us(cost) <= room(worked(us(10)))));
+  }
 }
 
 TEST_CASE(
-    "What is usable is the room less the reaction, and a credit covers what is in flight too") {
-  const Allowance allowed = allow({.room = us(115)}, kSteady, us(50));
-  CHECK(allowed.usable == us(100));
-  // In steps of 4,096 ns, downwards: 150 us.
-  CHECK(allowed.credit.ns == 147'456);
+    "While the client is away at random, a launch costs the chance that it is back too early") {
+  Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
+  CHECK(chance_x1000(moment, us(0)) == 0);
+  CHECK(chance_x1000(moment, us(100)) == 100);
+  CHECK(chance_x1000(moment, us(5'000)) == 1'000);
+  CHECK(admit(moment, us(5)) == Verdict::kGoes);
+  CHECK(admit(moment, us(105)) == Verdict::kByChance);  // 11 us in the mean
+  CHECK(admit(moment, us(305)) == Verdict::kWaits);     // 93 us in the mean
+  moment.budget = us(400);
+  CHECK(admit(moment, us(305)) == Verdict::kWaits);  // one request in three
+  moment.exceptions_x1000 = 1'000;
+  CHECK(admit(moment, us(305)) == Verdict::kByChance);
+  // What the limit allows goes however little is saved.
+  CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, us(50)) == Verdict::kGoes);
 }
 
-TEST_CASE("No room, no credit; but for short launches while the important client is idle") {
-  CHECK(allow({.room = us(-50)}, kSteady, {}).credit.ns <= 0);
-  CHECK(allow({.room = us(-50), .borne = us(50)}, kSteady, {}).credit.ns == 49'152);
+TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
+  Moment moment = worked(us(10));
+  moment.price_x1024 = 512;
+  CHECK(delay(moment, us(30)) == us(10));
+  CHECK(room(moment) == us(20));
 }
 
-TEST_CASE("A large room is not given at once, and shared by those who launch") {
-  CHECK(allow({.room = us(500)}, kSteady, {}).credit == us(200));
-  CHECK(allow({.room = us(1'000)}, kSteady, {}).credit == us(400));
-  CHECK(allow({.room = us(100'000)}, kSteady, {}).credit == us(800));
-  CHECK(allow({.room = us(135), .sharers = 2}, kSteady, {}).credit.ns == 57'344);
+TEST_CASE("More of anything never lets less go") {
+  for (int64_t slack : {0, 10, 40})
+    for (int64_t budget : {0, 20})
+      for (int64_t tail : {-5, 0, 20}) {
+        for (int64_t cost : {1, 15, 30, 60})
+          for (const bool exception : {false, true}) {
+            const Moment moment{us(slack), us(5), us(budget), us(tail), exception ? 1'000 : 0};
+            const auto goes = [&](Moment m) { return admit(m, us(cost)) != Verdict::kWaits; };
+            Moment more = moment;
+            more.slack += us(10), more.budget += us(10), more.tail += us(10);
+            CAPTURE(slack, budget, tail, cost, exception);
+            CHECK((!goes(moment) || goes(more)));
+          }
+      }
 }
 
-TEST_CASE("In a request that is over anyway all of the room is given") {
-  CHECK(allow({.room = us(3'015), .over = true}, kSteady, us(500)).credit == us(3'500));
+TEST_CASE("A p95 below the mean shortens nothing") {
+  CHECK(reckoned_length(us(100), us(100)) == us(100));
+  CHECK(reckoned_length(us(90), us(100)) == us(90));
+}
+
+TEST_CASE(
+    "The busy credit covers three launches, or five reactions, from 0.2 to 1 ms, and half of a "
+    "large room") {
+  CHECK(busy_credit(kSteady, us(100)) == us(200));
+  CHECK(busy_credit({us(15), us(100), {}}, us(100)) == us(300));
+  CHECK(busy_credit({us(60), us(10), {}}, us(100)) == us(300));
+  CHECK(busy_credit({us(15), us(900), {}}, us(100)) == us(1'000));
+  CHECK(busy_credit(kSteady, us(1'000)) == us(400));
+  CHECK(busy_credit(kSteady, us(100'000)) == us(800));
+}
+
+TEST_CASE("A credit covers what is in flight, and is shared by those who launch") {
+  CHECK(credit(us(115), 1, kSteady, us(50)).ns == 147'456);  // 150 us in steps of 4,096 ns
+  CHECK(credit(us(135), 2, kSteady, {}).ns == 57'344);
+  CHECK(credit(us(-50), 1, kSteady, {}).ns == 0);
+  CHECK(credit(us(500), 1, kSteady, {}) == us(200));
 }
 
 // The gate lets a launch of 330 us through that it charges 100: beside 462 us in flight and in a
 // room of 576 - 462 it would run for 216 us longer than there is room.
-TEST_CASE("A launch that takes longer than its charge fits in the room all the same") {
-  const LaunchHabits habits{{}, us(1'000), us(230)};
-  const Duration in_flight = us(462), room = us(114), charge = us(100), takes = us(330);
-  const Allowance allowed = allow({.room = room}, habits, in_flight);
-  CHECK(in_flight + charge > allowed.credit);  // the gate holds it
-  CHECK(takes > allowed.usable);               // and it is not let go by name
-  const Allowance large = allow({.room = us(2'000)}, habits, in_flight);
-  CHECK(in_flight + charge <= large.credit);
-}
-
-TEST_CASE("Whatever a credit lets through ends within the room") {
-  for (int64_t room = 0; room <= 1'000; room += 7) {
-    for (int64_t beyond = 0; beyond <= 300; beyond += 50) {
-      for (int64_t in_flight = 0; in_flight <= 400; in_flight += 100) {
-        const LaunchHabits habits{us(15), us(1'000), us(beyond)};
-        const Allowance allowed = allow({.room = us(room)}, habits, us(in_flight));
-        // The longest launch that still fits the credit takes `beyond` more than it is charged.
-        const Duration charge = allowed.credit - us(in_flight);
-        if (charge.ns > 0) CHECK(charge + us(beyond) <= us(room - 15));
-      }
-    }
-  }
+TEST_CASE("A launch of 330 us that is charged 100 goes by name") {
+  const LowHost host{us(15), us(330), us(230)};
+  CHECK(credit(us(576 - 462), 1, host, us(462)) < us(462));
 }

@@ -5,7 +5,7 @@
 
 #include "tests/seed.h"
 
-namespace lull::policies::jobs {
+namespace lull::jobs {
 namespace {
 
 constexpr uint64_t kGiB = 1ULL << 30;
@@ -29,7 +29,7 @@ NodeFacts node(uint64_t free, std::vector<JobFacts> jobs) {
 }
 
 struct Decided {
-  std::vector<JobDecision> decisions;
+  std::vector<TurnDecision> decisions;
   Instant next = kNever;
 };
 Decided decide(const NodeFacts& facts, Instant now) {
@@ -37,7 +37,7 @@ Decided decide(const NodeFacts& facts, Instant now) {
   decided.next = Turns().step(now, facts, decided.decisions);
   return decided;
 }
-const JobDecision kOutAtIteration = Suspend{JobId{1}, Level::kOut, At::kIteration};
+const TurnDecision kOutAtIteration = EndTurn{JobId{1}, Level::kOut, At::kIteration};
 
 }  // namespace
 
@@ -48,14 +48,14 @@ TEST_CASE("as important ones take turns by the quantum, at an iteration") {
   CHECK(early.decisions.empty());
   CHECK(early.next == Instant{0} + kQuantum);
   const Decided due = decide(facts, early.next);
-  CHECK(due.decisions == std::vector<JobDecision>{kOutAtIteration, Resume{JobId{2}}});
+  CHECK(due.decisions == std::vector<TurnDecision>{kOutAtIteration, BeginTurn{JobId{2}}});
 }
 
 TEST_CASE("an important one has its turn at once, a less important one none") {
   NodeFacts facts = node(20 * kGiB, {job(1, JobState::kRunning, 60 * kGiB, 7),
                                      job(2, JobState::kSuspended, 60 * kGiB, 2)});
   CHECK(decide(facts, Instant{1}).decisions ==
-        std::vector<JobDecision>{Suspend{JobId{1}, Level::kOut, At::kNow}, Resume{JobId{2}}});
+        std::vector<TurnDecision>{EndTurn{JobId{1}, Level::kOut, At::kNow}, BeginTurn{JobId{2}}});
   facts.jobs[0].priority = {2};
   facts.jobs[1].priority = {7};
   const Decided never = decide(facts, Instant{0} + kQuantum + kQuantum);
@@ -68,7 +68,7 @@ TEST_CASE("an allocation that waits asks for a turn too") {
       10 * kGiB, {job(1, JobState::kRunning, 40 * kGiB), job(2, JobState::kRunning, 20 * kGiB)});
   facts.jobs[1].devices[0].needs_bytes = 30 * kGiB;
   CHECK(decide(facts, Instant{0} + kQuantum).decisions ==
-        std::vector<JobDecision>{kOutAtIteration});
+        std::vector<TurnDecision>{kOutAtIteration});
   facts.devices[0].free_bytes = 30 * kGiB;
   CHECK(decide(facts, Instant{0} + kQuantum).decisions.empty());
 }
@@ -78,7 +78,7 @@ TEST_CASE("two that both wait for more do not both leave") {
       node(0, {job(1, JobState::kRunning, 40 * kGiB), job(2, JobState::kRunning, 40 * kGiB)});
   facts.jobs[0].devices[0].needs_bytes = facts.jobs[1].devices[0].needs_bytes = 30 * kGiB;
   const Decided due = decide(facts, Instant{0} + kQuantum);
-  CHECK(due.decisions == std::vector<JobDecision>{Suspend{JobId{2}, Level::kOut, At::kIteration}});
+  CHECK(due.decisions == std::vector<TurnDecision>{EndTurn{JobId{2}, Level::kOut, At::kIteration}});
 }
 
 TEST_CASE("nobody leaves in vain, and nobody more than has to") {
@@ -90,10 +90,10 @@ TEST_CASE("nobody leaves in vain, and nobody more than has to") {
   facts.jobs[2].devices[0].needs_bytes = 30 * kGiB;
   // Who has run longest makes room.
   CHECK(decide(facts, due).decisions ==
-        std::vector<JobDecision>{Suspend{JobId{2}, Level::kOut, At::kIteration}, Resume{JobId{3}}});
+        std::vector<TurnDecision>{EndTurn{JobId{2}, Level::kOut, At::kIteration}, BeginTurn{JobId{3}}});
   // Who is leaving already makes room for nobody else.
   facts.jobs[1].state = JobState::kLeaving;
-  CHECK(decide(facts, due).decisions == std::vector<JobDecision>{Resume{JobId{3}}});
+  CHECK(decide(facts, due).decisions == std::vector<TurnDecision>{BeginTurn{JobId{3}}});
 }
 
 TEST_CASE("jobs that take no turns, are pinned, or that a person has suspended stay as they are") {
@@ -115,7 +115,7 @@ TEST_CASE("what is free is given to who fits, by priority and age") {
                                      job(2, JobState::kSuspended, 40 * kGiB, 5, Instant{1}),
                                      job(3, JobState::kSuspended, 10 * kGiB, 7, Instant{0})});
   CHECK(decide(facts, Instant{10}).decisions ==
-        std::vector<JobDecision>{Resume{JobId{2}}, Resume{JobId{3}}});
+        std::vector<TurnDecision>{BeginTurn{JobId{2}}, BeginTurn{JobId{3}}});
 }
 
 // Four jobs of which two fit: everybody has its turn, nothing is ever over the total.
@@ -141,9 +141,9 @@ TEST_CASE("in the long run everybody has its turn, and memory suffices at every 
       }
       REQUIRE(used <= 80 * kGiB);
       const Decided decided = decide(node(80 * kGiB - used, jobs), now);
-      for (const JobDecision& decision : decided.decisions) {
-        const auto* suspend = std::get_if<Suspend>(&decision);
-        const uint64_t id = suspend ? suspend->job.value : std::get<Resume>(decision).job.value;
+      for (const TurnDecision& decision : decided.decisions) {
+        const auto* suspend = std::get_if<EndTurn>(&decision);
+        const uint64_t id = suspend ? suspend->job.value : std::get<BeginTurn>(decision).job.value;
         log += (suspend ? "-" : "+") + std::to_string(id);
         JobFacts& one = jobs[id - 1];
         REQUIRE(one.state == (suspend ? JobState::kRunning : JobState::kSuspended));
@@ -168,4 +168,4 @@ TEST_CASE("in the long run everybody has its turn, and memory suffices at every 
   CHECK(logs[0] == logs[1]);
 }
 
-}  // namespace lull::policies::jobs
+}  // namespace lull::jobs

@@ -40,6 +40,13 @@ const ClientRow* Report::client(ClientId id) const {
   return found != client_places.end() ? &clients[found->second] : nullptr;
 }
 
+std::string Report::range_name(RangeIndex index) const {
+  if (index >= range_infos.size()) return "?";
+  const RangeInfo& known = range_infos[index];
+  const std::string name = known.name.empty() ? "?" : known.name;
+  return known.domain.empty() ? name : known.domain + ": " + name;
+}
+
 std::string Report::task_name(ClientId id) const {
   if (id.value == 0) return "nobody in particular";
   const ClientRow* row = client(id);
@@ -48,7 +55,12 @@ std::string Report::task_name(ClientId id) const {
 
 void Analysis::feed(const Event& event) {
   report_.events += 1;
-  std::visit([this](const auto& one) { on(one); }, event);
+  std::visit(
+      [this](const auto& one) {
+        on(one);
+        idle_.feed(one);
+      },
+      event);
 }
 
 void Analysis::saw(Instant at) {
@@ -201,6 +213,32 @@ void Analysis::on(const Cancelled& cancelled) {
   report_.cancelled += 1;
 }
 
+void Analysis::on(const Waited& waited) {
+  saw(waited.until);
+  client(waited.client).row.waited_ns =
+      add_ns(client(waited.client).row.waited_ns, waited.until.ns - waited.from.ns);
+}
+
+void Analysis::on(const RangeInfo& info) {
+  if (info.index != report_.range_infos.size()) return;  // the reader has checked it
+  report_.range_infos.push_back(
+      {info.index, without_controls(info.domain), without_controls(info.name)});
+}
+
+void Analysis::on(const Range& range) {
+  saw(range.from);
+  saw(range.until);
+  const std::tuple key{range.client.value, range.range, range.kind};
+  const auto found = range_places_.find(key);
+  size_t place = found != range_places_.end() ? found->second : kMaxRangeRows - 1;
+  if (found == range_places_.end() && report_.ranges.size() < kMaxRangeRows) {
+    place = report_.ranges.size();
+    range_places_.emplace(key, place);
+    report_.ranges.push_back({range.client, range.range, range.kind, {}});
+  }
+  report_.ranges[place].lengths.add(range.until.ns - range.from.ns);
+}
+
 KernelRow& Analysis::kernel_row(KernelIndex kernel, DeviceId device) {
   if (kernel >= kernels_.size()) kernels_.resize(size_t{kernel} + 1);
   std::vector<KernelRow>& rows = kernels_[kernel];
@@ -348,6 +386,10 @@ Report Analysis::finish(std::string problem) {
     report_.clients.push_back(std::move(state->row));
   }
   for (DeviceRow& row : report_.devices) row.busy.finish();
+  report_.idle = idle_.finish();
+  std::stable_sort(report_.ranges.begin(), report_.ranges.end(), [](const auto& a, const auto& b) {
+    return a.lengths.total_ns() > b.lengths.total_ns();
+  });
   std::sort(
       report_.streams.begin(), report_.streams.end(), [](const StreamRow& a, const StreamRow& b) {
         return std::tie(a.client, a.device, a.stream) < std::tie(b.client, b.device, b.stream);
@@ -370,7 +412,11 @@ size_t Analysis::kept_bytes() const {
   for (const auto& state : clients_) bytes += sizeof *state + state->iterations.kept_bytes();
   for (const DeviceRow& row : report_.devices) bytes += sizeof row + row.busy.kept_bytes();
   for (const HeldRow& row : report_.held) bytes += sizeof row + row.held.kept_bytes();
-  bytes += untimed_.size() * 48;
+  for (const RangeInfo& info : report_.range_infos) {
+    bytes += sizeof info + info.domain.capacity() + info.name.capacity();
+  }
+  for (const RangeRow& row : report_.ranges) bytes += sizeof row + 64 + row.lengths.kept_bytes();
+  bytes += untimed_.size() * 48 + idle_.kept_bytes();
   bytes += report_.streams.capacity() * (sizeof(StreamRow) + 64);
   return bytes;
 }

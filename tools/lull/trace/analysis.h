@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "tools/lull/trace/idle.h"
 #include "tools/lull/trace/iterations.h"
 #include "tools/lull/trace/report.h"
 
@@ -23,10 +26,13 @@ class Analysis {
   // Beyond these a stream's untimed launches of another kernel count as its launches on average.
   static constexpr size_t kMaxUntimed = 1U << 20;
   static constexpr size_t kMaxPolicies = 1000;
+  static constexpr size_t kMaxRangeRows = 1U << 16;  // beyond them one row counts for all
 
   explicit Analysis(FileInfo info);
   ~Analysis();
 
+  // Told each part of each task's idle time (idle.h), for drawing. Before the first event.
+  void tell_idle(Idle::Sink sink) { idle_ = Idle(std::move(sink)); }
   void feed(const Event& event);
   // Ends it. `problem`: why reading ended early.
   Report finish(std::string problem = {});
@@ -48,6 +54,9 @@ class Analysis {
   void on(const MemoryUse& use);
   void on(const Lost& lost);
   void on(const Cancelled& cancelled);
+  void on(const Waited& waited);
+  void on(const RangeInfo& info);
+  void on(const Range& range);
 
   void saw(Instant at);
   KernelRow& kernel_row(KernelIndex kernel, DeviceId device);
@@ -66,6 +75,8 @@ class Analysis {
   std::unordered_map<uint64_t, std::vector<size_t>> stream_index_;
   size_t last_stream_ = SIZE_MAX;
   std::unordered_map<uint64_t, size_t> held_index_;
+  Idle idle_;
+  std::map<std::tuple<uint32_t, RangeIndex, RangeKind>, size_t> range_places_;
   // How many launches of a kernel (low word) in a row of streams (high word) were not timed.
   std::unordered_map<uint64_t, int64_t> untimed_;
 };

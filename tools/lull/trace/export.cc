@@ -80,8 +80,11 @@ int export_events(const Wishes& wishes, const char* what) {
 
 int export_html(const Wishes& wishes) {
   trace::HtmlExport html;
-  const auto report =
-      trace::analyse(wishes.file, [&](const trace::Event& event) { html.feed(event); });
+  const auto report = trace::analyse(
+      wishes.file, [&](const trace::Event& event) { html.feed(event); },
+      [&](DeviceId device, ClientId client, const trace::IdlePart& part) {
+        html.feed_idle(device, client, part);
+      });
   if (!report) return failed(report.error());
   trace::CallSites sites;
   const std::string page = html.finish(*report, sites);

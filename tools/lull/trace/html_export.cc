@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "tools/lull/trace/kernel_display.h"
+#include "tools/lull/trace/kernel_kind.h"
+#include "tools/lull/trace/packed_lanes.h"
 #include "tools/lull/trace/report_json.h"
 #include "tools/lull/trace/report_text.h"
 
@@ -19,6 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPlace = "\"@LULL_TRACE_DATA@\"";
+constexpr std::string_view kSpansPlace = "@LULL_TRACE_SPANS@";
 constexpr std::string_view kTitlePlace = "@LULL_TRACE_TITLE@";
 
 std::string escape_html(std::string_view text) {
@@ -117,27 +120,20 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
   data["report"] = report_json(report, SortBy::kTime, sites);
   // Drawn times count from here, so that they are small numbers.
   const int64_t origin_ns = report.info.created_at.ns;
+  ByteSink packed;
   Json& lanes = data["lanes"] = Json::array();
   for (const auto& [key, spans] : lanes_.all()) {
     Json lane;
-    static constexpr const char* kKinds[] = {"stream", "calls", "gate"};
+    static constexpr const char* kKinds[] = {"stream", "calls", "gate", "idle",
+                                              "range"};
     lane["kind"] = kKinds[static_cast<int>(key.kind)];
     lane["device"] = key.device.value;
     lane["client"] = key.client.value;
     lane["task"] = report.task_name(key.client);
     lane["stream"] = key.stream.value;
     lane["thread"] = key.thread.value;
-    // Five numbers a span, the start as a difference to the one before: small files.
-    Json& list = lane["spans"] = Json::array();
-    int64_t before_ns = origin_ns;
-    for (const Span& span : spans) {
-      list.push_back(span.start_ns - before_ns);
-      list.push_back(span.end_ns - span.start_ns);
-      list.push_back(span.what);
-      list.push_back(span.count);
-      list.push_back(span.busy_ns);
-      before_ns = span.start_ns;
-    }
+    lane["count"] = spans.size();
+    pack_spans(spans, origin_ns, packed);
     lanes.push_back(std::move(lane));
   }
   Json& memory = data["memory"] = Json::array();
@@ -163,8 +159,12 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
   const auto short_names = shorten_names(names, 60);
   for (size_t i = 0; i < names.size(); ++i) {
     const KernelInfo& info = report.kernel_infos[i];
-    kernels.push_back({names[i], short_names[i], shape_text(info), kind_name(info.kind)});
+    kernels.push_back({names[i], short_names[i], shape_text(info), kind_name(info.kind),
+                       work_kind(info.kind, names[i])});
   }
+  Json& ranges = data["ranges"] = Json::array();
+  for (const RangeInfo& info : report.range_infos) ranges.push_back(report.range_name(info.index));
+  data["idle_causes"] = kIdleCauses;
   data["gaps"] = gap_histogram(report);
 
   std::string page(lull_report_viewer_begin, lull_report_viewer_end);
@@ -173,6 +173,7 @@ std::string HtmlExport::finish(const Report& report, CallSites& sites) {
     if (at != std::string::npos) page.replace(at, place.size(), by);
   };
   replace(kTitlePlace, escape_html(title_of(report, lanes_.first_ns(), lanes_.last_ns())));
+  replace(kSpansPlace, packed_text(packed.bytes()));
   replace(kPlace, json_for_script(data.dump(-1, ' ', false, Json::error_handler_t::replace)));
   return page;
 }

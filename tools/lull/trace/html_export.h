@@ -1,6 +1,7 @@
 // A trace as one HTML file that needs nothing else: the report's JSON (the same as `show --json`),
-// the lanes to draw, and the viewer (report_viewer.html). Used by `lull trace export --format
-// html`; one thread. Pure.
+// the lanes to draw (packed_lanes.h), and the viewer (report_viewer.html), which draws the lanes in
+// levels of detail: groups of units as far as they are narrower than a pixel, else each unit. Used by
+// `lull trace export --format html`; one thread. Pure.
 #pragma once
 
 #include <map>
@@ -17,10 +18,14 @@ namespace lull::trace {
 // Collects what is drawn, in bounded memory.
 class HtmlExport {
  public:
-  static constexpr size_t kMaxSpans = 200'000;
+  // Two or three a launch. More are merged with their neighbours (lanes.h), and the page says so.
+  static constexpr size_t kMaxSpans = 3'000'000;
   static constexpr size_t kMaxMemorySamples = 4096;  // of one client and device
 
   void feed(const Event& event);
+  void feed_idle(DeviceId device, ClientId client, const IdlePart& part) {
+    lanes_.feed_idle(device, client, part);
+  }
   std::string finish(const Report& report, CallSites& sites);
 
  private:

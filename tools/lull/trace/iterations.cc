@@ -13,6 +13,7 @@ void Iterations::launched(KernelId kernel, Instant at, uint64_t used_bytes) {
     row_ = IterationRow();
     furthest_ns_ = INT64_MAX;
     row_.launches_each = period;
+    skip_ = 0;
   }
   if (mark.completed) {
     row_.iterations += 1;
@@ -24,8 +25,29 @@ void Iterations::launched(KernelId kernel, Instant at, uint64_t used_bytes) {
       row_.typical_until_ns = started_.ns + mark.took.ns;
     }
   }
-  if (mark.started) started_ = at;
+  if (mark.started) {
+    started_ = at;
+    keep_start(at.ns);
+  }
   if (!mark.in_step) started_ = kNever;
+}
+
+// When there are too many, every other one goes, the newest among them, and from then on every other
+// one is kept.
+void Iterations::keep_start(int64_t at_ns) {
+  if (skip_ > 0) {
+    skip_ -= 1;
+    return;
+  }
+  skip_ = row_.starts_every - 1;
+  row_.starts_ns.push_back(at_ns);
+  if (row_.starts_ns.size() < kMaxStarts) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < row_.starts_ns.size(); i += 2) row_.starts_ns[kept++] = row_.starts_ns[i];
+  row_.starts_ns.resize(kept);
+  row_.starts_every *= 2;
+  static_assert(kMaxStarts % 2 == 0);
+  skip_ = row_.starts_every / 2 - 1;
 }
 
 IterationRow Iterations::finish() {

@@ -36,7 +36,8 @@ class Converter {
   void run(const std::string& task) {
     begin(task);
     match();
-    // What happens at one time happens in this order: launch, its timing, the wait for it.
+    // What happens at one time happens in this order: launch, its timing, the wait for it, the end of a
+    // range.
     struct Step {
       int64_t at_ns;
       int order;
@@ -49,6 +50,10 @@ class Converter {
       steps.push_back({launched_ns_[order_[i]], 0, i});
       steps.push_back({std::max(op.end_ns, launched_ns_[order_[i]]), 1, i});
     }
+    nest();
+    for (size_t i = 0; i < trace_.ranges.size(); ++i) {
+      steps.push_back({trace_.ranges[i].end_ns, 3, i});
+    }
     for (size_t i = 0; i < trace_.calls.size(); ++i) {
       if (trace_.names[trace_.calls[i].name].find("Synchronize") != std::string::npos) {
         steps.push_back({trace_.calls[i].end_ns, 2, i});
@@ -59,6 +64,7 @@ class Converter {
       if (step.order == 0) launch(step.index);
       if (step.order == 1) timing(step.index);
       if (step.order == 2) synced(trace_.calls[step.index]);
+      if (step.order == 3) range(step.index);
     }
     ended_.at = {steps.empty() ? 0 : steps.back().at_ns};
     use_(ended_);
@@ -186,6 +192,12 @@ class Converter {
   }
 
   void synced(const TracedCall& call) {
+    Waited waited;
+    waited.client = kKinetoClient;
+    waited.thread = {thread_slot(call.thread)};
+    waited.from = {call.start_ns};
+    waited.until = {call.end_ns};
+    use_(waited);
     const std::string_view name = trace_.names[call.name];
     const bool one_stream = name.find("Stream") != std::string_view::npos ||
                             name.find("Event") != std::string_view::npos;
@@ -206,6 +218,33 @@ class Converter {
     }
   }
 
+  // How many ranges of its thread are open around each one.
+  void nest() {
+    std::unordered_map<int64_t, std::vector<int64_t>> open;  // thread -> their ends
+    depth_.reserve(trace_.ranges.size());
+    for (const play::TracedRange& range : trace_.ranges) {
+      std::vector<int64_t>& ends = open[range.thread];
+      while (!ends.empty() && ends.back() <= range.start_ns) ends.pop_back();
+      depth_.push_back(narrow(static_cast<int64_t>(ends.size())));
+      ends.push_back(range.end_ns);
+    }
+  }
+
+  void range(size_t index) {
+    const play::TracedRange& traced = trace_.ranges[index];
+    const auto [found, added] =
+        ranges_.try_emplace(traced.name, narrow(static_cast<int64_t>(ranges_.size())));
+    if (added) use_(RangeInfo{found->second, "", trace_.names[traced.name]});
+    Range range;
+    range.client = kKinetoClient;
+    range.thread = {thread_slot(traced.thread)};
+    range.range = found->second;
+    range.depth = depth_[index];
+    range.from = {traced.start_ns};
+    range.until = {traced.end_ns};
+    use_(range);
+  }
+
   using Shape = std::array<uint32_t, 9>;
   const play::KinetoTrace& trace_;
   const std::function<void(const Event&)>& use_;
@@ -218,6 +257,8 @@ class Converter {
   std::map<int64_t, uint64_t> last_sequence_, issued_;  // by stream
   std::unordered_map<uint32_t, int64_t> thread_stream_;
   std::map<Shape, KernelIndex> kernels_;
+  std::vector<uint32_t> depth_;  // of the ranges
+  std::unordered_map<uint32_t, RangeIndex> ranges_;  // by name
   ClientEnded ended_;
 };
 

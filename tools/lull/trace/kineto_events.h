@@ -4,8 +4,9 @@
 // Each device operation becomes a Launch and a Timing. The launch is at its host call's start, on
 // that call's thread; where the file does not have the call, at the operation's own start and on
 // thread 0, which has no other work. Gaps are until the same thread's next operation began on the
-// device, 0 where it had begun already. Waits of the host become Synced events at their return.
-// One client stands for the program; streams keep their numbers.
+// device, 0 where it had begun already. Waits of the host become Waited events, and Synced events
+// at their return.
+// What the program marked itself becomes ranges. One client stands for the program; streams keep their numbers.
 #pragma once
 
 #include <functional>

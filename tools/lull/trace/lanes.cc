@@ -27,7 +27,8 @@ void Lanes::add(const LaneKey& lane, int64_t start_ns, int64_t end_ns, uint32_t 
   if (lane.kind == LaneKind::kCalls && drawn_.contains(lane.client.value)) return;
   if (last_lane_ == nullptr || last_key_ != lane) {
     // Half as many lanes as spans: else there is no room in them to merge into.
-    if (lanes_.size() >= std::max<size_t>(1, max_spans_ / 2) && !lanes_.contains(lane)) return;
+    const size_t most = std::clamp<size_t>(max_spans_ / 2, 1, kMaxLanes);
+    if (lanes_.size() >= most && !lanes_.contains(lane)) return;
   }
   first_ns_ = lanes_.empty() ? start_ns : std::min(first_ns_, start_ns);
   last_ns_ = lanes_.empty() ? end_ns : std::max(last_ns_, end_ns);

@@ -12,18 +12,21 @@
 #include <vector>
 
 #include "coordinator/trace/events.h"
+#include "tools/lull/trace/idle.h"
 
 namespace lull::trace {
 
-// kCalls: when a thread launched, for programs whose units have no recorded start.
-enum class LaneKind : uint8_t { kStream, kCalls, kGate };
+// kCalls: when a thread launched, for programs whose units have no recorded start. kIdle: why a task
+// ran nothing on a device (idle.h), told by the analysis.
+// kRange: what a program marks itself, a lane for each depth of each thread.
+enum class LaneKind : uint8_t { kStream, kCalls, kGate, kIdle, kRange };
 
 struct LaneKey {
   LaneKind kind = LaneKind::kStream;
   DeviceId device;
   ClientId client;
-  StreamSlot stream;  // kStream
-  ThreadSlot thread;  // kCalls
+  StreamSlot stream;  // kStream; kRange: the depth, kFreeRanges
+  ThreadSlot thread;  // kCalls, kRange
   auto operator<=>(const LaneKey&) const = default;
 };
 
@@ -32,11 +35,19 @@ struct Span {
   int64_t busy_ns = 0;     // the sum of what was merged, at most end - start for one stream
   int64_t longest_ns = 0;  // of one unit
   uint32_t count = 1;
-  uint32_t what = 0;  // of the longest: a KernelIndex, or the client that held
+  // Of the longest: a KernelIndex, the client that held, an idle_what, a RangeIndex.
+  uint32_t what = 0;
 };
+
+// A cause and, of a client that is named, its id; of the last of 2^29 of them.
+inline uint32_t idle_what(const IdlePart& part) {
+  return static_cast<uint32_t>(part.cause) | std::min(part.by.value, UINT32_MAX >> 3) << 3;
+}
 
 class Lanes {
  public:
+  static constexpr size_t kMaxLanes = 100'000;  // more are not drawn
+
   // What an event has to draw: a unit on its stream, a launch that was held. Launches as such are
   // drawn only where a client has nothing on the device (see `finish`).
   template <typename Inside>
@@ -54,7 +65,17 @@ class Lanes {
       if (launch->held.ns <= 0) return;
       add({LaneKind::kGate, {}, launch->client, {}, {}}, launch->at.ns, went_ns,
           launch->held_by.value);
+    } else if (const auto* range = std::get_if<Range>(&event)) {
+      if (!inside(range->from.ns, range->until.ns)) return;
+      const uint32_t depth = range->kind == RangeKind::kNested ? range->depth : kFreeRanges;
+      add({LaneKind::kRange, {}, range->client, {depth}, range->thread}, range->from.ns,
+          range->until.ns, range->range);
     }
+  }
+  static constexpr uint32_t kFreeRanges = 256;
+
+  void feed_idle(DeviceId device, ClientId client, const IdlePart& part) {
+    add({LaneKind::kIdle, device, client, {}, {}}, part.from_ns, part.until_ns, idle_what(part));
   }
 
   explicit Lanes(size_t max_spans) : max_spans_(max_spans) {}

@@ -34,6 +34,8 @@ constexpr uint64_t kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4;
 constexpr uint64_t kSequence = 1;  // all packets are of one sequence
 constexpr uint64_t kStateCleared = 1, kNeedsState = 2;
 
+constexpr uint32_t kFreeRanges = 256;  // from here on places of ranges that are not nested
+
 // Event names 1 and 2 are ours, kernels follow by index.
 constexpr uint64_t kLaunchName = 1, kHeldName = 2, kFirstKernelName = 3;
 
@@ -152,6 +154,29 @@ void PerfettoExport::on(const Lost& lost) {
   packet(instant, packet_field::kTrackEvent, lost.at.ns);
 }
 
+void PerfettoExport::on(const RangeInfo& info) {
+  ranges_.resize(std::max<size_t>(ranges_.size(), size_t{info.index} + 1));
+  ranges_[info.index] = {info.index, without_controls(info.domain), without_controls(info.name)};
+}
+
+void PerfettoExport::on(const Range& range) {
+  const bool known = range.range < ranges_.size();
+  const std::string name = known ? ranges_[range.range].name : "?";
+  // Ranges that overlap each other but are not nested have a track by name.
+  const uint32_t place = range.kind == RangeKind::kNested ? range.depth : kFreeRanges + range.range;
+  Track& track = this->track(TrackKind::kRanges, range.client.value, range.thread.value, place);
+  ProtobufMessage begin = event(range.kind == RangeKind::kMark ? kInstant : kSliceBegin, track.uuid);
+  begin.text(event_field::kName, name.empty() ? "?" : name).text(event_field::kCategories, "range");
+  if (known && !ranges_[range.range].domain.empty()) {
+    annotate(begin, "domain", ranges_[range.range].domain);
+  }
+  if (range.kind == RangeKind::kMark) {
+    packet(begin, packet_field::kTrackEvent, range.from.ns);
+  } else {
+    slice(track, range.from.ns, range.until.ns, std::move(begin));
+  }
+}
+
 PerfettoExport::Track& PerfettoExport::track(TrackKind kind, uint32_t a, uint32_t b, uint32_t c) {
   const TrackKey key{kind, a, b, c};
   const auto [found, added] = tracks_.try_emplace(key);
@@ -159,7 +184,8 @@ PerfettoExport::Track& PerfettoExport::track(TrackKind kind, uint32_t a, uint32_
     found->second.uuid = 0x6c756c6c0000ULL + tracks_.size();
     // What contains it is described first; references in a std::map stay valid.
     if (kind == TrackKind::kStream) track(TrackKind::kDevice, a);
-    if (kind == TrackKind::kThread || kind == TrackKind::kMemory || kind == TrackKind::kGate) {
+    if (kind == TrackKind::kThread || kind == TrackKind::kMemory || kind == TrackKind::kGate ||
+        kind == TrackKind::kRanges) {
       track(TrackKind::kClient, a);
     }
     describe(key, found->second.uuid);
@@ -199,6 +225,13 @@ void PerfettoExport::describe(const TrackKey& key, uint64_t uuid) {
     }
     case TrackKind::kThread:
       track.text(track_field::kName, fmt::format("thread {}", b))
+          .number(track_field::kParentUuid, parent(TrackKind::kClient, a));
+      break;
+    case TrackKind::kRanges:
+      track
+          .text(track_field::kName,
+                c < kFreeRanges ? fmt::format("ranges of thread {}, level {}", b, c + 1)
+                                : fmt::format("ranges started, ended by thread {}", b))
           .number(track_field::kParentUuid, parent(TrackKind::kClient, a));
       break;
     case TrackKind::kMemory:

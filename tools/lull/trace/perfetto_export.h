@@ -5,6 +5,7 @@
 //     task (1) stream 7             its units: begin and end on the device
 //   task (1), pid 1234              a process for each client
 //     thread 0                      launches (instants), and how long the gate held them (slices)
+//     ranges of thread 0, level 1   what the program marks itself (NVTX), a track for each depth
 //     memory                        counter, bytes
 //     gate                          counter: 1 while a launch of the client is held
 //
@@ -39,7 +40,7 @@ class PerfettoExport {
   std::expected<void, std::string> finish();
 
  private:
-  enum class TrackKind : uint8_t { kDevice, kStream, kClient, kThread, kMemory, kGate };
+  enum class TrackKind : uint8_t { kDevice, kStream, kClient, kThread, kRanges, kMemory, kGate };
   struct Track {
     uint64_t uuid = 0;
     int64_t until_ns = INT64_MIN;  // end of the last slice
@@ -57,6 +58,8 @@ class PerfettoExport {
   void on(const Timing& timing);
   void on(const MemoryUse& use);
   void on(const Lost& lost);
+  void on(const RangeInfo& info);
+  void on(const Range& range);
   void on(const auto&) {}
 
   Track& track(TrackKind kind, uint32_t a, uint32_t b = 0, uint32_t c = 0);
@@ -73,6 +76,7 @@ class PerfettoExport {
   bool first_packet_ = true;
   std::map<TrackKey, Track> tracks_;
   std::vector<Kernel> kernels_;
+  std::vector<RangeInfo> ranges_;
   std::map<uint32_t, DeviceInfo> devices_;
   std::map<uint32_t, ClientStarted> clients_;
   std::map<uint32_t, std::unique_ptr<BusyUnion>> gates_;

@@ -20,6 +20,7 @@
 
 #include "coordinator/trace/events.h"
 #include "tools/lull/trace/busy_union.h"
+#include "tools/lull/trace/idle.h"
 #include "tools/lull/trace/log_histogram.h"
 
 namespace lull::trace {
@@ -68,12 +69,23 @@ struct HeldRow {
   LogHistogram held;
 };
 
+// A range that a task marks itself, by name (NVTX).
+struct RangeRow {
+  ClientId client;
+  RangeIndex range = 0;  // Report::range_infos
+  RangeKind kind = RangeKind::kNested;
+  LogHistogram lengths;
+};
+
 struct IterationRow {
   ClientId client;
   uint64_t iterations = 0;     // whole ones seen while the period was known
   uint64_t launches_each = 0;  // the last period; 0: none found
   double confidence = 0;       // 0 .. 1
   LogHistogram length;
+  // Where iterations began, in order: each, or one in `starts_every` where there were too many.
+  std::vector<int64_t> starts_ns;
+  uint64_t starts_every = 1;
   uint64_t lowest_position = 0;  // launches into the iteration, where least memory is in use
   uint64_t lowest_bytes = 0;
   // One whole iteration of usual length; < 0: none.
@@ -90,6 +102,7 @@ struct ClientRow {
   Total total;
   uint64_t held = 0;
   int64_t held_ns = 0;
+  int64_t waited_ns = 0;  // inside synchronising calls, all threads
   uint64_t peak_bytes = 0, last_bytes = 0;
   int64_t first_ns = -1, last_ns = -1;  // of its launches
 
@@ -134,11 +147,15 @@ struct Report {
   std::vector<StreamRow> streams;  // by client, device, stream
   std::vector<DeviceRow> devices;
   std::vector<HeldRow> held;  // longest first
+  std::vector<RangeInfo> range_infos;
+  std::vector<RangeRow> ranges;  // longest first
+  std::vector<IdleRow> idle;  // of each task on each device, longest first
   std::vector<IterationRow> iterations;
   std::vector<PolicySpan> policies;
   uint64_t policies_left_out = 0;
 
   const ClientRow* client(ClientId id) const;
+  std::string range_name(RangeIndex index) const;  // "domain: name"
   std::string task_name(ClientId id) const;  // "train (2)" ; "nobody in particular" for 0
 };
 

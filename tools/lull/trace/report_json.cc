@@ -163,6 +163,7 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
     add_total(one, row.total);
     one["held_count"] = row.held;
     one["held_us"] = us(static_cast<double>(row.held_ns));
+    one["waited_us"] = us(static_cast<double>(row.waited_ns));
     one["peak_bytes"] = row.peak_bytes;
     tasks.push_back(std::move(one));
   }
@@ -191,6 +192,41 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
     one["max_us"] = us(static_cast<double>(row.held.max_ns()));
     held.push_back(std::move(one));
   }
+  Json& idle = out["idle"] = Json::array();
+  for (const IdleRow& row : report.idle) {
+    Json one;
+    one["client"] = row.client.value;
+    one["task"] = report.task_name(row.client);
+    one["device"] = row.device.value;
+    one["cause"] = idle_cause_name(row.cause);
+    const bool names = row.cause == IdleCause::kHeld || row.cause == IdleCause::kOthers;
+    one["by_client"] = names ? Json(row.by.value) : Json();
+    one["by"] = names ? Json(report.task_name(row.by)) : Json();
+    one["count"] = row.lengths.count();
+    one["total_us"] = us(static_cast<double>(row.lengths.total_ns()));
+    one["others_us"] = us(static_cast<double>(row.others_ns));
+    add_quantiles(one, "", row.lengths);
+    one["max_us"] = us(static_cast<double>(row.lengths.max_ns()));
+    idle.push_back(std::move(one));
+  }
+  Json& ranges = out["ranges"] = Json::array();
+  for (const RangeRow& row : report.ranges) {
+    static constexpr const char* kKinds[] = {"nested", "free", "mark"};
+    static const RangeInfo kUnknown;
+    const RangeInfo& info =
+        row.range < report.range_infos.size() ? report.range_infos[row.range] : kUnknown;
+    Json one;
+    one["client"] = row.client.value;
+    one["task"] = report.task_name(row.client);
+    one["domain"] = info.domain;
+    one["name"] = info.name;
+    one["kind"] = kKinds[static_cast<int>(row.kind)];
+    one["count"] = row.lengths.count();
+    one["total_us"] = us(static_cast<double>(row.lengths.total_ns()));
+    add_quantiles(one, "", row.lengths);
+    one["max_us"] = us(static_cast<double>(row.lengths.max_ns()));
+    ranges.push_back(std::move(one));
+  }
   Json& iterations = out["iterations"] = Json::array();
   for (const IterationRow& row : report.iterations) {
     Json one;
@@ -205,6 +241,9 @@ Json report_json(const Report& report, SortBy by, CallSites& sites) {
     const bool any = row.typical_from_ns >= 0;
     one["typical_from_us"] = any ? Json(since_start(row.typical_from_ns)) : Json();
     one["typical_until_us"] = any ? Json(since_start(row.typical_until_ns)) : Json();
+    one["starts_every"] = row.starts_every;
+    Json& starts = one["starts_us"] = Json::array();
+    for (const int64_t at_ns : row.starts_ns) starts.push_back(since_start(at_ns));
     iterations.push_back(std::move(one));
   }
   Json& policies = out["policies"] = Json::array();
@@ -241,7 +280,7 @@ std::expected<std::string, std::string> report_csv(const Json& report, const std
   const auto found = report.find(table);
   if (found == report.end() || !found->is_array()) {
     return std::unexpected(fmt::format(
-        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, iterations",
+        "'{}' is no table: use one of kernels, kinds, tasks, streams, devices, held, idle, ranges, iterations",
         table));
   }
   std::string out;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/kernel_kind.h"
@@ -63,14 +64,21 @@ std::string devices_text(const Report& report, size_t width) {
 
 std::string counts_text(const Report& report) {
   std::string out = fmt::format("{} launches", report.launches);
-  if (report.launches > 0) {
-    const double part = static_cast<double>(report.timings) / static_cast<double>(report.launches);
-    out += report.timings >= report.launches
-               ? ", all timed"
-               : fmt::format(", {} of them timed{}", show_share(part),
-                             report.timings > 0
-                                 ? ": totals marked ~ are estimates, ± half of a 95 % interval"
-                                 : "");
+  uint64_t all = 0, to_time = 0, timed = 0;
+  for (const ClientRow& row : report.clients) {
+    all += row.total.count;
+    to_time += row.total.to_time();
+    timed += row.total.timed;
+  }
+  if (timed >= to_time) {
+    out += to_time > 0 ? ", all timed" : "";
+    if (to_time > 0 && all > to_time) {
+      out += fmt::format(" but small copies ({}), which never are", all - to_time);
+    }
+  } else {
+    out += fmt::format(
+        ", {} of them timed{}", show_share(static_cast<double>(timed) / static_cast<double>(all)),
+        timed > 0 ? ": totals marked ~ are estimates, ± half of a 95 % interval" : "");
   }
   uint64_t dropped = 0;
   for (const ClientRow& row : report.clients) dropped += row.dropped();
@@ -196,6 +204,57 @@ std::string streams_text(const Report& report, size_t width) {
   return table.empty() ? std::string() : "\nSTREAMS\n" + table.text(width);
 }
 
+std::string cause_text(const Report& report, const IdleRow& row) {
+  switch (row.cause) {
+    case IdleCause::kHost:
+      return "host late: the next launch was not made yet";
+    case IdleCause::kWait:
+      return "its thread waited in a synchronisation";
+    case IdleCause::kHeld:
+      return "held for " + report.task_name(row.by);
+    case IdleCause::kOthers:
+      return "launched, kernels of " + report.task_name(row.by) + " ran";
+    case IdleCause::kStart:
+      return "launched, not begun on the device";
+    case IdleCause::kUnknown:
+      break;
+  }
+  return "its launch has no record";
+}
+
+// Of each task on each device its time there without a unit of its own, cut by cause.
+std::string idle_text(const Report& report, size_t width) {
+  if (report.idle.empty()) return {};
+  std::map<std::pair<uint32_t, uint32_t>, double> sums;
+  for (const IdleRow& row : report.idle) {
+    sums[{row.device.value, row.client.value}] += static_cast<double>(row.lengths.total_ns());
+  }
+  const bool many_devices = report.devices.size() > 1, many_tasks = report.clients.size() > 1;
+  std::vector<TextTable::Column> columns = {
+      {"IDLE"}, {"SHARE"}, {"TIMES"}, {"P50"}, {"P99"}, {"LONGEST"}};
+  if (many_tasks) columns.push_back({"OTHERS RAN"});
+  if (many_devices) columns.push_back(TextTable::key_column("GPU"));
+  columns.push_back(TextTable::name_column("TASK"));
+  columns.push_back(TextTable::text_column("BECAUSE"));
+  TextTable table(columns);
+  for (const IdleRow& row : report.idle) {
+    const auto total_ns = static_cast<double>(row.lengths.total_ns());
+    const double sum_ns = sums[{row.device.value, row.client.value}];
+    std::vector<std::string> line = {time_text(total_ns),
+                                     sum_ns > 0 ? show_share(total_ns / sum_ns) : "-",
+                                     fmt::format("{}", row.lengths.count()),
+                                     quantile_text(row.lengths, 0.5),
+                                     quantile_text(row.lengths, 0.99),
+                                     time_text(static_cast<double>(row.lengths.max_ns()))};
+    if (many_tasks) line.push_back(time_text(static_cast<double>(row.others_ns)));
+    if (many_devices) line.push_back(fmt::format("{}", row.device.value));
+    line.push_back(report.task_name(row.client));
+    line.push_back(cause_text(report, row));
+    table.add(std::move(line));
+  }
+  return "\nIDLE time of tasks, between the units of each\n" + table.text(width);
+}
+
 std::string held_text(const Report& report, size_t width) {
   TextTable table({TextTable::name_column("TASK"),
                    TextTable::name_column("HELD BY"),
@@ -211,6 +270,32 @@ std::string held_text(const Report& report, size_t width) {
                quantile_text(row.held, 0.99), time_text(static_cast<double>(row.held.max_ns()))});
   }
   return table.empty() ? std::string() : "\nHELD\n" + table.text(width);
+}
+
+std::string ranges_text(const Report& report, const TextOptions& options) {
+  TextTable table({{"TOTAL"},
+                   {"COUNT"},
+                   {"P50"},
+                   {"P90"},
+                   {"P99"},
+                   {"LONGEST"},
+                   TextTable::name_column("TASK"),
+                   TextTable::name_column("RANGE")});
+  const size_t shown = std::min(options.top, report.ranges.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const RangeRow& row = report.ranges[i];
+    const bool lasts = row.kind != RangeKind::kMark;
+    table.add({time_text(static_cast<double>(row.lengths.total_ns()), lasts),
+               fmt::format("{}", row.lengths.count()),
+               lasts ? quantile_text(row.lengths, 0.5) : "-",
+               lasts ? quantile_text(row.lengths, 0.9) : "-",
+               lasts ? quantile_text(row.lengths, 0.99) : "-",
+               time_text(static_cast<double>(row.lengths.max_ns()), lasts),
+               report.task_name(row.client), report.range_name(row.range)});
+  }
+  return table.empty() ? std::string()
+                       : fmt::format("\nRANGES that programs mark (NVTX), {} of {}\n{}", shown,
+                                     report.ranges.size(), table.text(options.width));
 }
 
 std::string iterations_text(const Report& report, size_t width) {
@@ -312,10 +397,12 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
   }
   out += kernels_text(report, options, sites);
   out += kinds_text(report, options.width);
+  out += idle_text(report, options.width);
   out += tasks_text(report, options.width);
   out += streams_text(report, options.width);
   out += held_text(report, options.width);
   out += iterations_text(report, options.width);
+  out += ranges_text(report, options);
   out += '\n' + command::wrapped(verdict_text(report), options.width) + '\n';
   return out;
 }

@@ -9,7 +9,7 @@ namespace {
 
 // Launches in a row are alike, and the sampler takes them in a row: this many say as much as one.
 // Chosen on the recorded programs (tools/bench/sampled_totals): with 2 the intervals of the
-// training on four streams hold the truth in 88 of 100 cases.
+// training on four streams hold the truth in 88 of 100 cases. Judged on others: tools/bench/README.md.
 constexpr double kAlikeInARow = 4;
 constexpr uint64_t kTrimFrom = 5;    // samples; of fewer nobody can say which is the outlier
 constexpr uint64_t kTrimOneIn = 50;  // at each end, one at least

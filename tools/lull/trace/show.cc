@@ -24,7 +24,7 @@ int trace_show_main(const Words& words) {
   line.option("--width", options.width, "columns, instead of the terminal's").range(40, 10000);
   const Option csv = line.flag("--csv", as_csv, "print one table as CSV");
   line.option("--table", table,
-              "which one: kernels (default), kinds, tasks, streams, devices, held, iterations")
+              "which one: kernels (default), kinds, tasks, streams, devices, held, idle, ranges, iterations")
       .needs(csv);
   as_json.add_to(line).excludes(csv);
   if (const auto code = parse_words(line, words)) return *code;

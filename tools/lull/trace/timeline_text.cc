@@ -20,8 +20,15 @@ std::string label_of(const LaneKey& key, const Report& report) {
   if (key.kind == LaneKind::kCalls) {
     return fmt::format("calls t{} {}", key.thread.value, report.task_name(key.client));
   }
+  if (key.kind == LaneKind::kRange) {
+    return fmt::format("ranges t{} {}", key.thread.value, report.task_name(key.client));
+  }
   return fmt::format("gpu {} s{} {}", key.device.value, key.stream.value,
                      report.task_name(key.client));
+}
+
+std::string label_of(const IterationRow& row, const Report& report) {
+  return "iterations " + report.task_name(row.client);
 }
 
 // 1, 2 or 5 times a power of ten.
@@ -40,6 +47,9 @@ std::string timeline_text(const Lanes& lanes, const Report& report,
   size_t label_width = 0;
   for (const auto& [key, spans] : lanes.all()) {
     label_width = std::max(label_width, std::min(kMostLabel, label_of(key, report).size()));
+  }
+  for (const IterationRow& row : report.iterations) {
+    label_width = std::max(label_width, std::min(kMostLabel, label_of(row, report).size()));
   }
   const size_t columns = std::max(
       kLeastColumns, options.width > label_width + 10 ? options.width - label_width - 10 : 0);
@@ -64,6 +74,10 @@ std::string timeline_text(const Lanes& lanes, const Report& report,
   axis.erase(axis.find_last_not_of(' ') + 1);
   std::string out = std::string(label_width + 1, ' ') + axis + '\n';
 
+  const auto put_label = [&](std::string label) {
+    if (label.size() > label_width) label = label.substr(0, label_width - 2) + "..";
+    out += fmt::format("{:<{}} ", label, label_width);
+  };
   for (const auto& [key, spans] : lanes.all()) {
     std::vector<double> busy(columns, 0), calls(columns, 0);
     double total = 0;
@@ -89,9 +103,7 @@ std::string timeline_text(const Lanes& lanes, const Report& report,
     if (const double most = *std::max_element(calls.begin(), calls.end()); most > 0) {
       for (size_t c = 0; c < columns; ++c) busy[c] = calls[c] / most * column_ns;
     }
-    std::string label = label_of(key, report);
-    if (label.size() > label_width) label = label.substr(0, label_width - 2) + "..";
-    out += fmt::format("{:<{}} ", label, label_width);
+    put_label(label_of(key, report));
     for (const double part : busy) {
       const double share = std::min(1.0, part / column_ns);
       // Anything at all is seen.
@@ -101,6 +113,19 @@ std::string timeline_text(const Lanes& lanes, const Report& report,
     out += key.kind == LaneKind::kCalls
                ? "\n"
                : fmt::format(" {:>5.1f} %\n", std::min(1.0, total / range) * 100);
+  }
+  // Where iterations begin.
+  for (const IterationRow& row : report.iterations) {
+    std::string marks(columns, ' ');
+    for (const int64_t at_ns : row.starts_ns) {
+      if (at_ns < options.from_ns || at_ns >= options.until_ns) continue;
+      const double at = static_cast<double>(at_ns - options.from_ns) / column_ns;
+      marks[std::min(columns - 1, static_cast<size_t>(at))] = '|';
+    }
+    if (marks.find('|') == std::string::npos) continue;
+    put_label(label_of(row, report));
+    marks.erase(marks.find_last_not_of(' ') + 1);
+    out += marks + '\n';
   }
   return out;
 }

@@ -21,12 +21,14 @@ std::expected<std::string, std::string> for_each_event(const std::string& path, 
   return reader->problem();
 }
 
-// The whole file's report; `also` sees each event too.
+// The whole file's report; `also` sees each event too, and `idle` each part of idle time.
 template <typename Also>
-std::expected<Report, std::string> analyse(const std::string& path, Also&& also) {
+std::expected<Report, std::string> analyse(const std::string& path, Also&& also,
+                                           Idle::Sink idle = nullptr) {
   auto reader = Reader::open(path);
   if (!reader) return std::unexpected(reader.error());
   Analysis analysis(reader->info());
+  if (idle) analysis.tell_idle(std::move(idle));
   while (const Event* event = reader->next()) {
     analysis.feed(*event);
     also(*event);

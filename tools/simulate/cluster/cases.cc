@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <queue>
 
 #include "tools/simulate/cluster/generator.h"
 #include "tools/simulate/cluster/speed_model.h"
@@ -76,6 +79,9 @@ void spread(const Plan& plan, const SpeedModel& model, std::vector<std::vector<s
 std::expected<Plan, std::string> plan_of_case(std::string_view name, uint64_t seed) {
   Plan plan;
   plan.seed = seed;
+  const std::string_view whole = name;
+  const bool only_ends = name.ends_with("-kill");
+  if (only_ends) name.remove_suffix(std::string_view("-kill").size());
   if (name == "six" || name == "six-turns") {
     plan.cluster = *parse_cluster("1x4:h100");
     plan.jobs = make_six_jobs(seed);
@@ -104,8 +110,12 @@ std::expected<Plan, std::string> plan_of_case(std::string_view name, uint64_t se
     plan.jobs = make_search_jobs(seed, 374, 1, /*small=*/true);
     plan.stop_bad = true;
   } else {
-    return std::unexpected(fmt::format("there is no case '{}': one of {}", name, kCases));
+    return std::unexpected(fmt::format("there is no case '{}': one of {}", whole, kCases));
   }
+  if (!plan.stop_bad && only_ends) {
+    return std::unexpected(fmt::format("{} is no search: only those have an owner", name));
+  }
+  plan.prefer_best = plan.stop_bad && !only_ends;
   return plan;
 }
 
@@ -117,16 +127,75 @@ double best_static_sum(const Plan& plan) {
   return best;
 }
 
+namespace {
+
+// Time alone until a job reaches the aim; negative: it does not.
+double aim_s(const Plan& plan, size_t job) {
+  for (uint32_t tenth = 1; tenth <= 10; ++tenth) {
+    if (search_score(plan, job, tenth) >= kSearchAim) return plan.jobs[job].alone_s() * tenth / 10;
+  }
+  return -1;
+}
+
+// How many jobs of a search make most together on one GPU, of those that came one after another,
+// and what they make.
+struct BestPack {
+  size_t jobs = 1;
+  double sum = 1;
+};
+BestPack best_pack(const Plan& plan) {
+  const SpeedModel model(plan.seed, plan.jobs);
+  BestPack best;
+  for (size_t count = 2; count <= plan.jobs.size(); ++count) {
+    double most = 0;
+    for (size_t first = 0; first + count <= plan.jobs.size(); ++first) {
+      std::vector<size_t> pack(count);
+      std::iota(pack.begin(), pack.end(), first);
+      uint64_t bytes = 0;
+      double sum = 0;
+      for (size_t i = 0; i < count; ++i) {
+        bytes += plan.jobs[pack[i]].memory_bytes;
+        sum += 1 / model.slowed(pack, i);
+      }
+      if (bytes <= plan.cluster.gpus.front().memory_bytes) most = std::max(most, sum);
+    }
+    if (most <= best.sum) break;
+    best = {count, most};
+  }
+  return best;
+}
+
+}  // namespace
+
 double least_aim_s(const Plan& plan) {
   double least = -1;
-  for (const JobSpec& job : plan.jobs) {
-    // Its score, at best 0.02 above the curve, at the first tenth that reaches the aim.
-    for (uint32_t tenth = 1; tenth <= 10; ++tenth) {
-      if (search_curve(job.quality, tenth / 10.0) + 0.02 < kSearchAim) continue;
-      const double at_s = job.alone_s() * tenth / 10;
-      if (least < 0 || at_s < least) least = at_s;
-      break;
+  for (size_t job = 0; job < plan.jobs.size(); ++job) {
+    const double at_s = aim_s(plan, job);
+    if (at_s >= 0 && (least < 0 || at_s < least)) least = at_s;
+  }
+  return least;
+}
+
+double blind_aim_s(const Plan& plan) {
+  const BestPack pack = best_pack(plan);
+  const double slowed = static_cast<double>(pack.jobs) / pack.sum;
+  std::map<uint32_t, std::vector<double>> seen;
+  std::priority_queue<double, std::vector<double>, std::greater<>> places;  // free from then on
+  for (size_t i = 0; i < plan.cluster.gpus.size() * pack.jobs; ++i) places.push(0);
+  double least = -1;
+  for (size_t job = 0; job < plan.jobs.size(); ++job) {
+    const double begin_s = places.top();
+    places.pop();
+    const double at_s = aim_s(plan, job);
+    if (at_s >= 0 && (least < 0 || begin_s + at_s < least)) least = begin_s + at_s;
+    uint32_t tenth = 1;
+    while (!plan.prefer_best && tenth < 10) {
+      const double score = search_score(plan, job, tenth);
+      seen[tenth].push_back(score);
+      if (search_stops(seen[tenth], score)) break;
+      ++tenth;
     }
+    places.push(begin_s + slowed * plan.jobs[job].alone_s() * tenth / 10);
   }
   return least;
 }

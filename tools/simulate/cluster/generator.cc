@@ -126,7 +126,8 @@ JobSpecs make_search_jobs(uint64_t seed, uint32_t count, uint32_t good, bool sma
   for (uint32_t i = 0; i < count; ++i) {
     JobSpec& job = jobs[i];
     job.name = "s" + std::to_string(i);
-    job.priority.level = 5;
+    job.priority = kSearchPriority;
+    job.multi_job = jobs::MultiJobId{1};
     job.iteration_s = iteration_s * between(random, 0.8, 1.25);
     job.iterations = static_cast<uint64_t>(length_s / iteration_s);
     job.busy = std::min(0.989, busy * between(random, 0.8, 1.25));

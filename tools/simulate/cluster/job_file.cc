@@ -19,7 +19,7 @@ namespace lull::simulate::cluster {
 namespace {
 
 using nlohmann::json;
-using Jobs = std::expected<JobSpecs, std::string>;
+using Jobs = std::expected<JobFile, std::string>;
 
 constexpr double kLongest_s = 10.0 * 365 * 86'400;
 
@@ -68,23 +68,44 @@ JobSpec drawn(const std::string& name, double arrival_s, double gpus, double len
   return job;
 }
 
+// The text there; empty: there is none.
+std::string text_at(const json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+void note_unreadable(LeftOut& left_out, std::string where) {
+  if (left_out.unreadable++ == 0) left_out.first = std::move(where);
+}
+
 Jobs philly(const std::string& text, uint64_t seed) {
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_array()) return std::unexpected("a Philly cluster_job_log is a JSON array of jobs");
-  JobSpecs jobs;
-  for (const json& one : all) {
-    if (!one.is_object()) return std::unexpected("a Philly job is a JSON object");
-    const auto submitted = moment(one.value("submitted_time", std::string()));
-    if (!submitted || !one.contains("attempts") || !one["attempts"].is_array()) continue;
+  JobFile out;
+  JobSpecs& jobs = out.jobs;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const json& one = all[i];
+    const auto unreadable = [&](const char* why) {
+      note_unreadable(out.left_out, fmt::format("job {}: {}", i + 1, why));
+    };
+    if (!one.is_object()) {
+      unreadable("it is no JSON object");
+      continue;
+    }
+    const auto submitted = moment(text_at(one, "submitted_time"));
+    if (!submitted || !one.contains("attempts") || !one["attempts"].is_array()) {
+      unreadable("submitted_time or attempts is none");
+      continue;
+    }
     // All attempts' time on GPUs; the GPUs of the last attempt.
     double length_s = 0, gpus = 0;
+    bool ran = false;
     for (const json& attempt : one["attempts"]) {
-      const auto text_at = [&](const char* key) {
-        return attempt.contains(key) && attempt[key].is_string() ? attempt[key].get<std::string>()
-                                                                 : std::string();
-      };
-      const auto begin = moment(text_at("start_time")), end = moment(text_at("end_time"));
+      const auto begin = moment(text_at(attempt, "start_time"));
+      const auto end = moment(text_at(attempt, "end_time"));
       if (!begin || !end || *end <= *begin || !attempt.contains("detail")) continue;
+      ran = true;
       double count = 0;
       for (const json& node : attempt["detail"]) {
         if (node.contains("gpus")) count += static_cast<double>(node["gpus"].size());
@@ -93,11 +114,14 @@ Jobs philly(const std::string& text, uint64_t seed) {
       length_s += *end - *begin;
       gpus = count;
     }
-    if (gpus == 0) continue;  // it never ran, or had no GPU
-    jobs.push_back(drawn(one.value("jobid", "job"), *submitted, gpus, length_s,
-                         one.value("status", "") == "Failed", seed, jobs.size()));
+    if (gpus == 0) {
+      ++(ran ? out.left_out.without_gpu : out.left_out.not_run);
+      continue;
+    }
+    jobs.push_back(drawn(text_at(one, "jobid"), *submitted, gpus, length_s,
+                         text_at(one, "status") == "Failed", seed, jobs.size()));
   }
-  return jobs;
+  return out;
 }
 
 Jobs helios(const std::string& text, uint64_t seed) {
@@ -111,26 +135,34 @@ Jobs helios(const std::string& text, uint64_t seed) {
       return std::unexpected(fmt::format("a Helios cluster_log.csv has a column {}", name));
     }
   }
-  JobSpecs jobs;
+  JobFile out;
+  JobSpecs& jobs = out.jobs;
   for (size_t row = 2; std::getline(in, line); ++row) {
     if (line.empty()) continue;
     const auto cells = cells_of(line);
     if (cells.size() < column.size()) {
-      return std::unexpected(fmt::format("line {}: {} columns and not {}", row, cells.size(), column.size()));
+      note_unreadable(out.left_out, fmt::format("line {}: {} columns and not {}", row, cells.size(),
+                                                column.size()));
+      continue;
     }
     const auto gpus = number(cells[column["gpu_num"]]);
     const auto length = number(cells[column["duration"]]);
     const auto submitted = moment(cells[column["submit_time"]]);
     if (!gpus || !length || !submitted) {
-      return std::unexpected(fmt::format("line {}: gpu_num, duration or submit_time is none", row));
+      note_unreadable(out.left_out,
+                      fmt::format("line {}: gpu_num, duration or submit_time is none", row));
+      continue;
     }
-    if (*gpus < 1 || *length <= 0) continue;  // jobs of CPUs only
+    if (*gpus < 1 || *length <= 0) {
+      ++(*gpus < 1 ? out.left_out.without_gpu : out.left_out.not_run);
+      continue;
+    }
     const std::string& state = cells[column["state"]];
     jobs.push_back(drawn(cells[column["job_id"]], *submitted, *gpus, *length,
                          state == "FAILED" || state == "TIMEOUT" || state == "NODE_FAIL", seed,
                          jobs.size()));
   }
-  return jobs;
+  return out;
 }
 
 // pai_task_table.csv has no header line; its columns by pai_task_table.header.
@@ -140,6 +172,7 @@ Jobs pai(const std::string& text, uint64_t seed) {
     double begin = 0, end = 0, gpus = 0;
     bool failed = false;
   };
+  JobFile out;
   std::map<std::string, Found> found;
   std::istringstream in(text);
   std::string line;
@@ -147,12 +180,27 @@ Jobs pai(const std::string& text, uint64_t seed) {
     if (line.empty() || line.starts_with("job_name,")) continue;
     const auto cells = cells_of(line);
     if (cells.size() != kAll) {
-      return std::unexpected(fmt::format("line {}: {} columns and not {}", row, cells.size(), size_t{kAll}));
+      note_unreadable(out.left_out, fmt::format("line {}: {} columns and not {}", row, cells.size(),
+                                                size_t{kAll}));
+      continue;
     }
     const auto instances = number(cells[kInstances]), begin = number(cells[kBegin]);
     const auto end = number(cells[kEnd]), gpu = number(cells[kGpu]);
-    // Without an end it had not ended; without plan_gpu it is a task of CPUs only.
-    if (!instances || !begin || !end || !gpu || *gpu <= 0 || *end <= *begin) continue;
+    // An empty cell says something: no plan_gpu is a task of CPUs only, no end one that goes on.
+    if (cells[kGpu].empty() || (gpu && *gpu <= 0)) {
+      ++out.left_out.without_gpu;
+      continue;
+    }
+    if (gpu && (cells[kBegin].empty() || cells[kEnd].empty() || (begin && end && *end <= *begin))) {
+      ++out.left_out.not_run;
+      continue;
+    }
+    if (!instances || !begin || !end || !gpu) {
+      note_unreadable(
+          out.left_out,
+          fmt::format("line {}: inst_num, start_time, end_time or plan_gpu is none", row));
+      continue;
+    }
     Found& job = found[cells[kJob]];
     if (job.gpus == 0 || *begin < job.begin) job.begin = *begin;
     job.end = std::max(job.end, *end);
@@ -160,11 +208,11 @@ Jobs pai(const std::string& text, uint64_t seed) {
     job.gpus += std::max(1.0, *instances) * std::ceil(*gpu / 100);
     job.failed |= cells[kStatus] == "Failed";
   }
-  JobSpecs jobs;
   for (const auto& [name, job] : found) {
-    jobs.push_back(drawn(name, job.begin, job.gpus, job.end - job.begin, job.failed, seed, jobs.size()));
+    out.jobs.push_back(
+        drawn(name, job.begin, job.gpus, job.end - job.begin, job.failed, seed, out.jobs.size()));
   }
-  return jobs;
+  return out;
 }
 
 Jobs own(const std::string& text, uint64_t seed) {
@@ -238,10 +286,22 @@ Jobs own(const std::string& text, uint64_t seed) {
     if (job.name.empty()) job.name = fmt::format("j{}", jobs.size());
     jobs.push_back(std::move(job));
   }
-  return jobs;
+  return JobFile{std::move(jobs), {}};
 }
 
 }  // namespace
+
+std::string LeftOut::text() const {
+  if (all() == 0) return {};
+  std::string out;
+  const auto add = [&](uint64_t count, std::string_view what) {
+    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
+  };
+  add(without_gpu, "without a GPU");
+  add(not_run, "that never ran or had not ended");
+  add(unreadable, fmt::format("that cannot be read (the first: {})", first));
+  return fmt::format("{} of the trace are left out: {}", all(), out);
+}
 
 Jobs parse_jobs(const std::string& text, TraceFormat format, uint64_t seed, uint64_t limit) {
   Jobs jobs = format == TraceFormat::kPhilly   ? philly(text, seed)
@@ -249,13 +309,18 @@ Jobs parse_jobs(const std::string& text, TraceFormat format, uint64_t seed, uint
               : format == TraceFormat::kPai    ? pai(text, seed)
                                                : own(text, seed);
   if (!jobs) return jobs;
-  if (jobs->empty()) return std::unexpected("there is no job with a GPU in it");
-  std::stable_sort(jobs->begin(), jobs->end(),
+  JobSpecs& all = jobs->jobs;
+  if (all.empty()) {
+    const std::string left_out = jobs->left_out.text();
+    return std::unexpected("there is no job with a GPU in it" +
+                           (left_out.empty() ? left_out : ": " + left_out));
+  }
+  std::stable_sort(all.begin(), all.end(),
                    [](const JobSpec& a, const JobSpec& b) { return a.arrival_s < b.arrival_s; });
-  if (limit > 0 && jobs->size() > limit) jobs->resize(limit);
+  if (limit > 0 && all.size() > limit) all.resize(limit);
   if (format != TraceFormat::kOwn) {
-    const double first_s = jobs->front().arrival_s;
-    for (JobSpec& job : *jobs) job.arrival_s -= first_s;
+    const double first_s = all.front().arrival_s;
+    for (JobSpec& job : all) job.arrival_s -= first_s;
   }
   return jobs;
 }

@@ -16,6 +16,7 @@ struct JobSpec {
   uint32_t most_gpus = 0;  // more than `gpus`: elastic
   Priority priority;
   uint64_t kinds = jobs::kAnyKind;
+  jobs::MultiJobId multi_job;
   uint64_t memory_bytes = 0;  // on each GPU; declared, and what is copied by a move
 
   // Not told to policies.
@@ -32,6 +33,9 @@ struct JobSpec {
   // Time alone on the fastest kind.
   double alone_s() const { return static_cast<double>(iterations) * iteration_s; }
 };
+
+// Of a search's jobs, and of the one that its owner prefers (simulation.h).
+inline constexpr Priority kSearchPriority{7}, kPreferredPriority{5};
 
 using JobSpecs = std::vector<JobSpec>;  // ascending by arrival
 

@@ -32,6 +32,8 @@ enum class What : uint8_t {
   kMoveEnd,
   kNodeFails,
   kNodeBack,
+  kGpuFails,
+  kGpuBack,
   kReport,
   kSample
 };
@@ -63,14 +65,15 @@ struct Live {
   uint32_t host_node = 0;
   bool has_memory = false;  // something to bring back
   bool told_memory = false;
+  bool preferred = false;  // by the owner of a search
   uint32_t rung = 0;  // of a search: the next tenth
 };
 
 struct LiveGpu {
   std::vector<size_t> jobs;  // that run there, or enter
   int64_t free_at_ns = 0;    // the memory of those who left is out
-  bool present = true;
-  double busy = 0;  // at present
+  uint32_t failures = 0;     // that it is part of now
+  double busy = 0;           // at present
   int64_t busy_since_ns = 0;
   Span lane;
   bool lane_open = false;
@@ -102,6 +105,11 @@ class Simulation {
     if (plan_.node_mtbf_s > 0) {
       for (uint32_t n = 0; n < plan_.cluster.nodes; ++n) {
         put(ns(random_.exponential(plan_.node_mtbf_s)), What::kNodeFails, n);
+      }
+    }
+    if (plan_.gpu_mtbf_s > 0) {
+      for (uint32_t g = 0; g < gpus_.size(); ++g) {
+        put(ns(random_.exponential(plan_.gpu_mtbf_s)), What::kGpuFails, g);
       }
     }
     sample_gap_ns_ = ns(60);
@@ -166,15 +174,17 @@ class Simulation {
         if (live_[due.who].move_epoch == due.epoch) entered(due.who);
         return;
       case What::kNodeFails:
-        return node_fails(static_cast<uint32_t>(due.who));
+        fail(node_gpus_[due.who], static_cast<int64_t>(due.who));
+        return put(now_ + ns(plan_.node_repair_s), What::kNodeBack, due.who);
       case What::kNodeBack:
-        for (const uint32_t gpu : node_gpus_[due.who]) {
-          gpus_[gpu].present = true;
-          gpus_[gpu].free_at_ns = now_;
-          events_.push_back(jobs::DeviceAppeared{plan_.cluster.gpus[gpu]});
-        }
-        put(now_ + ns(random_.exponential(plan_.node_mtbf_s)), What::kNodeFails, due.who);
-        return;
+        for (const uint32_t gpu : node_gpus_[due.who]) back(gpu);
+        return put(now_ + ns(random_.exponential(plan_.node_mtbf_s)), What::kNodeFails, due.who);
+      case What::kGpuFails:
+        fail({static_cast<uint32_t>(due.who)}, -1);
+        return put(now_ + ns(plan_.node_repair_s), What::kGpuBack, due.who);
+      case What::kGpuBack:
+        back(static_cast<uint32_t>(due.who));
+        return put(now_ + ns(random_.exponential(plan_.gpu_mtbf_s)), What::kGpuFails, due.who);
       case What::kReport:
         report();
         put(now_ + ns(plan_.report_s), What::kReport, 0);
@@ -196,6 +206,7 @@ class Simulation {
     request.most_gpus = one.most_gpus;
     request.memory_bytes = one.memory_bytes;
     request.kinds = one.kinds;
+    request.multi_job = one.multi_job;
     events_.push_back(jobs::JobArrived{request});
   }
 
@@ -246,8 +257,7 @@ class Simulation {
     }
     if (plan_.stop_bad && one.quality >= 0) {
       const uint32_t rung = ++live.rung;
-      const double score = search_curve(one.quality, rung / 10.0) +
-                           0.02 * (2 * Random(plan_.seed ^ (job * 64 + rung)).unit() - 1);
+      const double score = search_score(plan_, job, rung);
       if (score >= kSearchAim) {
         result_.aim_s = seconds(now_);
         ended_ = true;
@@ -255,13 +265,9 @@ class Simulation {
       }
       std::vector<double>& seen = rungs_[rung];
       seen.push_back(score);
-      if (seen.size() > kSearchPeers) {
-        std::vector<double> sorted = seen;
-        std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2),
-                         sorted.end());
-        if (score < sorted[sorted.size() / 2]) {
-          return end(job, Outcome::kStopped, jobs::JobFinished{JobId{job}});
-        }
+      if (plan_.prefer_best) prefer(job, search_prefers(score, rung));
+      if (search_stops(seen, score)) {
+        return end(job, Outcome::kStopped, jobs::JobFinished{JobId{job}});
       }
       if (rung < 10) {
         const uint64_t epoch = ++live.milestone_epoch;
@@ -272,6 +278,14 @@ class Simulation {
       }
     }
     end(job, Outcome::kFinished, jobs::JobFinished{JobId{job}});
+  }
+
+  void prefer(size_t job, bool promising) {
+    if (promising == live_[job].preferred) return;
+    live_[job].preferred = promising;
+    events_.push_back(jobs::Command{.job = JobId{job},
+                                    .order = jobs::Command::Order::kPrioritise,
+                                    .priority = promising ? kPreferredPriority : kSearchPriority});
   }
 
   void end(size_t job, Outcome outcome, jobs::Event event) {
@@ -310,9 +324,17 @@ class Simulation {
     }
   }
 
-  void node_fails(uint32_t node) {
-    for (const uint32_t gpu : node_gpus_[node]) {
-      gpus_[gpu].present = false;
+  // A GPU is back when each failure that it was part of is over.
+  void back(uint32_t gpu) {
+    if (--gpus_[gpu].failures > 0) return;
+    gpus_[gpu].free_at_ns = now_;
+    events_.push_back(jobs::DeviceAppeared{plan_.cluster.gpus[gpu]});
+  }
+
+  // `node`: its host memory is lost, too; negative: none is.
+  void fail(const std::vector<uint32_t>& gpus, int64_t node) {
+    for (const uint32_t gpu : gpus) {
+      if (gpus_[gpu].failures++ > 0) continue;
       events_.push_back(jobs::DeviceVanished{plan_.cluster.gpus[gpu].device});
     }
     for (size_t job = 0; job < live_.size(); ++job) {
@@ -323,7 +345,8 @@ class Simulation {
       }
       bool hit = live.where == Where::kOut && live.host_node == node;
       if (live.where != Where::kOut) {
-        for (const uint32_t gpu : live.gpus) hit |= node_of(gpu) == node;
+        hit = std::ranges::any_of(
+            live.gpus, [&](uint32_t gpu) { return std::ranges::find(gpus, gpu) != gpus.end(); });
       }
       if (!hit) continue;
       if (live.where != Where::kOut) ++waiting_;
@@ -338,7 +361,6 @@ class Simulation {
       ++result_.jobs[job].losses;
       events_.push_back(jobs::JobLost{JobId{job}});
     }
-    put(now_ + ns(plan_.node_repair_s), What::kNodeBack, node);
   }
 
   // ---- GPUs ----------------------------------------------------------------------------------
@@ -686,6 +708,22 @@ std::string why_never(const ClusterSpec& cluster, const JobSpec& job) {
 
 double search_curve(double quality, double share) {
   return quality * (1 - std::exp(-4 * share)) / (1 - std::exp(-4.0));
+}
+
+double search_score(const Plan& plan, size_t job, uint32_t tenth) {
+  return search_curve(plan.jobs[job].quality, tenth / 10.0) +
+         0.02 * (2 * Random(plan.seed ^ (job * 64 + tenth)).unit() - 1);
+}
+
+bool search_stops(std::vector<double> seen, double score) {
+  if (seen.size() <= kSearchPeers) return false;
+  const auto middle = seen.begin() + static_cast<ptrdiff_t>(seen.size() / 2);
+  std::nth_element(seen.begin(), middle, seen.end());
+  return score < *middle;
+}
+
+bool search_prefers(double score, uint32_t tenth) {
+  return score / search_curve(1, tenth / 10.0) >= kSearchAim;
 }
 
 Result simulate(const Plan& plan) { return Simulation(plan).run(); }

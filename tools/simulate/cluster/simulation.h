@@ -40,10 +40,12 @@ struct Plan {
   double report_s = 15;
   double noise = 0.02;     // measured iterations are off by up to this share
   double node_mtbf_s = 0;  // a node fails so often; 0: never
-  double node_repair_s = 3600;
+  double gpu_mtbf_s = 0;   // one GPU fails so often, by itself; 0: never
+  double node_repair_s = 3600;  // and is back after so long, as a GPU
   double stop_s = 0;          // end here, whatever is left; 0: when all jobs have ended
   double measure_from_s = 0;  // JobResult::measured_iterations counts from here
   bool stop_bad = false;    // of a search: the rule below ends bad jobs, and the first good one all
+  bool prefer_best = false;  // and the owner gives promising ones more importance
   bool keep_log = false;    // Result::log
   bool keep_lanes = false;  // Result::lanes
 };
@@ -52,9 +54,16 @@ struct Plan {
 // e^-4), give or take 0.02. At each tenth of its iterations it is stopped if its score is below the
 // median of all that were seen there, at least kSearchPeers of them. The aim: a score of
 // kSearchAim.
+// With `prefer_best` a job has kPreferredPriority while its last score, gone on with along the
+// curve, would reach the aim in the end. HyperDrive tells promising configurations from others by a
+// model of their curves, too (Rasley et al., Middleware'17, abstract).
 inline constexpr double kSearchAim = 0.85;
 inline constexpr size_t kSearchPeers = 3;
 double search_curve(double quality, double share);  // the score without the 0.02
+double search_score(const Plan& plan, size_t job, uint32_t tenth);
+// Below the median of those that were seen at a tenth: `seen`, its own is among them.
+bool search_stops(std::vector<double> seen, double score);
+bool search_prefers(double score, uint32_t tenth);
 
 enum class Outcome : uint8_t { kUnfinished, kFinished, kFailed, kStopped };
 

@@ -7,8 +7,6 @@ namespace lull::policies {
 namespace {
 
 constexpr Duration kAnyLength{INT64_MAX / 4};
-constexpr Duration kAtOnce{100'000};  // a host that is back within this was not away
-constexpr int64_t kNowAndThen = 8;    // times the usual one: a pause at random
 // Waits an iteration, times 1024, as waits_per_1024 is just behind a wait: one in four iterations or
 // fewer; or again about one in two.
 constexpr uint32_t kFewWaits = 376;
@@ -17,7 +15,6 @@ constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
-constexpr size_t kMostPlaces = 65'536;    // of all turns of a round
 // Launches in flight at which the host waits for a place: 1,024 on a stream of the simulated driver, of
 // which a launch takes two where its completion is reported. What a real driver holds is question 6 of
 // docs/hardware.
@@ -35,30 +32,13 @@ void IterationModel::Estimate::add(int64_t sample_ns) {
 void IterationModel::restart(uint32_t length, bool begins_request) {
   *this = IterationModel();
   begins_request_ = begins_request;
-  all_.places.resize(length);
-  all_.derive();
+  places_.resize(length);
+  derive_places();
 }
 
-// What is known of all is what is known of each turn, until it has been seen once.
-void IterationModel::take_turns(size_t round, uint64_t count) {
-  if (round * all_.places.size() > kMostPlaces) round = 0;
-  if (round != courses_.size()) {
-    Course first = all_;
-    for (Place& place : first.places) {
-      place.pause.count = place.until_end.count = place.left.count = place.work_seen = 0;
-    }
-    courses_.assign(round, first);
-    for (Launch& launch : stretch_) {
-      launch.spot.turn = round == 0 ? 0 : static_cast<uint32_t>((count + round - 1) % round);
-    }
-  }
-  turn_ = round == 0 ? 0 : static_cast<uint32_t>(count % round);
-}
-
-bool IterationModel::begin(size_t round, uint64_t count) {
+bool IterationModel::begin() {
   const uint32_t start = service_start_;
   begun_ = std::min(begun_ + 1, kJudged);
-  take_turns(round, count);
   if (in_iteration_ > length() / 2) {
     whole_ = std::min(whole_ + 1, kEnough);
     derive();
@@ -79,34 +59,21 @@ void IterationModel::launched(uint32_t position, Instant at, Duration backlog) {
   in_iteration_ += 1;
 }
 
-Duration IterationModel::sure_pause(Spot before) const {
-  if (all_.places.empty()) return {};
-  return {std::max<int64_t>(0, place(before).pause.low())};
+Duration IterationModel::sure_pause() const {
+  if (places_.empty()) return {};
+  return {std::max<int64_t>(0, place(next_spot()).pause.low())};
 }
 
 Instant IterationModel::next_launch() const {
   return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause();
 }
 
-bool IterationModel::is_away(Instant now, Duration length) const {
-  if (host_at_ == kNever || all_.places.empty()) return false;
-  const Place& next = place(next_spot());
-  if (next.pause.count < kEnough) return false;
-  return next.usual_pause_ns > 2 * length.ns || is_overdue(next, now);
-}
-
-bool IterationModel::is_overdue(const Place& next, Instant now) const {
-  return (now - host_at_).ns > 2 * next.usual_pause_ns + kAtOnce.ns;
-}
-
-bool IterationModel::away_for_good(Instant now) const {
-  if (host_at_ == kNever || all_.places.empty()) return true;
-  const Place& next = place(next_spot());
-  return next.pause.count < kEnough || is_overdue(next, now);
-}
-
 bool IterationModel::pauses_at_random() const {
-  return !all_.places.empty() && place(next_spot()).pause.low() <= 0;
+  return !places_.empty() && place(next_spot()).pause.low() <= 0;
+}
+
+Duration IterationModel::random_pause() const {
+  return {pauses_at_random() ? place(next_spot()).pause.mean_ns : 0};
 }
 
 Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
@@ -115,23 +82,15 @@ Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
   return usual.count == 0 ? Duration{} : std::max(Duration{}, now - host_at_ - Duration{usual.mean_ns});
 }
 
-// Of all, and of its turn.
-template <typename Learn>
-void IterationModel::learn(Spot spot, Learn learn) {
-  learn(all_.places[spot.position]);
-  if (spot.turn < courses_.size()) learn(courses_[spot.turn].places[spot.position]);
-}
-
 void IterationModel::worked(Spot spot, Duration took, bool seen) {
   if (spot.position >= length()) return;
-  learn(spot, [&](Place& place) {
-    if (!seen) {
-      if (place.work_seen == 0) place.work_ns = took.ns;
-      return;
-    }
-    place.work_seen = std::min(place.work_seen + 1, kWorkWindow);
-    place.work_ns += (took.ns - place.work_ns) / place.work_seen;
-  });
+  Place& place = places_[spot.position];
+  if (!seen) {
+    if (place.work_seen == 0) place.work_ns = took.ns;
+    return;
+  }
+  place.work_seen = std::min(place.work_seen + 1, kWorkWindow);
+  place.work_ns += (took.ns - place.work_ns) / place.work_seen;
 }
 
 Duration IterationModel::lateness(Instant at, Duration precision) const {
@@ -148,59 +107,57 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
   const Instant own_end = at + Duration{-delay.ns};
   for (const Launch& launch : stretch_) {
     const bool last = &launch == &stretch_.back();
-    learn(launch.spot, [&](Place& place) {
-      if (plain && !place.plain) {
-        place.pause = place.until_end = place.left = {};
-        place.backlog_ns = 0;
-        place.plain = true;
-      }
-      if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
-        place.pause.add(launch.pause_ns);
-        // By a quarter at most, so that it follows what is more frequent and not what is longer.
-        const int64_t most = place.usual_pause_ns / 4 + 1'000;
-        const int64_t off = launch.pause_ns - place.usual_pause_ns;
-        place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
-      }
-      if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
-      if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
-      if (last && plain && left.ns >= 0) place.left.add(left.ns);
-      place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
-      if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
-    });
+    Place& place = places_[launch.spot.position];
+    if (plain && !place.plain) {
+      place.pause = place.until_end = place.left = {};
+      place.backlog_ns = 0;
+      place.plain = true;
+    }
+    if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
+      place.pause.add(launch.pause_ns);
+      // By a quarter at most, so that it follows what is more frequent and not what is longer.
+      const int64_t most = place.usual_pause_ns / 4 + 1'000;
+      const int64_t off = launch.pause_ns - place.usual_pause_ns;
+      place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
+    }
+    if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
+    if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
+    if (last && plain && left.ns >= 0) place.left.add(left.ns);
+    place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
+    if (!last) place.waits_per_1024 -= place.waits_per_1024 / 4;
   }
   stretch_.clear();
 }
 
-void IterationModel::Course::derive() {
-  const auto length = static_cast<uint32_t>(places.size());
-  work_after.resize(length + 1);
-  next_wait.resize(length + 1, length == 0 ? 0 : length - 1);
-  must_follow.resize(length, INT64_MIN / 2);
+void IterationModel::derive_places() {
+  const uint32_t length = this->length();
+  work_after_.resize(length + 1);
+  next_wait_.resize(length + 1, length == 0 ? 0 : length - 1);
+  must_follow_.resize(length, INT64_MIN / 2);
   for (uint32_t p = length; p-- > 0;) {
-    work_after[p] = work_after[p + 1] + places[p].work_ns;
-    next_wait[p] = p + 1 == length || places[p].waits_per_1024 > 512 ? p : next_wait[p + 1];
-    must_follow[p] = next_wait[p] == p ? INT64_MIN / 2 : must_follow[p + 1];
+    work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
+    next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
+    must_follow_[p] = next_wait_[p] == p ? INT64_MIN / 2 : must_follow_[p + 1];
     const uint32_t stalls = p + kQueued;
-    if (stalls > next_wait[p] || places[stalls].until_end.count == 0) continue;
-    must_follow[p] = std::max(must_follow[p], places[stalls].until_end.mean_ns - work_after[p + 1]);
+    if (stalls > next_wait_[p] || places_[stalls].until_end.count == 0) continue;
+    must_follow_[p] = std::max(must_follow_[p], places_[stalls].until_end.mean_ns - work_after_[p + 1]);
   }
-  best_slack_ns = find_best_slack_ns();
+  best_slack_ns_ = find_best_slack_ns();
 }
 
 void IterationModel::derive() {
-  all_.derive();
-  if (turn_ < courses_.size()) courses_[turn_].derive();
+  derive_places();
   // By a quarter longer than the one it was, so that it does not change from time to time.
   int64_t longest = 0;
   uint32_t start = 0;
   // A request begins behind the host's longest pause, where that is known to be a place where one can.
   const auto pause = [](const Place& place) { return place.usual_pause_ns; };
   const bool longest_first =
-      begins_request_ && std::ranges::max_element(all_.places, {}, pause) == all_.places.begin();
+      begins_request_ && std::ranges::max_element(places_, {}, pause) == places_.begin();
   for (uint32_t p = 0; p < length() && !longest_first; ++p) {
-    if (!all_.follows_wait(p)) continue;
-    const uint32_t behind = all_.next_wait[p] + 1 == length() ? 0 : all_.next_wait[p] + 1;
-    const int64_t lasts = all_.places[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
+    if (!follows_wait(p)) continue;
+    const uint32_t behind = next_wait_[p] + 1 == length() ? 0 : next_wait_[p] + 1;
+    const int64_t lasts = places_[p].until_end.mean_ns * (behind == service_start_ ? 5 : 4);
     if (lasts > longest) {
       longest = lasts;
       start = behind;
@@ -208,37 +165,31 @@ void IterationModel::derive() {
   }
   service_start_ = start;
   uint32_t waits = 0;
-  longest_away_ns_ = 0;
-  for (const Place& place : all_.places) {
+  for (const Place& place : places_) {
     waits += place.waits_per_1024;
-    const int64_t usual = place.usual_pause_ns;
-    const bool at_random = place.pause.low() <= 0;
-    longest_away_ns_ = std::max(longest_away_ns_, at_random ? kNowAndThen * usual : usual / 2);
   }
   if (begun_ >= kJudged) has_waits_ = waits >= (has_waits_ ? kFewWaits : kManyWaits);
-  best_slack_ns_ = courses_.empty() ? all_.best_slack_ns : 0;
-  for (const Course& turn : courses_) best_slack_ns_ = std::max(best_slack_ns_, turn.best_slack_ns);
 }
 
-int64_t IterationModel::Course::find_best_slack_ns() const {
+int64_t IterationModel::find_best_slack_ns() const {
   int64_t best = 0;
-  for (uint32_t p = 0; p < places.size(); ++p) {
-    const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places[p].pause.low()) : 0;
-    const uint32_t wait = next_wait[p];
-    best = std::max(best, before + places[p].until_end.low() - places[p].backlog_ns -
-                              (work_after[p] - work_after[wait + 1] - places[wait].surely_left_ns()));
+  for (uint32_t p = 0; p < places_.size(); ++p) {
+    const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places_[p].pause.low()) : 0;
+    const uint32_t wait = next_wait_[p];
+    best = std::max(best, before + places_[p].until_end.low() - places_[p].backlog_ns -
+                              (work_after_[p] - work_after_[wait + 1] - places_[wait].surely_left_ns()));
   }
   return best;
 }
 
-bool IterationModel::Course::follows_wait(uint32_t position) const {
-  const uint32_t before = position == 0 ? static_cast<uint32_t>(places.size()) - 1 : position - 1;
-  return next_wait[before] == before;
+bool IterationModel::follows_wait(uint32_t position) const {
+  const uint32_t before = position == 0 ? length() - 1 : position - 1;
+  return next_wait_[before] == before;
 }
 
 bool IterationModel::wait_is_next() const {
   if (waiting_is_over_) return false;
-  return next_ >= length() || (next_ > 0 && course(turn_).next_wait[next_ - 1] == next_ - 1);
+  return next_ >= length() || (next_ > 0 && next_wait_[next_ - 1] == next_ - 1);
 }
 
 Instant IterationModel::due(Instant now, bool idle) const {
@@ -265,15 +216,14 @@ Duration IterationModel::work(Spot from, bool idle) const {
   if (from.position >= length()) return {};
   const bool waits = !idle && wait_is_next();
   const Spot next = waits ? spot(next_) : next_spot();
-  const Course& ends = course(next.turn);
-  const uint32_t end = waits ? std::min(next_, length()) : ends.next_wait[next.position] + 1;
-  const int64_t after = course(from.turn).work_after[from.position];
+  const uint32_t end = waits ? std::min(next_, length()) : next_wait_[next.position] + 1;
+  const int64_t after = work_after_[from.position];
   // What was launched in the iteration before comes first.
   const bool before = from.iteration != next.iteration;
-  const int64_t all = after + (before ? ends.work_after[0] : 0) - ends.work_after[end];
-  const int64_t until_wait = all - ends.places[end - 1].surely_left_ns();
+  const int64_t all = after + (before ? work_after_[0] : 0) - work_after_[end];
+  const int64_t until_wait = all - places_[end - 1].surely_left_ns();
   const bool same = !before && from.position < end;
-  const int64_t follows = same ? after + course(from.turn).must_follow[from.position] : 0;
+  const int64_t follows = same ? after + must_follow_[from.position] : 0;
   return {std::max<int64_t>({0, until_wait, follows})};
 }
 

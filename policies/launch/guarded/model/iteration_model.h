@@ -9,9 +9,6 @@
 //   slack = the wait's own end - now - device work until there
 //   own end: from the last launch on, the mean of what it took so far less kDeviations times the
 //   mean deviation, so that a host of varying pace has less slack, and one of random pauses none.
-//
-// Where iterations go differently by turns (service_pattern.h), each turn has a course of its own:
-// in the mean of all of them, what is sure of each would look like a varying pace.
 #pragma once
 
 #include <algorithm>
@@ -28,36 +25,26 @@ class IterationModel {
   void restart(uint32_t length, bool begins_request = false);
 
   // ---- the iteration in progress ----
-  // A launch, in which turn of the round it comes, and in which iteration of all.
+  // A launch, and in which iteration of all it comes.
   struct Spot {
     uint32_t position = 0;
-    uint32_t turn = 0;
     uint32_t iteration = 0;
     bool operator==(const Spot&) const = default;
   };
-  // The next launch is the first of an iteration, the `count`th; so many are a round, 0: there is
-  // none. Whether service_start() has become another.
-  bool begin(size_t round = 0, uint64_t count = 0);
+  // The next launch is the first of an iteration. Whether service_start() has become another.
+  bool begin();
   // `backlog`: own work before it that the device would not have done yet with nobody else there.
   void launched(uint32_t position, Instant at, Duration backlog);
-  Spot spot(uint32_t position) const { return {position, turn_, iteration_}; }
+  Spot spot(uint32_t position) const { return {position, iteration_}; }
   // The pause before the next launch that can be relied on: none where it varies as waiting for
   // requests does.
-  Duration sure_pause() const { return sure_pause(next_spot()); }
-  // ... whatever the turn: part of every iteration, by which they are compared.
-  Duration pause_of_all() const { return sure_pause({next_position(), kNoTurn}); }
+  Duration sure_pause() const;
   // When the next launch may come at the earliest.
   Instant next_launch() const;
-  // The host is away, and most likely for longer than `length` from now: it waits for a request, or
-  // for what else comes at random.
-  bool is_away(Instant now, Duration length) const;
-  // Time alone changes nothing any more of what `is_away` says.
-  bool away_for_good(Instant now) const;
   // How long it is away is at random there: a request may come at any time.
   bool pauses_at_random() const;
-  // Somewhere in most iterations it is surely away for longer than that; or it pauses at random, and
-  // for so long that it will be now and then.
-  bool goes_away(Duration length) const { return longest_away_ns_ > length.ns; }
+  // ... and how long in the mean; 0 where it does not.
+  Duration random_pause() const;
   // By how much longer the host has paused before a launch at `position` now than it usually does.
   Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch there took the device, seen or else predicted.
@@ -71,7 +58,7 @@ class IterationModel {
   void waited(Instant at, Duration delay, bool plain, Duration left = {});
 
   // ---- what is known ----
-  uint32_t length() const { return static_cast<uint32_t>(all_.places.size()); }
+  uint32_t length() const { return static_cast<uint32_t>(places_.size()); }
   bool known() const { return whole_ >= kEnough; }
   // The host waits in most iterations. Else what was detected is only part of what it waits for, one
   // of ten equal launches say, and says nothing of slack.
@@ -87,14 +74,14 @@ class IterationModel {
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
   Spot next_spot() const {
-    return next_ < length() ? spot(next_) : Spot{0, turn_after(), iteration_ + 1};
+    return next_ < length() ? spot(next_) : Spot{0, iteration_ + 1};
   }
   // Whom an iteration serves waits for most of it: one ends with the wait after the longest stretch,
   // and the next begins with the launch behind that.
   uint32_t service_start() const { return service_start_; }
   // Every launch of such a one has been made.
   bool service_launched() const { return next_position() == service_start_; }
-  // The most slack that any moment of an iteration has, in any turn, at its launches or before its first.
+  // The most slack that any moment of an iteration has, at its launches or before its first.
   Duration best_slack() const { return {best_slack_ns_}; }
 
   static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
@@ -124,20 +111,6 @@ class IterationModel {
     int64_t surely_left_ns() const { return std::max<int64_t>(0, left.low()); }
     bool operator==(const Place&) const = default;
   };
-  // How iterations go: all of them, or those of one turn.
-  struct Course {
-    std::vector<Place> places;
-    std::vector<int64_t> work_after;  // of the launches from here on to the end
-    std::vector<uint32_t> next_wait;  // the first position from here on with a wait
-    // The host can be only so many launches ahead of the device, so that launches have to be done long
-    // before the wait: at the latest one from here on, so long before the wait, and of work after it.
-    std::vector<int64_t> must_follow;
-    int64_t best_slack_ns = 0;        // of any moment
-    void derive();
-    bool follows_wait(uint32_t position) const;  // the launch there
-    int64_t find_best_slack_ns() const;
-    bool operator==(const Course&) const = default;
-  };
   struct Launch {
     Spot spot;
     Instant at;
@@ -145,21 +118,19 @@ class IterationModel {
     int64_t backlog_ns = 0;
     bool operator==(const Launch&) const = default;
   };
-  static constexpr uint32_t kNoTurn = UINT32_MAX;
-  Duration sure_pause(Spot before) const;
-  bool is_overdue(const Place& next, Instant now) const;
   void derive();
-  void take_turns(size_t round, uint64_t count);
-  uint32_t turn_after() const { return turn_ + 1 < courses_.size() ? turn_ + 1 : 0; }
-  const Course& course(uint32_t turn) const { return turn < courses_.size() ? courses_[turn] : all_; }
-  const Place& place(Spot spot) const { return course(spot.turn).places[spot.position]; }
-  template <typename Learn>
-  void learn(Spot spot, Learn learn);
+  void derive_places();
+  int64_t find_best_slack_ns() const;
+  bool follows_wait(uint32_t position) const;  // the launch there
+  const Place& place(Spot spot) const { return places_[spot.position]; }
   bool wait_is_next() const;  // and not another launch
 
-  Course all_;
-  std::vector<Course> courses_;  // by turn; none: no round
-  uint32_t turn_ = 0;            // of the iteration in progress
+  std::vector<Place> places_;
+  std::vector<int64_t> work_after_;  // of the launches from here on to the end
+  std::vector<uint32_t> next_wait_;  // the first position from here on with a wait
+  // The host can be only so many launches ahead of the device, so that launches have to be done long
+  // before the wait: at the latest one from here on, so long before the wait, and of work after it.
+  std::vector<int64_t> must_follow_;
   uint32_t iteration_ = 0;
   std::vector<Launch> stretch_;  // launches since the last wait
   Instant host_at_ = kNever;         // its last launch, or the own end of its last wait
@@ -168,7 +139,6 @@ class IterationModel {
   uint32_t in_iteration_ = 0;
   uint32_t whole_ = 0;
   int64_t best_slack_ns_ = 0;
-  int64_t longest_away_ns_ = 0;  // half of a sure pause, several times one at random
   uint32_t service_start_ = 0;
   bool begins_request_ = false;
   uint32_t begun_ = 0;  // iterations, as far as they are counted

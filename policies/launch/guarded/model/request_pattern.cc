@@ -16,6 +16,7 @@ constexpr int64_t kPauseShare = 4;
 // not.
 constexpr size_t kMayDiffer = 16;
 constexpr size_t kFarLess = 4;
+constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
 
@@ -83,6 +84,9 @@ void RequestPattern::waited(Instant at) {
   if (history_.size() == kRemembered) history_.pop_front();
   history_.push_back({*kind, pause_, last_ - began_});
   if (known()) follow();
+  if (in_step_ && next_ == 0 && period_.size() > 1 && longest_pause(period_.size()) != 0) {
+    begins_surely_ = false;
+  }
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
   } else if (++followed_ >= look_at_ && next_ == 0 && look_at_ <= kRemembered) {
@@ -166,17 +170,19 @@ size_t RequestPattern::find_multiple(size_t distance) const {
 
 // How many of the last `stretches` come before the one with the longest pause before it, in the
 // mean of all that are remembered.
-size_t RequestPattern::longest_pause(size_t stretches) const {
+size_t RequestPattern::longest_pause(size_t stretches) {
   size_t found = 0;
-  int64_t longest = -1;
+  int64_t longest = -1, second = 0;
   for (size_t n = 0; n < stretches; ++n) {
     int64_t sum = 0, count = 0;
     for (size_t back = stretches - n; back <= history_.size(); back += stretches) {
       sum += history_[history_.size() - back].pause.ns;
       count += 1;
     }
+    second = std::max(second, std::min(longest, sum / count));
     if (sum / count > longest) longest = sum / count, found = n;
   }
+  begins_surely_ = stretches == 1 || longest > kSurely * second;
   return found;
 }
 

@@ -12,7 +12,7 @@
 // host's pauses before them and within them were alike too: sixteen tokens of a text have the same
 // launches, and the host pauses behind the last one.
 //
-// Kept by a TaskGuard and told of each launch and wait in order. Pure.
+// Kept by a RequestGuard and told of each launch and wait in order. Pure.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,10 @@ class RequestPattern {
   void waited(Instant at);
   // There is a period. It begins behind the host's longest pause.
   bool known() const { return !period_.empty(); }
+  // Stretches of a period; 0: none is known.
+  size_t stretches() const { return period_.size(); }
+  // That pause is far longer than any other, so that this is surely where a request begins.
+  bool begins_surely() const { return begins_surely_; }
 
   bool operator==(const RequestPattern&) const = default;
 
@@ -68,7 +72,7 @@ class RequestPattern {
   size_t find_multiple(size_t distance) const;
   void follow();
   bool align();
-  size_t longest_pause(size_t stretches) const;
+  size_t longest_pause(size_t stretches);
   void use_last(size_t stretches);
 
   std::vector<Kind> kinds_;
@@ -86,6 +90,7 @@ class RequestPattern {
   std::vector<size_t> period_;   // kinds
   std::vector<uint32_t> start_;  // position of each one's first launch
   uint32_t length_ = 0;          // launches
+  bool begins_surely_ = false;
   size_t next_ = 0;              // stretch in progress
   uint32_t cursor_ = 0;          // launches of it so far
   bool in_step_ = false;

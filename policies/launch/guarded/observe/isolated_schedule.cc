@@ -17,8 +17,6 @@ constexpr int64_t kNoiseForgotten = 64;  // stretches
 // However the device is shared, who has work that can run gets a turn after so long, or after the
 // unit that is running.
 constexpr Duration kLongestTurn{2'500'000};
-constexpr uint32_t kRowForgotten = 64;  // services
-constexpr int64_t kMostPace_x1024 = 1'024'000;  // of lower work beside own
 // Launches without a wait after which an idle device is taken for one.
 constexpr uint32_t kLaunchesAWait = 65'536;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
@@ -109,19 +107,9 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
   }
   kernel_costs_.own_done(seen, computing_ > 0, now);
   switch_.own_done(work, now);
-  if (lower_turn_ns_ > 0 || !lower_in_flight) in_a_row_ = 0;
-  if (lower_in_flight) in_a_row_ += static_cast<uint32_t>(done_.size());
-  longest_row_ = std::max(longest_row_, in_a_row_);
-  if (lower_in_flight || lower_turn_ns_ > 0) {
-    for (const InFlight& launch : done_) own_beside_ns_ += launch.predicted.ns;
-  }
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at + host_late_).ns, 0, blocked_ns_);
-  if (own_beside_ns_ + lower_beside_ns_ > kRemembered.ns) {
-    own_beside_ns_ /= 2;
-    lower_beside_ns_ /= 2;
-  }
   if (run_.from != kNever) see_work(now - moved_at_);
   for (const InFlight& launch : done_) run_.predicted += launch.predicted;
   moved_at_ = now;
@@ -199,7 +187,6 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
 
 void IsolatedSchedule::service_ended(Duration usual) {
   service_ = usual;
-  longest_row_ -= (longest_row_ + kRowForgotten - 1) / kRowForgotten;
 }
 
 void IsolatedSchedule::disturbed(bool copy, Instant at) {
@@ -216,7 +203,6 @@ void IsolatedSchedule::lower_ran(Instant from, Instant until) {
   const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
   lower_turn_ns_ += ran;
   blocked_ns_ += ran;
-  lower_beside_ns_ += ran;
 }
 
 void IsolatedSchedule::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
@@ -233,18 +219,12 @@ void IsolatedSchedule::count_beside(Instant now, uint32_t lower_there) {
   beside_since_ = computing_ > 0 && lower_there_ > 0 ? now : kNever;
 }
 
-void IsolatedSchedule::catch_up(const LowerWork::Since& since, Priority own, uint32_t left) {
-  if (since.came) disturbed(/*copy=*/true, Instant{0});
+void IsolatedSchedule::catch_up(uint32_t left, Instant moved_at) {
+  disturbed(/*copy=*/true, Instant{0});
   lower_there_ = left;
-  if (since.kernels > 0) switch_.others_came(since.kernels);
-  if (since.ended != kNever) switch_.others_ended(1, left, since.ended);
-  kernel_costs_.catch_up(since.running, own, since.mark);
-}
-
-Duration IsolatedSchedule::lower_done_in_time() const {
-  const int64_t pace_x1024 =
-      std::min(lower_beside_ns_ * 1024 / std::max<int64_t>(1, own_beside_ns_), kMostPace_x1024);
-  return {work_left().ns * pace_x1024 / 1024 - kLongestTurn.ns};
+  switch_.others_came(std::max(left, 1U));
+  switch_.others_ended(1, left, moved_at);
+  kernel_costs_.forget_running();
 }
 
 IsolatedSchedule::Stream& IsolatedSchedule::stream(StreamSlot slot) {

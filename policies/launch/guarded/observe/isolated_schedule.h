@@ -1,4 +1,4 @@
-// What others cost one important client at each wait of its host. Kept and fed by its TaskGuard. Pure.
+// What others cost one important client at each wait of its host. Kept and fed by its RequestGuard. Pure.
 //
 // Beside the real device it keeps a shadow of the client's own: when each of its launches would have
 // been complete with nobody else there (launched when it was, after what it launched before, for
@@ -21,7 +21,6 @@
 
 #include "policies/launch/guarded/observe/kernel_costs.h"
 #include "policies/launch/launch_policy.h"
-#include "policies/launch/guarded/observe/lower_work.h"
 #include "policies/launch/guarded/model/iteration_model.h"
 #include "policies/launch/guarded/observe/switch_cost.h"
 
@@ -58,8 +57,9 @@ class IsolatedSchedule {
   // ---- a client that is quiet ----
   // It has nothing on the device, and lower work changes nothing but what `catch_up` makes up for.
   bool may_rest() const { return idle() && wait_.at == kNever && kernel_costs_.may_rest(); }
-  // `left` kernels of lower work are on the device now.
-  void catch_up(const LowerWork::Since& since, Priority own, uint32_t left);
+  // Lower work may have come and gone meanwhile, the last of it at `moved_at`; `left` kernels of it are
+  // on the device now.
+  void catch_up(uint32_t left, Instant moved_at);
 
   // ---- answers ----
   IterationModel& timeline() { return timeline_; }
@@ -89,11 +89,6 @@ class IsolatedSchedule {
   Duration work_left() const {
     return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
   }
-  // Lower work that is done before what is left of own work is, as the device has shared its time
-  // between them lately; a turn less.
-  Duration lower_done_in_time() const;
-  // So many own launches are done at most while lower work waits for its turn.
-  uint32_t longest_row() const { return longest_row_; }
   // What it costs that others have the device at all: it changes hands to them, unless they have it,
   // and back; and before that to own work that is waiting.
   Duration switch_cost() const {
@@ -188,10 +183,6 @@ class IsolatedSchedule {
 
   // ---- turns ----
   int64_t lower_turn_ns_ = 0;  // lower work has run since the client last made progress
-  uint32_t in_a_row_ = 0;      // own launches done while lower work waits for its turn
-  uint32_t longest_row_ = 0;   // ... at most, lately
-  int64_t own_beside_ns_ = 0;  // own work done lately while lower work was there
-  int64_t lower_beside_ns_ = 100'000;  // ... and lower work meanwhile; until some is seen, a guess
 };
 
 }  // namespace lull::policies

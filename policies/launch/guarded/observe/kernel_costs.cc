@@ -61,18 +61,6 @@ bool KernelCosts::may_rest() const {
   });
 }
 
-void KernelCosts::catch_up(std::span<const Running> running, Priority own, uint64_t mark) {
-  std::erase_if(beside_, [&](const Beside& beside) {
-    return std::ranges::none_of(running, [&](const Running& one) {
-      return one.entry <= mark && one.unit.client == beside.unit.client &&
-             one.unit.stream == beside.unit.stream;
-    });
-  });
-  for (const Running& one : running) {
-    if (one.entry > mark && own < one.level) began(one.unit, one.since);
-  }
-}
-
 void KernelCosts::learn_ended() {
   std::erase_if(beside_, [&](const Beside& beside) {
     if (beside.ended == kNever) return false;

@@ -53,18 +53,10 @@ class KernelCosts {
   void left(ClientId client);
 
   // ---- a client that is quiet ----
-  // A long unit of lower work on the device: whose, since when, and the entry that says so.
-  struct Running {
-    Unit unit;
-    Priority level;
-    Instant since;
-    uint64_t entry = 0;
-  };
   // The client has nothing on the device, and what ends meanwhile will teach nothing.
   bool may_rest() const;
-  // `running` is what there is now; what began below `own` after entry `mark` has not been told.
-  void catch_up(std::span<const Running> running, Priority own, uint64_t mark);
-  bool knows_any() const { return !seen_.empty(); }
+  // It was told of nothing for a while: what was running may be through.
+  void forget_running() { beside_.clear(); }
 
   // What a unit of this predicted length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration predicted) const;

@@ -1,0 +1,85 @@
+// What a client has in flight on a stream: its launches, oldest first, until they are known complete. Plain
+// data with its bounds; inputs.cc says what happens to it. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "coordinator/engine/events.h"
+#include "policies/vocabulary.h"
+
+namespace lull::engine {
+
+inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
+
+// One launch in flight; several, where a stream has more than it can hold.
+struct Unit {
+  uint64_t sequence = 0;
+  Duration predicted;  // as the policy was told
+  Duration expected;   // in the mean
+  Instant at;
+  Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
+  Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
+  uint32_t others_done = 0;  // units of others complete on it by then; may wrap
+  uint32_t count = 1;
+  bool tracked = false;
+  bool seldom = false;  // launched while few are tracked: one close behind it may be
+  DeviceId device;
+};
+
+// The units of a stream, oldest first.
+class UnitQueue {
+ public:
+  bool empty() const { return first_ == units_.size(); }
+  Unit& front() { return units_[first_]; }
+  const Unit& front() const { return units_[first_]; }
+  Unit& back() { return units_.back(); }
+  size_t size() const { return units_.size() - first_; }
+  void push(const Unit& unit) { units_.push_back(unit); }
+  void pop() {
+    first_ += 1;
+    if (first_ == units_.size()) {
+      units_.clear();
+      first_ = 0;
+    } else if (first_ >= 64 && first_ * 2 >= units_.size()) {
+      units_.erase(units_.begin(), units_.begin() + static_cast<ptrdiff_t>(first_));
+      first_ = 0;
+    }
+  }
+  // The newest unit with this number; null without one.
+  Unit* find(uint64_t sequence) {
+    for (size_t i = units_.size(); i > first_; --i) {
+      if (units_[i - 1].sequence == sequence) return &units_[i - 1];
+    }
+    return nullptr;
+  }
+  void erase(const Unit* unit) {
+    units_.erase(units_.begin() + (unit - units_.data()));
+    if (first_ == units_.size()) {
+      units_.clear();
+      first_ = 0;
+    }
+  }
+  auto begin() { return units_.begin() + static_cast<ptrdiff_t>(first_); }
+  auto end() { return units_.end(); }
+  auto begin() const { return units_.begin() + static_cast<ptrdiff_t>(first_); }
+  auto end() const { return units_.end(); }
+  // The first unit will be reported: with itself, or with one close behind it.
+  bool awaits_report() const {
+    if (front().tracked || !front().seldom) return front().tracked;
+    const auto last = begin() + static_cast<ptrdiff_t>(std::min(kMarkEvery, size()));
+    return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });
+  }
+
+ private:
+  std::vector<Unit> units_;
+  size_t first_ = 0;
+};
+
+struct Stream {
+  uint64_t completed = 0;
+  UnitQueue units;
+};
+
+}  // namespace lull::engine

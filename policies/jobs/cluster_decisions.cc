@@ -1,0 +1,170 @@
+// The decisions of cluster.h.
+#include <algorithm>
+
+#include "policies/jobs/cluster.h"
+
+namespace lull::jobs {
+
+void Cluster::start(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  unit.running = true;
+  unit.since = unit.settled = now;
+  take(unit);
+  forget_pace(unit);
+  const GpuSet where = devices(unit.gpus);
+  bool first = true;
+  for (Job* job : unit.jobs) {
+    if (!first) {
+      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
+    } else if (job->started) {
+      out.push_back({Resume{job->request.job, where}, reason});
+    } else {
+      out.push_back({Place{job->request.job, where}, reason});
+    }
+    job->started = true;
+    first = false;
+  }
+}
+
+void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
+  settle(now, unit);
+  give(unit);
+  unit.running = false;
+  unit.since = now;
+  forget_pace(unit);
+  for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
+}
+
+void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  settle(now, unit);
+  give(unit);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  take(unit);
+  forget_pace(unit);
+  const GpuSet where = devices(unit.gpus);
+  bool first = true;
+  for (const Job* job : unit.jobs) {
+    if (first) {
+      out.push_back({Migrate{job->request.job, where}, reason});
+    } else {
+      out.push_back({Pack{job->request.job, where}, {Why::kKeepPack, unit.first().request.job}});
+    }
+    first = false;
+  }
+}
+
+void Cluster::resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
+  settle(now, unit);
+  const bool more = gpus.size() > unit.gpus.size();
+  give(unit);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  take(unit);
+  forget_pace(unit);
+  const JobId job = unit.first().request.job;
+  if (more) {
+    out.push_back({Grow{job, devices(unit.gpus)}, reason});
+  } else {
+    out.push_back({Shrink{job, devices(unit.gpus)}, reason});
+  }
+}
+
+void Cluster::pack(Instant now, Unit& single, Unit& host, Reason reason, Out& out) {
+  Job* job = single.jobs.front();
+  if (single.running) {
+    settle(now, single);
+    give(single);
+  }
+  settle(now, host);
+  remove_unit(single);
+  host.jobs.push_back(job);
+  job->unit = &host;
+  job->started = true;
+  forget_pace(host);
+  out.push_back({Pack{job->request.job, devices(host.gpus)}, reason});
+}
+
+Unit& Cluster::unpack(Instant now, Job& job, Reason reason, Out& out) {
+  Unit& unit = split(now, job);
+  out.push_back({Unpack{job.request.job}, reason});
+  return unit;
+}
+
+Unit& Cluster::part(Instant now, Job& job, Places gpus, Reason reason, Out& out) {
+  Unit& unit = split(now, job);
+  std::sort(gpus.begin(), gpus.end());
+  unit.gpus = std::move(gpus);
+  unit.running = true;
+  unit.settled = now;
+  take(unit);
+  out.push_back({Migrate{job.request.job, devices(unit.gpus)}, reason});
+  return unit;
+}
+
+void Cluster::dissolve(Instant now, Unit& unit) {
+  const Instant since = unit.since;
+  while (unit.jobs.size() > 1) split(now, *unit.jobs.back()).since = since;
+}
+
+bool Cluster::obey(Instant now, const Command& command, Out& out) {
+  Job* job = find(command.job);
+  if (job == nullptr) return false;
+  const Reason reason{Why::kOperator};
+  Unit* unit = job->unit;
+  switch (command.order) {
+    case Command::Order::kSuspend:
+      if (unit->jobs.size() > 1) {
+        Unit& own = split(now, *job);
+        if (unit->running) out.push_back({Unpack{command.job}, reason});
+        own.held = true;
+        job->pinned = own.pinned = false;
+        return true;
+      }
+      unit->held = true;
+      job->pinned = unit->pinned = false;
+      if (unit->running) stop(now, *unit, reason, out);
+      return true;
+    case Command::Order::kResume:
+      unit->held = false;
+      return true;
+    case Command::Order::kPin:
+      job->pinned = unit->pinned = true;
+      unit->wanted = unit->running ? unit->gpus : Places{};
+      return true;
+    case Command::Order::kUnpin:
+      job->pinned = false;
+      unit->pinned = unit->any_pinned();
+      if (!unit->pinned) unit->wanted.clear();
+      return true;
+    case Command::Order::kMigrate: {
+      Places to = places(command.to);
+      if (to.size() != job->request.gpus || !job->request.migratable) return false;
+      if (unit->jobs.size() > 1) {
+        const bool ran = unit->running;
+        unit = &split(now, *job);
+        if (ran) out.push_back({Unpack{command.job}, reason});
+      }
+      unit->held = false;
+      job->pinned = unit->pinned = true;
+      unit->wanted = std::move(to);
+      return true;
+    }
+    case Command::Order::kPrioritise:
+      if (command.priority == job->request.priority) return false;
+      if (unit->jobs.size() > 1) {  // only jobs of one importance share GPUs
+        const bool ran = unit->running;
+        split(now, *job);
+        if (ran) out.push_back({Unpack{command.job}, reason});
+      }
+      job->request.priority = command.priority;
+      return true;
+    case Command::Order::kResize:
+      job->request.most_gpus = command.gpus;
+      return true;
+  }
+  return false;
+}
+
+}  // namespace lull::jobs

@@ -1,0 +1,49 @@
+// What is known of the jobs of one multi-job, as those of a hyper-parameter search: they are alike.
+// Pure; owned by Cluster (cluster.h).
+//
+// How fast one goes alone and how busy it keeps its GPU are expected of the others, so that not
+// each has to be profiled alone. After how many iterations their owner judges one is seen from
+// those that ended: most are ended at the first look at them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "policies/jobs/unit.h"
+
+namespace lull::jobs {
+
+class MultiJob {
+ public:
+  // One of them did so many iterations alone.
+  void ran_alone(GpuKind kind, size_t gpus, uint64_t count, Duration each);
+  void was_busy(uint32_t per_mille);
+  void ended(uint64_t iterations);
+
+  // What is expected of a job of it that was not measured itself.
+  void expect(Job& job) const;
+  // Looks of their owner that a job of so many iterations has passed; 0 while it is not known.
+  uint64_t looks(uint64_t iterations) const;
+
+  size_t members = 0;  // jobs of it that are there
+
+  // The most of them that were faster together than by turns; of a number that was not, until when
+  // it is not tried again.
+  size_t good_together = 1;
+  size_t bad_together = SIZE_MAX;
+  Instant bad_until;
+  Duration bad_for;  // the next time
+
+ private:
+  struct Alone {
+    GpuKind kind;
+    size_t gpus;
+    Pace pace;
+  };
+  std::vector<Alone> alone_;
+  uint64_t loads_ = 0, load_per_mille_ = 0;  // how many, and their sum
+  std::deque<uint64_t> ends_;                // iterations of the last that ended
+};
+
+}  // namespace lull::jobs

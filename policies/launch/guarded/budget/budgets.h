@@ -1,0 +1,104 @@
+// What an important client may yet lose: in the mean, as time, and at p99, as requests that may be
+// over their limit. Kept by a RequestGuard. Pure.
+//
+//   mean   -- each request: + allowance x what is earned of it, - what others cost -->   owing:
+//   nobody goes error  -- each request: + 8 of 1000, - 1 if it was over ------------------------>
+//   below 1: no exception aim    -- over unmeant: - 1/4; else: + 5/1000 of a quarter
+//   --------------------->   of the p99 limit
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "policies/launch/guarded/tuning.h"
+#include "policies/vocabulary.h"
+
+namespace lull::policies {
+
+class MeanBudget {
+ public:
+  // `allowance`: what one request may lose.
+  void earn(Duration earned, Duration allowance) {
+    allowance_ns_ = std::max<int64_t>(1, allowance.ns);
+    left_ns_ += earned.ns;
+    bound();
+  }
+  void cost(Duration cost) {
+    left_ns_ -= cost.ns;
+    bound();
+  }
+  // What may be spent so that so many requests' allowances are left.
+  Duration beyond(int64_t kept) const {
+    return {std::max<int64_t>(0, left_ns_ - kept * allowance_ns_)};
+  }
+  bool overdrawn() const { return left_ns_ < -tuning::kOverdrawn * allowance_ns_; }
+  // A unit of this cost is waited for: the budget can hold it.
+  void save_for(Duration cost) { wanted_ns_ = std::max(wanted_ns_, cost.ns + cost.ns / 4); }
+  void spent() { wanted_ns_ = 0; }
+  Duration left() const { return {left_ns_}; }
+
+  bool operator==(const MeanBudget&) const = default;
+
+ private:
+  void bound() {
+    left_ns_ = std::clamp(left_ns_, -tuning::kMostOwed * allowance_ns_,
+                          std::max(tuning::kMostHeld * allowance_ns_, wanted_ns_));
+  }
+
+  int64_t left_ns_ = 0;
+  int64_t allowance_ns_ = 1;
+  int64_t wanted_ns_ = 0;
+};
+
+// What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
+// and all that is foretold comes true; less where kernels run together, or slack is more than is
+// known; more where something is not foretold. It rises fast and falls slowly, so that about one
+// request in a hundred costs more.
+class Price {
+ public:
+  // A request was foretold to lose so much, and has lost `lost`.
+  void learn(Duration foretold, Duration lost) {
+    const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
+                                    tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
+    const int64_t off = seen - price_x1e6_;
+    price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
+  }
+  int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
+
+  bool operator==(const Price&) const = default;
+
+ private:
+  int64_t price_x1e6_ = 1'000'000;
+};
+
+class RequestBudget {
+ public:
+  // A request has ended, and others have made it be over, or not. `meant`: something was let go
+  // that could make it be over.
+  void ended(bool over, bool meant) {
+    const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
+    left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
+                             tuning::kSaved_x1000);
+    if (meant) return;
+    const int64_t quarter = tuning::kAim_x1e6 / tuning::kAimLess;
+    aim_x1e6_ += over ? -aim_x1e6_ / tuning::kAimLess : quarter * tuning::kUnmeant_x1000 / 1'000;
+    aim_x1e6_ = std::min(aim_x1e6_, tuning::kAim_x1e6);
+  }
+  // What it holds, times 1000. One that is under way may be over and is not counted yet:
+  // `uncounted`.
+  int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
+  // Of what the limit allows; and of the slack, all of which is believed in at first.
+  Duration aimed(Duration limit) const { return {limit.ns / 1'000 * aim_x1e6_ / 1'000}; }
+  Duration trusted(Duration slack) const {
+    return {slack.ns * (aim_x1e6_ / 1'000) / (tuning::kAim_x1e6 / 1'000)};
+  }
+  int64_t aim_x1e6() const { return aim_x1e6_; }
+
+  bool operator==(const RequestBudget&) const = default;
+
+ private:
+  int64_t left_x1000_ = 1'000;
+  int64_t aim_x1e6_ = tuning::kAim_x1e6;
+};
+
+}  // namespace lull::policies

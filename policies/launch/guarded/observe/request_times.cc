@@ -1,0 +1,115 @@
+#include "policies/launch/guarded/observe/request_times.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "policies/launch/guarded/tuning.h"
+
+namespace lull::policies {
+namespace {
+
+constexpr size_t kKept = 64;     // that the mean goes back
+constexpr size_t kLately = 192;  // of which the second slowest is about p99; of fewer it is less
+// While what repeats is new, what belongs to it is not known well: so many do not count.
+constexpr uint32_t kFirst = 4;
+// Not what is known of requests: so many mean deviations off (four sigmas of a normal one), and so
+// much of one.
+constexpr int64_t kStrange = 5, kStrangePart = 32;
+constexpr uint32_t kSurely = 2;
+constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
+constexpr int64_t kSamePart = 256;      // those that vary by less all take the same
+
+int64_t root(int64_t of) {  // rounded down
+  int64_t r = 0;
+  while ((r + 1) * (r + 1) <= of) ++r;
+  return r;
+}
+
+}  // namespace
+
+void RequestTimes::restart() {
+  const uint32_t lot = lot_;
+  *this = RequestTimes();
+  lot_ = lot;
+}
+
+void RequestTimes::learn() {
+  const auto count = static_cast<int64_t>(kept_.size());
+  if (count == 0) return;
+  int64_t sum = 0, off = 0;
+  for (const int64_t took : kept_) sum += took;
+  usual_ = {sum / count};
+  for (const int64_t took : kept_) off += std::abs(took - usual_.ns);
+  deviation_ = {std::max(off / count, usual_.ns / kFinestPart)};
+}
+
+Duration RequestTimes::most_off() const {
+  return {kStrange * deviation_.ns + usual_.ns / kStrangePart};
+}
+
+bool RequestTimes::strange(Duration off) {
+  strange_ = known() && std::abs(off.ns) > most_off().ns ? strange_ + 1 : 0;
+  return strange_ >= kSurely;
+}
+
+void RequestTimes::undisturbed(Duration took, bool kept) {
+  if (strange(took - usual_)) restart();
+  if (strange_ > 0) return;  // an exception, or the first of another phase
+  if (lately_.size() == kLately) lately_.pop_front();
+  lately_.push_back(took.ns);
+  int64_t slowest = 0, second = 0;
+  for (const int64_t one : lately_) {
+    second = std::max(second, std::min(slowest, one));
+    slowest = std::max(slowest, one);
+  }
+  slow_ = {second};
+  if (!kept && known()) return;
+  if (first_ < kFirst) {
+    first_ += 1;
+    lately_.clear();
+    return;
+  }
+  if (kept_.size() == kKept) kept_.pop_front();
+  kept_.push_back(took.ns);
+  learn();
+}
+
+Duration RequestTimes::cost(Duration took, Duration waits) {
+  if (!known()) return waits;
+  const Duration seen = took - usual_;
+  // Others make no request shorter.
+  if (seen.ns < 0 && strange(seen)) {
+    restart();
+    return waits;
+  }
+  if (seen.ns >= 0) strange_ = 0;
+  // Where undisturbed ones take as much longer at times, what the waits do not show is not others'
+  // doing either.
+  if (spread() > most_off()) {
+    const Duration most = waits + most_off();
+    return std::clamp(seen, Duration{} - most_off(), most);
+  }
+  return seen;
+}
+
+bool RequestTimes::well_known() const {
+  return kept_.size() >= tuning::kWellKnown || (known() && deviation_.ns < usual_.ns / kSamePart);
+}
+
+Duration RequestTimes::error() const {
+  // A sigma is 1.25 mean deviations.
+  const auto count = static_cast<int64_t>(kept_.size());
+  return count == 0 ? Duration{} : Duration{deviation_.ns * 5 * 16 / (4 * root(count * 256))};
+}
+
+bool RequestTimes::draw(Duration precision, bool whole) {
+  if (whole && (!known() || strange_ > 0)) return true;
+  lot_ = lot_ * 1'664'525 + 1'013'904'223;
+  const uint32_t one_in = !whole || (well_known() && error() <= precision) ? tuning::kKeptSeldom
+                          : well_known()                                   ? tuning::kKeptOften
+                                                                           : tuning::kKeptFirst;
+  return (lot_ >> 16) % one_in == 0;
+}
+
+}  // namespace lull::policies

@@ -1,0 +1,168 @@
+#include "policies/launch/guarded/request_guard.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace lull::policies {
+namespace {
+
+constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
+constexpr int64_t kUsualOf = 8;       // requests
+
+}  // namespace
+
+void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
+  settle(lower_in_flight);
+  IterationModel& timeline = schedule_.timeline();
+  const IterationPlace place = pattern_.launch(launch.kernel, launch.at, launch.place);
+  if (place.length != 0 && (generation_ != place.generation || timeline.length() != place.length)) {
+    generation_ = place.generation;
+    timeline.restart(place.length, pattern_.known());
+    times_.restart();
+    end_request(/*whole=*/false);
+    error_ = {};  // what single waits were over says nothing about requests
+    price_ = {};
+  }
+  const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
+  schedule_.look_for_wait();
+  settle(lower_in_flight);
+  const bool starts = in_step_ && place.position == timeline.service_start();
+  if (schedule_.begins_stretch(launch.at, lower_in_flight)) {
+    if (!in_step_) end_request(/*whole=*/false);
+    if (in_step_ && !starts)
+      pause_ = std::min(launch.at - schedule_.waited_until(), timeline.sure_pause());
+  }
+  if (starts || was_in_step != in_step_) {
+    end_request(request_.whole && starts && was_in_step);
+    request_.whole = starts;
+  }
+  if (place.started) {
+    const bool known = timeline.known();
+    if (timeline.begin()) {  // requests begin elsewhere now
+      times_.restart();
+      request_.whole = false;
+    }
+    if (timeline.known() && !known) schedule_.knows_better();
+  }
+  if (request_.began == kNever) request_.began = launch.at;
+
+  Submitted placed = launch;
+  placed.place = place;
+  schedule_.submitted(placed, in_step_, lower_in_flight);
+}
+
+void RequestGuard::settle(bool lower_in_flight) {
+  const std::optional<IsolatedSchedule::Waited> wait = schedule_.settle(lower_in_flight);
+  if (!wait) return;
+  pattern_.waited(wait->at);
+  if (!wait->clean) request_.undisturbed = false;
+  request_.took += wait->at - wait->from;
+  request_.pauses += std::exchange(pause_, Duration{});
+  request_.lost += wait->delay;
+  mean_.cost(wait->delay);
+  count_lately(wait->delay);
+}
+
+// Where nobody can tell with which wait a request ends, as many of them as are one are held to its
+// limit, wherever it is begun to count.
+void RequestGuard::count_lately(Duration lost) {
+  request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
+  lately_.push_back(lost);
+  lost_lately_ += lost;
+  const bool surely = !parts_.has(Part::kAnyBeginning) ||
+                      (pattern_.begins_surely() && timeline().service_start() == 0);
+  const size_t others = surely ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
+  for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
+}
+
+// Its time is known, and what the waits said of it is put right.
+void RequestGuard::end_request(bool whole) {
+  whole = whole && parts_.has(Part::kComparing);
+  const bool served = request_.began != kNever && schedule_.waited_until() > request_.began;
+  if (served) {
+    const bool compares = whole && times_.known();
+    const Duration said = request_.lost;
+    if (whole && request_.undisturbed)
+      times_.undisturbed(request_.took, kept_);
+    else if (whole)
+      request_.lost = times_.cost(request_.took, said);
+    mean_.cost(request_.lost - said);
+    const Duration by_itself =
+        request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+    usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
+    const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
+    const int64_t earned =
+        compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
+                 : tuning::kEarnedUncompared_x1000;
+    mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
+    // One that is slow by itself is not theirs.
+    const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
+    // As long as it is not known how long requests take by themselves, none counts.
+    const bool over = theirs && std::max(request_.lost, request_.most_lately) > limit();
+    if (compares || !in_step_) error_.ended(over, request_.meant);
+    const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
+    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
+    // However strange requests are, others must go on.
+    may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
+    const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
+                           4000};
+    kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
+  }
+  schedule_.service_ended(usual_);
+  request_ = std::exchange(next_, Request{});
+  request_.undisturbed = schedule_.clean();
+}
+
+void RequestGuard::excepted(bool surely) {
+  Request& delayed = through() ? next_ : request_;
+  delayed.meant = true;
+  delayed.excepted = delayed.excepted || surely;
+  mean_.spent();
+}
+
+Duration RequestGuard::slack(Instant now) const {
+  // Nothing is known of the next wait: what ran in the way has delayed it.
+  if (!knows() || !schedule_.knows_place()) return Duration{} - schedule_.blocked_since_wait();
+  const Duration own = schedule_.work_left() + schedule_.host_late();
+  const Duration slack = timeline().due(now, idle()) - now - own;
+  if (!idle()) return slack;
+  // The device has caught up: until it is back with more, less what its host is late already.
+  const Duration pause = std::max(Duration{}, timeline().next_launch() - now);
+  const Duration late = std::max(Duration{}, Duration{} - slack);
+  return std::max(slack, pause - std::min(late, schedule_.host_late()));
+}
+
+// An exception goes as a request begins, whose slack is then there for what follows, or where the
+// slack is largest.
+bool RequestGuard::best_moment(Duration slack) const {
+  if (!knows() || request_.excepted || !parts_.has(Part::kBestMoment)) return true;
+  const Duration best = timeline().best_slack();
+  return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
+}
+
+Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
+  const bool next = through();
+  Request& delayed = next ? next_ : request_;
+  const Duration slack = this->slack(now);
+  if (any) delayed.foretold = std::max(delayed.foretold, ahead - slack + delayed.lost);
+  // What is on the device costs its whole length, in a pause only what is longer than the pause: a
+  // little is kept for those.
+  Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
+  Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
+  // p99 counts requests, not by how much they are over.
+  const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
+  if (plenty > std::min(budget, tail)) budget = tail = plenty;
+  Moment moment{.slack = slack, .ahead = ahead};
+  if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
+  if (!parts_.has(Part::kBudgets)) return moment;
+  moment.budget = budget;
+  moment.tail = tail;
+  if (parts_.has(Part::kExceptions) && best_moment(slack))
+    moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
+  if (parts_.has(Part::kChance) && knows() && idle()) moment.back_in = timeline().random_pause();
+  if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();
+  return moment;
+}
+
+}  // namespace lull::policies

@@ -1,0 +1,151 @@
+// The guard of one important client: how much it has lost to others, and what the moment leaves to
+// them (admission.h). Kept and fed by Guarded. Pure.
+//
+// A request is a period of launches with a wait of the host at its end (request_pattern.h); where
+// there is none, an iteration as the engine detects it, else what is launched up to a wait. While
+// it goes on, its waits say what others cost it (isolated_schedule.h). At its end its whole time
+// does, against requests that were kept undisturbed (request_times.h): that is the truth, and both
+// budgets go by it.
+//
+//               first launch of a period, or any if there is none
+//     between ------------------------------------------------------> under way
+//             <------------------------------------------------------
+//               its last wait: budgets, and the lot for the request after the next
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+
+#include "policies/launch/guarded/admission.h"
+#include "policies/launch/guarded/budget/budgets.h"
+#include "policies/launch/guarded/model/request_pattern.h"
+#include "policies/launch/guarded/observe/isolated_schedule.h"
+#include "policies/launch/guarded/observe/request_times.h"
+#include "policies/launch/launch_policy.h"
+
+namespace lull::policies {
+
+// What the simulator may take out, to see what it is worth.
+enum class Part : uint8_t {
+  kBudgets,       // what is beyond the slack is paid by the budgets
+  kComparing,     // a request's whole time says what it lost, against undisturbed ones
+  kExceptions,    // requests that may be over their limit
+  kChance,        // while the client is away at random, only the chance counts
+  kPrice,         // what requests have lost of what was foretold
+  kTrust,         // the slack is trusted as far as requests bear it out
+  kBestMoment,    // an exception waits for the best moment
+  kKernelCosts,   // a long launch costs the share of its length that its like have cost
+  kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
+};
+inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
+struct Parts {
+  int64_t without = 0;  // a sum of 1 << Part
+  bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
+  bool operator==(const Parts&) const = default;
+};
+
+class RequestGuard {
+ public:
+  RequestGuard(SlowdownBound bound, Parts parts) : bound_(bound), parts_(parts) {}
+
+  // ---- the client's life ----
+  void submitted(const Submitted& launch, bool lower_in_flight);
+  void completed(const Completed& done, Instant now, bool lower_in_flight) {
+    schedule_.completed(done, now, lower_in_flight);
+  }
+  // Of one or several streams; `settle` when all that happened at that time has been told.
+  void synced(const Synced& wait) { schedule_.synced(wait); }
+  void settle(bool lower_in_flight);
+
+  // ---- lower work ----
+  // A lower unit, or copy, has come to the device; one has run on it.
+  void disturbed(bool copy, Instant at) { schedule_.disturbed(copy, at); }
+  void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
+  KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
+  // So many kernels are through or, with their client, gone; so many are left.
+  void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
+    schedule_.lower_ended(kernels, left, now);
+  }
+  // A launch of this cost waits.
+  void refused(Duration cost) { mean_.save_for(cost); }
+  // A launch goes that makes this request, or the next, an exception: surely, or by chance.
+  void excepted(bool surely);
+
+  // ---- while the client is quiet ----
+  bool may_rest() const { return schedule_.may_rest(); }
+  // So many kernels of lower work are on the device now; the last one before was through at
+  // `moved_at`.
+  void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
+
+  // ---- answers ----
+  // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn.
+  bool keeps_clear() const { return kept_ || (keeps_next_ && launched_all()) || mean_.overdrawn(); }
+  bool idle() const { return schedule_.idle(); }
+  bool has_waits() const { return schedule_.timeline().has_waits(); }
+  // What a lower launch of this length costs the client if it is in the way all the time.
+  Duration cost(KernelId kernel, Duration length) const {
+    return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
+  }
+  // That others have the device at all.
+  Duration switch_cost() const { return schedule_.switch_cost(); }
+  // With `ahead` of lower work on the device or let go, if there is `any`. The client's own work in
+  // flight counts as if none of it had run. What is foretold by this is remembered.
+  Moment moment(Instant now, Duration ahead, bool any);
+
+  bool operator==(const RequestGuard&) const = default;
+
+ private:
+  struct Request {
+    Instant began = kNever;
+    bool whole = false;  // from its first launch on
+    bool undisturbed = true;
+    bool excepted = false;  // something was let go that makes it be over its limit
+    bool meant = false;     // ... or may do so
+    Duration pauses;        // of the host between its stretches, as far as they are sure
+    Duration took;          // so far
+    Duration lost;          // ... to others, as its waits say
+    Duration foretold;      // ... at most, at any moment
+    Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
+    bool operator==(const Request&) const = default;
+  };
+  void end_request(bool whole);
+  const IterationModel& timeline() const { return schedule_.timeline(); }
+  bool knows() const { return in_step_ && timeline().known(); }
+  bool launched_all() const { return knows() && timeline().service_launched(); }
+  // What goes now delays the next request.
+  bool through() const {
+    return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
+                   : idle() && schedule_.between_stretches();
+  }
+  void count_lately(Duration lost);
+  Duration slack(Instant now) const;
+  bool best_moment(Duration slack) const;
+  Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
+  Duration limit() const {
+    return Duration{usual_.ns * bound_.p99_per_mille / 1000} + times_.spread();
+  }
+
+  SlowdownBound bound_;
+  Parts parts_;
+  IsolatedSchedule schedule_;
+  RequestPattern pattern_;
+  RequestTimes times_;
+  MeanBudget mean_;
+  RequestBudget error_;
+  Price price_;
+
+  uint64_t generation_ = 0;
+  bool in_step_ = false;
+  Duration pause_;  // of the host before the stretch, as far as it is part of the request
+  Request request_;
+  Request next_;                 // ... of the next one, what is known before it
+  std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
+  Duration lost_lately_;         // ... in all
+  Duration usual_;               // what requests take by themselves, lately
+  bool kept_ = true;             // this request is kept undisturbed
+  bool keeps_next_ = true;       // ... the next one
+  uint32_t may_keep_ = tuning::kMayKeep;
+};
+
+}  // namespace lull::policies

@@ -1,0 +1,66 @@
+// The constants of guarded's rule, each with its reason. What is measured, and how precisely,
+// stands beside each measurement in observe/ and model/.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/vocabulary.h"
+
+namespace lull::policies::tuning {
+
+// ---- credit -------------------------------------------------------------------------------------
+// Three launches, or five reactions of the low host, keep a device busy. More cannot be called
+// back.
+inline constexpr int64_t kUnits = 3, kReactions = 5;
+inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
+// While the important client has nothing on the device, whatever is known of its pauses: ten short
+// kernels.
+inline constexpr Duration kIdleCredit{50'000};
+// A credit is told in steps, so that it is not published anew with every event.
+inline constexpr int64_t kCreditStep = 4'096, kIdleStep = 1'024;
+inline constexpr int64_t kReactionPreset = 15'000;  // a futex wake-up, docs/hardware
+inline constexpr Duration kMostReaction{1'000'000};
+inline constexpr int64_t kChargesRemembered = 256;  // launches
+inline constexpr Duration kLookAgain{100'000};      // while a launch waits: slack comes with time
+
+// ---- mean budget --------------------------------------------------------------------------------
+// Of what is allowed, so much is earned where requests are compared with undisturbed ones, less by
+// the error of their mean; and where only waits say what was lost.
+inline constexpr int64_t kEarned_x1000 = 930, kLeastEarned_x1000 = 600;
+inline constexpr int64_t kEarnedUncompared_x1000 = 870;
+// It holds what two exceptions take that come as often as p99 allows, a hundred requests apart, and
+// the rest of the allowance between them.
+inline constexpr int64_t kMostHeld = 280, kMostOwed = 64;  // requests' allowances
+// While own work is on the device, lower work costs its whole length; in a pause only what is
+// longer than the pause. So a little is kept for pauses, and more within an exception.
+inline constexpr int64_t kKeptForPauses = 8, kKeptByException = 35;
+// Owing so much, nobody goes at all.
+inline constexpr int64_t kOverdrawn = 4;
+
+// ---- error budget -------------------------------------------------------------------------------
+// Of a thousand requests ten may be over. One is kept back for those that are over by themselves,
+// one for chance.
+inline constexpr int64_t kExceptions_x1000 = 8;
+inline constexpr int64_t kUnmeantCounts_x1000 =
+    2'000;  // one more is kept back for the next like it
+inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 8'000;
+// Of p99's limit less is aimed at after a request that was over unmeant: a quarter less. Others
+// give 5/1000 of a quarter back, so that in equilibrium five in a thousand are over unmeant.
+inline constexpr int64_t kAim_x1e6 = 875'000;
+inline constexpr int64_t kAimLess = 4, kUnmeant_x1000 = 5;
+
+// ---- price --------------------------------------------------------------------------------------
+// A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
+inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
+inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
+inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
+
+// ---- undisturbed requests -----------------------------------------------------------------------
+inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests vary
+// By lot, one in so many: until that is known; while their mean is not known within a quarter of
+// the allowance; then.
+inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 128;
+// A third of all at most, however strange they are.
+inline constexpr uint32_t kMayKeep = 32;
+
+}  // namespace lull::policies::tuning

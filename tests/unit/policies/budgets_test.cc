@@ -1,0 +1,108 @@
+// What an important client may yet lose: the two budgets, and the price of what is foretold.
+#include "policies/launch/guarded/budget/budgets.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <vector>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+Duration us(int64_t us) { return Duration{us * 1000}; }
+
+}  // namespace
+
+TEST_CASE(
+    "The mean budget holds what was earned and not cost, and neither grows nor sinks for ever") {
+  MeanBudget budget;
+  budget.earn(us(30), us(30));
+  budget.cost(us(10));
+  CHECK(budget.left() == us(20));
+  CHECK(budget.beyond(0) == us(20));
+  CHECK(budget.beyond(1).ns == 0);
+  for (int n = 0; n < 1'000; ++n) budget.earn(us(30), us(30));
+  CHECK(budget.left() == us(280 * 30));
+  CHECK_FALSE(budget.overdrawn());
+  budget.cost(us(1'000'000));
+  CHECK(budget.left() == us(-64 * 30));
+  CHECK(budget.overdrawn());
+  while (budget.overdrawn()) budget.earn(us(30), us(30));
+  CHECK(budget.left() == us(-4 * 30));
+}
+
+TEST_CASE("The mean budget holds a launch that waits, however long it is") {
+  MeanBudget budget;
+  budget.save_for(us(20'000));
+  for (int n = 0; n < 1'000; ++n) budget.earn(us(30), us(30));
+  CHECK(budget.left() == us(25'000));
+}
+
+TEST_CASE("Of a thousand requests ten at most are over, however early they are") {
+  for (const int first : {0, 1, 300, 2'500}) {
+    RequestBudget budget;
+    std::vector<bool> over;
+    int most = 0, all = 0;
+    for (int n = 0; n < 6'000; ++n) {
+      over.push_back(n >= first && (budget.left_x1000(/*uncounted=*/false) >= 1'000));
+      all += over.back() ? 1 : 0;
+      budget.ended(over.back(), /*meant=*/true);
+      if (n < 999) continue;
+      most = std::max(most, static_cast<int>(std::count(over.end() - 1'000, over.end(), true)));
+    }
+    CHECK(most <= 10);
+    CHECK(all >= (6'000 - first) * 8 / 1'000);
+  }
+}
+
+TEST_CASE("One request that may be over is not two") {
+  RequestBudget budget;
+  CHECK((budget.left_x1000(/*uncounted=*/false) >= 1'000));
+  CHECK(budget.left_x1000(/*uncounted=*/true) < 1'000);
+}
+
+TEST_CASE("In equilibrium five requests in a thousand are over unmeant") {
+  RequestBudget budget;
+  for (int n = 0; n < 10'000; ++n) budget.ended(n % 200 == 199, /*meant=*/false);
+  const int64_t five = budget.aim_x1e6();
+  CHECK(five > 600'000);
+  CHECK(five <= 875'000);
+  for (int n = 0; n < 10'000; ++n) budget.ended(n % 50 == 49, /*meant=*/false);
+  CHECK(budget.aim_x1e6() < five / 2);
+  CHECK(budget.aimed(us(1'000)) < us(500));
+}
+
+TEST_CASE("The price rises fast to what requests lose, and falls slowly") {
+  Price price;
+  CHECK(price.x1024() == 1'024);
+  price.learn(us(100), us(200));
+  CHECK(price.x1024() == 1'280);
+  price.learn(us(100), us(50));
+  CHECK(price.x1024() > 1'275);
+  for (int n = 0; n < 5'000; ++n) price.learn(us(100), us(50));
+  CHECK(price.x1024() >= 512);
+  CHECK(price.x1024() < 530);
+  for (int n = 0; n < 50; ++n) price.learn(us(1), us(1'000));
+  CHECK(price.x1024() > 4'090);
+  CHECK(price.x1024() <= 4'096);
+  price.learn(us(100), us(-50));  // shorter than usual
+  CHECK(price.x1024() > 4'080);
+}
+
+TEST_CASE("About one request in a hundred costs more than the price") {
+  Price price;
+  for (int n = 0; n < 20'000; ++n) price.learn(us(100), us(n % 100 == 0 ? 100 : 20));
+  CHECK(price.x1024() > 1'024 / 2);
+  CHECK(price.x1024() < 1'024);
+}
+
+TEST_CASE("The slack is trusted as far as requests bear it out") {
+  RequestBudget budget;
+  CHECK(budget.trusted(us(80)) == us(80));
+  budget.ended(/*over=*/true, /*meant=*/true);
+  CHECK(budget.trusted(us(80)) == us(80));
+  budget.ended(/*over=*/true, /*meant=*/false);
+  CHECK(budget.trusted(us(80)) < us(61));
+  CHECK(budget.trusted(us(80)) > us(59));
+}

@@ -1,0 +1,55 @@
+// How long requests take undisturbed, and what others cost one.
+#include "policies/launch/guarded/observe/request_times.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+Duration us(int64_t us) { return Duration{us * 1000}; }
+
+}  // namespace
+
+TEST_CASE(
+    "What others cost a request is its time less that of undisturbed ones, off by as much as they "
+    "vary") {
+  RequestTimes times;
+  CHECK(times.cost(us(120), us(7)) == us(7));  // nothing is known yet: the waits' word
+  for (int n = 0; n < 12; ++n) times.undisturbed(us(n % 2 == 0 ? 99 : 101), /*kept=*/true);
+  CHECK(times.known());
+  CHECK(times.well_known());
+  CHECK(times.usual() == us(100));
+  CHECK(times.cost(us(120), us(7)) == us(20));
+  CHECK(times.cost(us(98), us(7)) == us(-2));
+  CHECK(times.spread() == us(1));
+}
+
+TEST_CASE("Requests that nobody happened to disturb do not count for the mean") {
+  RequestTimes times;
+  for (int n = 0; n < 12; ++n) times.undisturbed(us(100), /*kept=*/true);
+  for (int n = 0; n < 100; ++n) times.undisturbed(us(97), /*kept=*/false);
+  CHECK(times.usual() == us(100));
+}
+
+TEST_CASE("Two undisturbed requests of another length are another phase of the program") {
+  RequestTimes times;
+  for (int n = 0; n < 12; ++n) times.undisturbed(us(100), /*kept=*/true);
+  times.undisturbed(us(150), /*kept=*/true);
+  CHECK(times.known());
+  times.undisturbed(us(150), /*kept=*/true);
+  CHECK_FALSE(times.known());
+  CHECK(times.draw(us(1), /*whole=*/true));
+}
+
+TEST_CASE("Few requests are kept undisturbed once their mean is known") {
+  RequestTimes times;
+  int first = 0, then = 0;
+  for (int n = 0; n < 10; ++n) first += times.draw(us(1), true) ? 1 : 0;
+  CHECK(first == 10);
+  for (int n = 0; n < 40; ++n) times.undisturbed(us(100), /*kept=*/true);
+  for (int n = 0; n < 12'800; ++n) then += times.draw(us(1), true) ? 1 : 0;
+  CHECK(then > 50);
+  CHECK(then < 200);
+}
