@@ -31,7 +31,7 @@ const json kStatus = json::parse(R"({
 
 TEST_CASE("the status is what the daemon says") {
   CHECK(status_text(kStatus, kAnyWidth) ==
-        "lulld 1 (pid 17), up 12 s, policy: guarded\n"
+        "lulld 1 (pid 17), up 12 s of real time, policy: guarded\n"
         "simulated GPU: sharing mps, slow motion 4, control latency 10 us; times below are the "
         "device's\n"
         "\n"

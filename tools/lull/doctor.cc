@@ -7,8 +7,8 @@
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
-#include "tools/lull/output_width.h"
 #include "tools/lull/machine_check.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/program_check.h"
 
 namespace lull::command {
@@ -62,12 +62,14 @@ std::string findings_text(const Findings& findings, size_t width) {
     warn += finding.verdict == Verdict::kWarn ? 1 : 0;
     if (finding.verdict == Verdict::kFail && first == nullptr) first = &finding;
   }
-  const std::string warnings = warn == 0 ? "" : fmt::format("; {} {} to read", warn, warn == 1 ? "warning" : "warnings");
+  const std::string warnings =
+      warn == 0 ? "" : fmt::format("; {} {} to read", warn, warn == 1 ? "warning" : "warnings");
   const std::string sentence =
       first == nullptr
           ? fmt::format("lull works here: none of {} checks failed{}.", findings.size(), warnings)
-          : fmt::format("lull would not work here as it should: {} of {} checks failed, first of all {}{}.", fail,
-                        findings.size(), first->check, warnings);
+          : fmt::format(
+                "lull would not work here as it should: {} of {} checks failed, first of all {}{}.",
+                fail, findings.size(), first->check, warnings);
   return table.text(width) + "\n" + wrapped(sentence, width) + "\n";
 }
 

@@ -83,17 +83,21 @@ void print_list(const json& reply, size_t width) {
   }
   fmt::print("{}\n{}\n", table.text(width),
              wrapped(fmt::format("{} known on {}, {} in all.",
-                                 tasks.size() == 1 ? "One task is" : fmt::format("{} tasks are", tasks.size()),
-                                 gpus.size() == 1 ? "one model of GPU" : fmt::format("{} models of GPU", gpus.size()),
+                                 tasks.size() == 1 ? "One task is"
+                                                   : fmt::format("{} tasks are", tasks.size()),
+                                 gpus.size() == 1 ? "one model of GPU"
+                                                  : fmt::format("{} models of GPU", gpus.size()),
                                  show_bytes(bytes)),
                      width));
 }
 
 void print_record(const json& record, size_t width) {
   const auto say = [&](const std::string& text) { fmt::print("{}\n", wrapped(text, width, 2)); };
-  say(fmt::format("{} on {}", record.at("task").get<std::string>(), record.at("gpu").get<std::string>()));
+  say(fmt::format("{} on {}", record.at("task").get<std::string>(),
+                  record.at("gpu").get<std::string>()));
   if (const auto found = record.find("iteration"); found != record.end()) {
-    say(fmt::format("iteration, undisturbed: {}", show_ns(found->at("undisturbed_ns").get<double>())));
+    say(fmt::format("iteration, undisturbed: {}",
+                    show_ns(found->at("undisturbed_ns").get<double>())));
   }
   std::vector<const json*> kernels;
   for (const json& kernel : record.at("kernels")) kernels.push_back(&kernel);
@@ -126,7 +130,8 @@ void print_record(const json& record, size_t width) {
   }
   // How few kernels make nine tenths of the time.
   size_t most = 0;
-  for (double sum = 0; most < kernels.size() && sum < 0.9 * all; ++most) sum += total(*kernels[most]);
+  for (double sum = 0; most < kernels.size() && sum < 0.9 * all; ++most)
+    sum += total(*kernels[most]);
   fmt::print("{}\n", table.text(width));
   say(fmt::format("{} of {} kernels make 90 % of the time that was seen.", most, kernels.size()));
 }

@@ -114,8 +114,9 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   w.json.add_to(line, /*after_blank=*/true);
   line.flag("--no-oracle", w.no_oracle,
             "without the oracle's shares, which can take longer than the rest");
-  line.option("--picture", w.picture,
-              "draw what ran when under each policy, the first 21 ms, into FILE (SVG; serial sharing)")
+  line.option(
+          "--picture", w.picture,
+          "draw what ran when under each policy, the first 21 ms, into FILE (SVG; serial sharing)")
       .value_name("FILE");
   line.flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
   const Option replay =
@@ -207,7 +208,9 @@ int simulate_main(const Words& words) {
   plan.node.devices = static_cast<uint32_t>(w.devices);
   if (!w.picture.empty()) {
     if (plan.node.sharing != simgpu::Sharing::kSerial || w.devices != 1) {
-      complain("simulate: --picture: kernels side by side are not drawn: use --sharing serial and one device");
+      complain(
+          "simulate: --picture: kernels side by side are not drawn: use --sharing serial and one "
+          "device");
       return kUsage;
     }
     plan.timeline = kPictureLength;
@@ -276,7 +279,8 @@ int simulate_main(const Words& words) {
       return kFailed;
     }
   }
-  if (!w.json.replaces_text()) fmt::print("{}", show_table(result->heading, result->rows, output_width()));
+  if (!w.json.replaces_text())
+    fmt::print("{}", show_table(result->heading, result->rows, output_width()));
   return w.json.write("simulate", to_json(result->heading, result->rows)) ? kDone : kFailed;
 }
 

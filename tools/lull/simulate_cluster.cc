@@ -163,17 +163,19 @@ int simulate_cluster_main(const Words& words) {
       const double best = sim::best_static_sum(one), made = sim::measured_sum(one, result);
       json["policies"][i]["sum_of_rates"] = made;
       json["policies"][i]["best_static_sum"] = best;
-      lines.push_back(fmt::format(
-          "simulated, {}: jobs made {:.3f} of their rates alone together; the best static placement {:.3f}: {}",
-          one.policy.row->name, made, best, show_share(made / best)));
+      lines.push_back(
+          fmt::format("simulated, {}: jobs made {:.3f} of their rates alone together; the best "
+                      "static placement {:.3f}: {}",
+                      one.policy.row->name, made, best, show_share(made / best)));
     }
     if (const double least = sim::least_aim_s(one); one.stop_bad && least > 0) {
       json["policies"][i]["least_aim_s"] = least;
       json["policies"][i]["blind_aim_s"] = sim::blind_aim_s(one);
     }
     if (result.aim_s >= 0) {
-      lines.push_back(fmt::format("simulated, {}: the first good job reached the aim after {:.0f} s",
-                                  one.policy.row->name, result.aim_s));
+      lines.push_back(
+          fmt::format("simulated, {}: the first good job reached the aim after {:.0f} s",
+                      one.policy.row->name, result.aim_s));
     }
   }
   if (!w.json.replaces_text()) {

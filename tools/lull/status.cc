@@ -1,7 +1,5 @@
 // `lull status`: the daemon's own account, as a table or as it came.
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"

@@ -12,7 +12,7 @@ namespace lull::command {
 namespace {
 
 constexpr SlowdownBound kUsualBound{30, 50};  // what guarded keeps where nothing is said
-constexpr size_t kLegendWidth = 100;  // sentences are read more easily in lines
+constexpr size_t kLegendWidth = 100;          // sentences are read more easily in lines
 
 std::string show(double value, const char* format) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
@@ -270,7 +270,8 @@ std::string verdict(const Heading& heading, const std::vector<Row>& rows) {
     one.valid = one.valid && row.valid;
     if (row.role == "high") {
       one.high = &row;
-      one.loss_mean = (std::isfinite(row.slowdown_mean) ? row.slowdown_mean : row.jct_ms_mean / alone_ms) - 1;
+      one.loss_mean =
+          (std::isfinite(row.slowdown_mean) ? row.slowdown_mean : row.jct_ms_mean / alone_ms) - 1;
       one.loss_p99 = row.slowdown_p99 - 1;
     } else {
       one.other = &row;
@@ -279,12 +280,13 @@ std::string verdict(const Heading& heading, const std::vector<Row>& rows) {
     }
   }
   const auto counts = [](const Outcome& one) {
-    return one.valid && one.high != nullptr && one.other_count > 0 && std::isfinite(one.loss_mean) &&
-           std::isfinite(one.loss_p99) && std::isfinite(one.others);
+    return one.valid && one.high != nullptr && one.other_count > 0 &&
+           std::isfinite(one.loss_mean) && std::isfinite(one.loss_p99) && std::isfinite(one.others);
   };
   const SlowdownBound bound = heading.bound.is_set() ? heading.bound : kUsualBound;
   const auto within = [&](const Outcome& one) {
-    return one.loss_mean <= bound.mean_per_mille / 1000.0 && one.loss_p99 <= bound.p99_per_mille / 1000.0;
+    return one.loss_mean <= bound.mean_per_mille / 1000.0 &&
+           one.loss_p99 <= bound.p99_per_mille / 1000.0;
   };
   // Within the bound the one that lets the others do most, else the one that costs least.
   const auto better = [&](const Outcome& a, const Outcome& b) {
@@ -299,27 +301,31 @@ std::string verdict(const Heading& heading, const std::vector<Row>& rows) {
     if (one.policy == "share") share = &one;
   }
   const std::string simulated = heading.simulated ? "Simulated: " : "";
-  if (best == nullptr) return simulated + "no row of two programs together is valid: nothing can be said.";
+  if (best == nullptr)
+    return simulated + "no row of two programs together is valid: nothing can be said.";
   const auto loss = [](const Outcome& one) {
-    return fmt::format("{:.1f} % in the mean and {:.1f} % at p99", 100 * one.loss_mean, 100 * one.loss_p99);
+    return fmt::format("{:.1f} % in the mean and {:.1f} % at p99", 100 * one.loss_mean,
+                       100 * one.loss_p99);
   };
   const auto work = [](const Outcome& one) {
     const double part = one.others / static_cast<double>(one.other_count);
-    return fmt::format("{} does {:.0f} % of what it does alone",
-                       one.other_count == 1 ? one.other->task
-                                            : fmt::format("each of {} others", one.other_count),
-                       100 * part);
+    return fmt::format(
+        "{} does {:.0f} % of what it does alone",
+        one.other_count == 1 ? one.other->task : fmt::format("each of {} others", one.other_count),
+        100 * part);
   };
   std::string text = fmt::format(
-      "{}{} {} under {}: it loses {} (may: {}) in {} iterations, and {}", simulated, best->high->task,
-      within(*best) ? "is kept within its bound" : "is over its bound everywhere, least", best->policy,
-      loss(*best), describe_slowdown(bound), best->high->completed, work(*best));
+      "{}{} {} under {}: it loses {} (may: {}) in {} iterations, and {}", simulated,
+      best->high->task,
+      within(*best) ? "is kept within its bound" : "is over its bound everywhere, least",
+      best->policy, loss(*best), describe_slowdown(bound), best->high->completed, work(*best));
   if (share != nullptr && share != best) {
     text += fmt::format("; under share it loses {}, and {}", loss(*share), work(*share));
   }
   const auto invalid = std::count_if(outcomes.begin(), outcomes.end(),
                                      [&](const Outcome& one) { return !counts(one); });
-  if (invalid > 0) text += fmt::format("; {} of {} policies cannot be judged", invalid, outcomes.size());
+  if (invalid > 0)
+    text += fmt::format("; {} of {} policies cannot be judged", invalid, outcomes.size());
   return text + ".";
 }
 

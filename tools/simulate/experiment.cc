@@ -260,7 +260,9 @@ class Experiment {
     std::vector<KernelSpan> kernels;
     const auto keep = [&](size_t task) -> std::function<void(Instant, Instant)> {
       if (plan_.timeline.ns <= 0) return {};
-      return [&kernels, task](Instant began, Instant ended) { kernels.push_back({task, began, ended}); };
+      return [&kernels, task](Instant began, Instant ended) {
+        kernels.push_back({task, began, ended});
+      };
     };
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
       ProgramPlan low = plan_of(plan_.lows[i], plan_.seed + 1 + i);
@@ -303,7 +305,9 @@ class Experiment {
     one.services.assign(high.services().begin() + measured, high.services().end());
     if (!one.services.empty()) {
       const Instant from = one.services.front().began, until = from + plan_.timeline;
-      std::erase_if(kernels, [&](const KernelSpan& span) { return span.ended <= from || span.began >= until; });
+      std::erase_if(kernels, [&](const KernelSpan& span) {
+        return span.ended <= from || span.began >= until;
+      });
       one.kernels = std::move(kernels);
     }
     const command::Window window = command::measured_window(high_record, high_side.warmup);

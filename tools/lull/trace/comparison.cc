@@ -105,7 +105,9 @@ std::vector<KernelChange> compare(const Report& a, const Report& b) {
 
 std::string comparison_text(const Report& a, const Report& b,
                             const std::vector<KernelChange>& changes, size_t top, size_t width) {
-  const auto line = [&](const std::string& text) { return command::wrapped(text, width, 3) + '\n'; };
+  const auto line = [&](const std::string& text) {
+    return command::wrapped(text, width, 3) + '\n';
+  };
   std::string out = line("A  " + heading_line(a)) + line("B  " + heading_line(b));
   out += line(fmt::format("device work {} > {} ({}), launches {} > {}", time_text(all_ns(a)),
                           time_text(all_ns(b)), percent_change(all_ns(a), all_ns(b)), a.launches,

@@ -44,9 +44,9 @@ std::string devices_text(const Report& report, size_t width) {
     if (row.info.total_bytes > 0) line += "  " + command::show_bytes(row.info.total_bytes);
     add(line, 2);
     if (!row.busy.empty()) {
-      line = fmt::format("  busy {}{} of {}", row.is_partial() ? "at least " : "",
-                         show_share(row.busy_share()),
-                         time_text(static_cast<double>(row.span_ns())));
+      line =
+          fmt::format("  busy {}{} of {}", row.is_partial() ? "at least " : "",
+                      show_share(row.busy_share()), time_text(static_cast<double>(row.span_ns())));
       const LogHistogram& idle = row.busy.idle();
       if (idle.count() > 0) {
         line += fmt::format(", idle {} times: p50 {}, p90 {}, longest {}", idle.count(),
@@ -55,7 +55,8 @@ std::string devices_text(const Report& report, size_t width) {
       }
       add(line, 4);
     } else if (row.total.timed > 0) {
-      add(fmt::format("  {} of device work, when it ran is not recorded", total_text(row.total)), 4);
+      add(fmt::format("  {} of device work, when it ran is not recorded", total_text(row.total)),
+          4);
     }
   }
   return out;
@@ -104,8 +105,9 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
   const auto info_of = [&](const KernelRow& row) -> const KernelInfo& {
     return row.kernel < report.kernel_infos.size() ? report.kernel_infos[row.kernel] : kUnknown;
   };
-  const bool call_sites = std::any_of(rows.begin(), rows.begin() + static_cast<long>(shown),
-                                      [&](const auto* row) { return !info_of(*row).call_site.empty(); });
+  const bool call_sites =
+      std::any_of(rows.begin(), rows.begin() + static_cast<long>(shown),
+                  [&](const auto* row) { return !info_of(*row).call_site.empty(); });
   std::vector<TextTable::Column> columns = {{"TOTAL"},   {"SHARE"},   {"COUNT"},
                                             {"P50"},     {"P90"},     {"P99"},
                                             {"GAP P50"}, {"GAP P90"}, {"GAP SUM"}};
@@ -145,8 +147,9 @@ std::string kinds_text(const Report& report, size_t width) {
   if (all_ns <= 0) return {};
   TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, TextTable::name_column("KIND")});
   for (const KindRow& row : rows) {
-    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns), show_share(row.total_ns / all_ns),
-               fmt::format("{}", row.count), std::string(row.kind)});
+    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns),
+               show_share(row.total_ns / all_ns), fmt::format("{}", row.count),
+               std::string(row.kind)});
   }
   return "\nKINDS of kernels, by name\n" + table.text(width);
 }
@@ -191,11 +194,12 @@ std::string streams_text(const Report& report, size_t width) {
     for (const DeviceRow& device : report.devices) {
       if (device.info.device == row.device) span_ns = static_cast<double>(device.span_ns());
     }
-    table.add({report.task_name(row.client), fmt::format("{}", row.device.value),
-               fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
-               total_text(row.total),
-               row.total.is_known() && span_ns > 0 ? show_share(row.total.total_ns() / span_ns) : "-",
-               fmt::format("{}", row.syncs)});
+    table.add(
+        {report.task_name(row.client), fmt::format("{}", row.device.value),
+         fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
+         total_text(row.total),
+         row.total.is_known() && span_ns > 0 ? show_share(row.total.total_ns() / span_ns) : "-",
+         fmt::format("{}", row.syncs)});
   }
   return table.empty() ? std::string() : "\nSTREAMS\n" + table.text(width);
 }
@@ -229,7 +233,7 @@ std::string idle_text(const Report& report, size_t width) {
   std::vector<TextTable::Column> columns = {
       {"IDLE"}, {"SHARE"}, {"TIMES"}, {"P50"}, {"P99"}, {"LONGEST"}};
   if (many_tasks) columns.push_back({"OTHERS RAN"});
-  if (many_devices) columns.push_back({"GPU"});
+  if (many_devices) columns.push_back(TextTable::key_column("GPU"));
   columns.push_back(TextTable::name_column("TASK"));
   columns.push_back(TextTable::text_column("BECAUSE"));
   TextTable table(columns);
@@ -356,8 +360,9 @@ std::string verdict_text(const Report& report) {
   if (all_ns <= 0) {
     out += "no launch was timed: record with --timing full to see where the time goes";
   } else {
-    const auto [most_ns, which] = *std::max_element(
-        kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    const auto [most_ns, which] =
+        *std::max_element(kernels.begin(), kernels.end(),
+                          [](const auto& a, const auto& b) { return a.first < b.first; });
     const std::string name = which < report.kernel_infos.size()
                                  ? shorten_name(display_name(report.kernel_infos[which].name), 40)
                                  : "?";

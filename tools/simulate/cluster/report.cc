@@ -93,9 +93,9 @@ std::vector<Summary> summaries(const Plan& plan, const Result& result) {
 std::string show_runs(std::span<const Run> runs, size_t width) {
   if (runs.empty()) return "";
   const Plan& first = runs.front().plan;
-  const std::string about = fmt::format("simulated cluster {}: {} GPUs in {} nodes; {} jobs; seed {}",
-                                        first.cluster.text, first.cluster.gpus.size(),
-                                        first.cluster.nodes, first.jobs.size(), first.seed);
+  const std::string about =
+      fmt::format("simulated cluster {}: {} GPUs in {} nodes; {} jobs; seed {}", first.cluster.text,
+                  first.cluster.gpus.size(), first.cluster.nodes, first.jobs.size(), first.seed);
   const std::string costs = fmt::format(
       "simulated: suspend and resume by copies at the kind's rate, context {} s, network {} GB/s",
       first.costs.context_s, first.costs.network_gb_per_s);
@@ -130,7 +130,9 @@ std::string show_runs(std::span<const Run> runs, size_t width) {
                  duration(one.first_100_s.mean), fmt::format("{:.1f}", one.moves)});
     }
     const Result& r = run.result;
-    const auto part = [&](double gpu_s) { return command::show_share(share(gpu_s, gpu_time_s(run))); };
+    const auto part = [&](double gpu_s) {
+      return command::show_share(share(gpu_s, gpu_time_s(run)));
+    };
     const auto count = [&](uint32_t JobResult::*what) { return fmt::format("{}", total(r, what)); };
     whole.add({policy, duration(r.makespan_s), part(r.busy_gpu_s), part(r.occupied_gpu_s),
                part(r.moving_gpu_s), count(&JobResult::suspends), count(&JobResult::resumes),
@@ -157,9 +159,11 @@ std::string verdict(std::span<const Run> runs) {
   const auto by_jct = [](const Took& a, const Took& b) { return a.jct_s < b.jct_s; };
   const Took best = *std::min_element(outcomes.begin(), outcomes.end(), by_jct);
   const Took worst = *std::max_element(outcomes.begin(), outcomes.end(), by_jct);
-  std::string text = fmt::format("Simulated: a job takes {} in the mean under {}", duration(best.jct_s), best.policy);
+  std::string text = fmt::format("Simulated: a job takes {} in the mean under {}",
+                                 duration(best.jct_s), best.policy);
   if (outcomes.size() > 1) {
-    text += fmt::format(", the least of {} policies; the most under {}, {}", outcomes.size(), worst.policy, duration(worst.jct_s));
+    text += fmt::format(", the least of {} policies; the most under {}, {}", outcomes.size(),
+                        worst.policy, duration(worst.jct_s));
   }
   if (unfinished > 0) text += fmt::format("; {} jobs did not end", unfinished);
   return text + ".";
