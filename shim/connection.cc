@@ -41,7 +41,10 @@ thread_local constinit ThreadState thread_state;
 
 namespace {
 
-constexpr uint64_t kFirstAttachNs = 200'000'000;
+// As long as a held launch waits for a sign of life: a busy machine's coordinator answers within it.
+constexpr uint64_t kFirstAttachNs = 1'000'000'000;
+// For a program that fails without one.
+constexpr uint64_t kRequiredAttachNs = 10'000'000'000;
 constexpr uint64_t kLaterAttachNs = 50'000'000;
 constexpr uint64_t kRetryNs = 1'000'000'000;
 constexpr uint32_t kSharedSlot = channel::kMaxThreads - 1;
@@ -463,13 +466,14 @@ void announce(ThreadState& thread, Attachment& link) {
 
 CUresult attach_at_init() {
   if (!shim_enabled()) return CUDA_SUCCESS;
+  const bool required = environment_set("LULL_REQUIRE_COORDINATOR");
   ThreadState& thread = thread_state;
   may_attach.store(true, std::memory_order_relaxed);
   Attachment* link = attachment.load(std::memory_order_acquire);
   if (link == nullptr) {
     Locked locked(attach_lock);
     link = attachment.load(std::memory_order_acquire);
-    if (link == nullptr) link = attach(kFirstAttachNs);
+    if (link == nullptr) link = attach(required ? kRequiredAttachNs : kFirstAttachNs);
     decide_moves(/*granted=*/0);
   }
   if (link != nullptr) {
@@ -477,7 +481,7 @@ CUresult attach_at_init() {
     announce(thread, *link);
     return CUDA_SUCCESS;
   }
-  return environment_set("LULL_REQUIRE_COORDINATOR") ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+  return required ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
 }
 
 Attachment* enter_slowly(ThreadState& thread) {

@@ -62,10 +62,10 @@ inline constexpr Duration kStillComing{100'000'000};
 inline constexpr Duration kAlone{10'000'000};
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
 // what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
-// recorded training lost 8 % by that, with 50 none of 38 programs lost anything (docs/simulation/run-ahead.md). The gate is open below half of it, a credit above:
+// recorded training lost 8 %, with 50 and 100 a made one 5.3 and 1.03 % (2026-11-24-run-ahead-trials.md). The gate is open below half of it, a credit above:
 //
 //     open --more than kRunAhead / 2 in flight--> credit of kRunAhead --less than kRunAhead / 4--> open
-inline constexpr Duration kRunAhead{50'000'000};
+inline constexpr Duration kRunAhead{200'000'000};
 inline constexpr Duration kRunAheadStep{kRunAhead.ns / 16};  // the credit is topped up by so much
 // Of kernels that take as long in the mean, completions say how long they took.
 inline constexpr Duration kSeenByCompletion{500'000};

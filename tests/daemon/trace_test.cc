@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "coordinator/channel/ticks.h"
 #include "coordinator/daemon/event_cost.h"
 #include "coordinator/daemon/start_times.h"
 #include "coordinator/trace/reader.h"
@@ -97,9 +98,10 @@ TEST_CASE("a traced client's launches are all there, in order, with what they ar
   channel::lull_record synced = client->record(channel::kRecordSynced, 0, 100);
   synced.value1 = 1'000'000;  // ticks: a fraction of a millisecond
   client->push(synced);
-  for (const uint32_t kind : {channel::kRangeNested, channel::kRangeFree, channel::kRangeMark, 77U}) {
+  for (const uint32_t kind : std::initializer_list<uint32_t>{
+           channel::kRangeNested, channel::kRangeFree, channel::kRangeMark, 77}) {
     channel::lull_record range = client->record(channel::kRecordRange, 0, 1);
-    range.kernel = channel::atomic32(client->region().kernel(0)->name_offset).load(std::memory_order_relaxed);
+    range.kernel = client->region().kernel(0)->name_offset;
     range.device = kind == channel::kRangeFree ? UINT32_MAX : 0;  // a domain outside the names
     range.stream = kind;
     range.tsc = channel::ticks();

@@ -45,7 +45,7 @@ class Compare(unittest.TestCase):
         with lab.Lab() as here:
             result, text = self.table(here, "compare", "--sim=serial", "--policy", "guarded", "--max-slowdown", "1%")
         self.assertEqual(result["max_slowdown"], {"mean": 0.01, "p99": 0.017})
-        self.assertIn("high task may lose 1%,1.7%", text)
+        self.assertIn("high task may lose 1 % in the mean and 1.7 % at p99", text)
         self.assertEqual(result["rows"][-2]["completed"], ITERATIONS)
 
 

@@ -173,7 +173,7 @@ class UnknownDevices(unittest.TestCase):
             self.assertIn("no device of", client["unscheduled"][0]["why"])
             code, out, _ = here.lull("status")
             self.assertEqual(code, 0)
-            self.assertRegex(out, r"running unscheduled, on devices that lulld does not know:\n +\d+  other ")
+            self.assertRegex(out, r"running unscheduled, on devices that lulld does not know:\n +ID  TASK .*\n +\d+  other ")
             code, _, err = stop(other)
             self.assertEqual(code, 0, err)
             self.assertEqual(err, "lull: device 0 is none that the coordinator knows: running unscheduled there: "

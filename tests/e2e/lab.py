@@ -49,7 +49,7 @@ class Lab:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self, shim=True, **more):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("LULL_", "SIMGPU_", "LD_"))}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("LULL_", "SIMGPU_", "LD_", "COLUMNS"))}
         env.update(self.sim)
         env["LD_LIBRARY_PATH"] = str(SIM)
         env["LULL_SOCKET"] = self.socket

@@ -25,11 +25,11 @@ class Memory(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld()
             wait = here.folder / "go-on"
-            first = here.start(lab.PROGRAMS / "alloc_limit", 32 * MIB, 256 * MIB, LULL_JOB="job", LULL_MEMORY=384 * MIB,
+            first = here.start(lab.PROGRAMS / "alloc_limit", 32 * MIB, 256 * MIB, LULL_JOB="job", LULL_MEMORY=384 * MIB, LULL_REQUIRE_COORDINATOR=1,
                                PROGRAM_WAIT_FILE=str(wait))
             lab.until(lambda: (c := here.client(first.pid)) and c["devices"] and c["devices"][0]["memory_bytes"] >= 256 * MIB,
                       "the first holds its part")
-            second = here.start(lab.PROGRAMS / "alloc_limit", 32 * MIB, LULL_JOB="job", LULL_MEMORY=384 * MIB,
+            second = here.start(lab.PROGRAMS / "alloc_limit", 32 * MIB, LULL_JOB="job", LULL_MEMORY=384 * MIB, LULL_REQUIRE_COORDINATOR=1,
                                 PROGRAM_WAIT_FILE=str(wait))
             used = lab.until(lambda: (c := here.client(second.pid)) and c["devices"] and c["devices"][0]["memory_bytes"], "the second allocates")
             lab.until(lambda: sum(c["devices"][0]["memory_bytes"] for c in here.status()["clients"]) >= 352 * MIB, "they fill the job's limit")

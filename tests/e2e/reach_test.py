@@ -23,7 +23,8 @@ class Reach(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld()
             wait = here.folder / "go-on"
-            program = here.start(lab.PROGRAMS / command[0], *command[1:], PROGRAM_WAIT_FILE=str(wait))
+            # What it launches before it attaches is nobody's: it waits for lulld as long as that takes.
+            program = here.start(lab.PROGRAMS / command[0], *command[1:], PROGRAM_WAIT_FILE=str(wait), LULL_REQUIRE_COORDINATOR=1)
             lines = []
 
             def said():

@@ -156,7 +156,7 @@ class Top(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertNotIn("\x1b", out)
             for name in ("painter", "baker"):
-                self.assertEqual(len([line for line in out.splitlines() if name in line]), 1, out)
+                self.assertEqual(len(re.findall(rf"^ +\d+ +{name} ", out, re.M)), 1, out)
             code, narrow, err = here.lull("top", "-n", "1", "--width", "40")
             self.assertEqual(code, 0, err)
             self.assertLessEqual(max(map(len, narrow.splitlines())), 40)

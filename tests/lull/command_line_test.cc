@@ -44,6 +44,7 @@ class Lull {
       to("/err", 2);
       setenv("LULL_SOCKET", (folder + "/lulld.sock").c_str(), 1);
       unsetenv("LD_PRELOAD");
+      unsetenv("COLUMNS");
       std::vector<char*> argv = {const_cast<char*>("lull")};
       for (std::string& word : words) argv.push_back(word.data());
       argv.push_back(nullptr);

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "tests/lull/fits.h"
+
 using namespace lull::command;
 
 namespace {
@@ -201,4 +203,68 @@ TEST_CASE("the table says that it is simulated, and which rows do not count") {
   CHECK(table.starts_with("simulated: NVIDIA H100"));
   CHECK(table.find("INVALID: stalled") != std::string::npos);
   CHECK(table.find("nan") == std::string::npos);
+}
+
+namespace {
+
+std::vector<Row> rows_of(const Pair& pair, const std::vector<std::string>& policies) {
+  std::vector<Row> rows;
+  const auto keep = [&](const std::string& policy, const PhaseRecord& phase) {
+    for (Row& row : make_rows(policy, phase, pair.high, pair.low, pair.alone_high, pair.alone_low)) {
+      rows.push_back(std::move(row));
+    }
+  };
+  keep("alone", pair.alone_high);
+  keep("alone", pair.alone_low);
+  for (const std::string& policy : policies) keep(policy, pair.together);
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("the table fits the terminal, with every figure, and ends in a sentence") {
+  Pair pair;
+  pair.high.task = "serving of a large language model";
+  pair.low.task = "serving of a small language model";
+  auto rows = rows_of(pair, {"share", "guarded mean_per_mille=30 p99_per_mille=50"});
+  rows.back().valid = false;
+  rows.back().reason = "the player was 120 us late, more than 2 % of the JCT alone: use a quieter machine";
+  for (Row& row : rows) row.slowdown_mean = 1.2345;
+  Heading heading;
+  heading.simulated = true;
+  heading.device = "simulated H100";
+  heading.sharing = "time_slice";
+  heading.bound = {30, 50};
+  testing::check_fits([&](size_t width) { return show_table(heading, rows, width); }, kAnyWidth);
+}
+
+TEST_CASE("the verdict names the policy within the bound that lets the other do most") {
+  Pair pair;
+  Heading heading;
+  auto rows = rows_of(pair, {"share", "priority", "guarded"});
+  rows[4].jct_ms_mean = 1.01;  // priority
+  rows[4].slowdown_p99 = 1.01;
+  rows[5].throughput_ratio = 0.1;
+  rows[6].jct_ms_mean = 1.02;  // guarded
+  rows[6].slowdown_p99 = 1.04;
+  rows[7].throughput_ratio = 0.3;
+  CHECK(verdict(heading, rows) ==
+        "serve is kept within its bound under guarded: it loses 2.0 % in the mean and 4.0 % at p99 (may: 3 % in the "
+        "mean and 5 % at p99) in 10 iterations, and train does 30 % of what it does alone; under share it loses 20.0 % "
+        "in the mean and 20.0 % at p99, and train does 50 % of what it does alone.");
+  rows[6].slowdown_p99 = rows[4].slowdown_p99 = 1.06;
+  heading.simulated = true;
+  CHECK(verdict(heading, rows).starts_with(
+      "Simulated: serve is over its bound everywhere, least under priority: it loses 1.0 % in the mean and 6.0 % at p99"));
+}
+
+TEST_CASE("the verdict judges by no row that is invalid") {
+  Pair pair;
+  Heading heading;
+  auto rows = rows_of(pair, {"share", "guarded"});
+  rows[4].valid = false;
+  CHECK(verdict(heading, rows).find("under guarded") == std::string::npos);
+  CHECK(verdict(heading, rows).ends_with("; 1 of 2 policies cannot be judged."));
+  rows[2].valid = false;
+  CHECK(verdict(heading, rows) == "no row of two programs together is valid: nothing can be said.");
 }

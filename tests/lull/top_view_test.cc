@@ -35,14 +35,15 @@ TEST_CASE("The picture is what the daemon says") {
         "lulld 1, up 12 s, policy priority\n"
         "simulated GPU: sharing mps, slow motion 4\n"
         "\n"
-        "device 0  Big GPU  busy 91%  memory 3.0 GiB of 80.0 GiB\n"
-        "  ID  TASK                          PRIO  GATE    BUSY  LAUNCH/S  HELD   MEMORY  "
-        "ITERATION  LAUNCHES  SLOWDOWN\n"
-        "   1  serve                         high  open     31%     12.3k    0%  1.0 GiB    7.66 "
-        "ms       156     1.02x\n"
-        "   2  a rather long name of a tra~  low   closed   60%       900   25%  2.0 GiB          "
-        "-         -         -\n"
-        "1 attached, no device used yet\n");
+        "device 0  Big GPU  busy 91.0 %  memory 3.0 GiB of 80.0 GiB\n"
+        "  ID  TASK                                   PRIO  GATE      BUSY  LAUNCH/S    HELD   MEMORY  ITERATION  "
+        "LAUNCHES  SLOWDOWN\n"
+        "   1  serve                                  high  open    31.0 %     12.3k   0.0 %  1.0 GiB    7.66 ms  "
+        "     156     1.02x\n"
+        "   2  a rather long name of a training task  low   closed  60.0 %       900  25.0 %  2.0 GiB          -  "
+        "       -         -\n"
+        "\n"
+        "2 programs on 1 GPU, nobody is held; 1 attached, no device used yet.\n");
 }
 
 TEST_CASE("The slowdown of a task with a bound of its own stands beside it") {
@@ -66,6 +67,10 @@ TEST_CASE("Narrow terminals lose columns, not the end of lines") {
     CHECK((text.find("1.02x") != std::string::npos) ==
           (text.find("SLOWDOWN") != std::string::npos));
   }
+}
+
+TEST_CASE("The last line says in a sentence how it is, at any width") {
+  for (const size_t width : {60, 80, 200}) CHECK(top_lines(kStatus, width).back().text.ends_with("."));
 }
 
 TEST_CASE("Names are shown as plain text, and nonsense is survived") {

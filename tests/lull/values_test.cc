@@ -55,6 +55,7 @@ TEST_CASE("a slowdown is percent in the mean, and at p99 five thirds of it unles
   }
   CHECK(show_slowdown({30, 50}) == "3%,5%");
   CHECK(show_slowdown({5, 9}) == "0.5%,0.9%");
+  CHECK(describe_slowdown({5, 9}) == "0.5 % in the mean and 0.9 % at p99");
 }
 
 TEST_CASE("a slowdown that is none says what would be right") {
@@ -89,4 +90,11 @@ TEST_CASE("sizes and times are shown in the unit that fits") {
   CHECK(show_bytes(uint64_t{20} << 30) == "20.0 GiB");
   CHECK(show_ns(900) == "900 ns");
   CHECK(show_ns(1'234'000) == "1.23 ms");
+}
+
+TEST_CASE("a share is percent with one decimal") {
+  CHECK(show_share(0.3121) == "31.2 %");
+  CHECK(show_share(0) == "0.0 %");
+  CHECK(show_share(-1) == "-");
+  CHECK(show_share(0.0 / 0.0) == "-");
 }

@@ -252,6 +252,7 @@ TEST_CASE("The page and the table say that they are simulated") {
   CHECK(html.find("polyline") != std::string::npos);
   CHECK(html.find("<rect") != std::string::npos);
   CHECK(show_runs(std::span(&one, 1)).starts_with("simulated cluster"));
+  CHECK(verdict(std::span(&one, 1)).starts_with("Simulated: a job takes "));
   CHECK(runs_json(std::span(&one, 1))["simulated"] == true);
 }
 

@@ -70,6 +70,33 @@ TEST_CASE("alone is alone, share costs the high task most, fikit least, and each
   CHECK(fikit.low_work[0] > 0.1);
 }
 
+TEST_CASE("the timeline is what ran from the first measured request on, one kernel at a time") {
+  ExperimentPlan plan = pair_plan();
+  CHECK(run_experiment(plan)->policies[0].kernels.empty());
+  plan.timeline = Duration{2'000'000};
+  const auto result = run_experiment(plan);
+  REQUIRE(result.has_value());
+  for (const PolicyResult& one : result->policies) {
+    INFO(one.policy);
+    const Instant from = one.services.front().began;
+    size_t of_high = 0;
+    REQUIRE(one.kernels.size() > 4);
+    for (size_t i = 0; i < one.kernels.size(); ++i) {
+      const KernelSpan& span = one.kernels[i];
+      CHECK(span.began < span.ended);
+      CHECK(span.ended > from);
+      CHECK(span.began < from + plan.timeline);
+      if (i > 0) CHECK(span.began >= one.kernels[i - 1].ended);
+      of_high += span.task == 0 ? 1 : 0;
+    }
+    CHECK(of_high > 0);
+    CHECK(of_high < one.kernels.size());
+    // Nothing else depends on whether it was asked for.
+    const auto without = run_experiment(pair_plan());
+    CHECK(without->policies[0].rows[0].jct_ms_mean == result->policies[0].rows[0].jct_ms_mean);
+  }
+}
+
 TEST_CASE("several low tasks and several devices have a row each") {
   ExperimentPlan plan = pair_plan();
   plan.node.devices = 2;

@@ -49,8 +49,8 @@ class ShortForm(unittest.TestCase):
     def run_idle(self, *words):
         with tempfile.TemporaryDirectory(prefix="lull-idle-") as out:
             done = subprocess.run([ROOT / "tools/simulate/idle", "--lull", LULL, "--out", out, *words], capture_output=True, text=True, timeout=250)
-            page = pathlib.Path(out, "idle.md")
-            return done.returncode, done.stdout + done.stderr, page.read_text() if page.exists() else ""
+            pages = [page.read_text() for page in pathlib.Path(out).glob("*.md")]
+            return done.returncode, done.stdout + done.stderr, "".join(pages)
 
     def test_programs_lose_at_most_one_percent_beside_an_idle_neighbour(self):
         code, said, page = self.run_idle("--made", "5")

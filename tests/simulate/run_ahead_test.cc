@@ -46,13 +46,13 @@ Seen see(const std::string& policy, uint64_t low_ns, uint8_t high_level = 2) {
 
 }  // namespace
 
-TEST_CASE("who may be preceded has 50 ms of work in flight at most, and loses nothing") {
+TEST_CASE("who may be preceded has 200 ms of work in flight at most, and loses nothing") {
   for (const std::string policy : {"priority", "fikit", "guarded", "time_slice"}) {
     for (const uint64_t low_ns : {20'000, 500'000, 4'000'000}) {
       const Seen seen = see(policy, low_ns);
       INFO(policy << ", kernels of " << low_ns << " ns: " << seen.most_ahead_ns
                   << " ns ahead, busy " << seen.busy);
-      CHECK(seen.most_ahead_ns <= 55e6);
+      CHECK(seen.most_ahead_ns <= 210e6);
       CHECK(seen.busy > 0.99);
     }
   }

@@ -4,11 +4,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/lull/fits.h"
 #include "tests/trace_show/events.h"
 #include "tools/lull/trace/lanes.h"
 #include "tools/lull/trace/report_json.h"
 #include "tools/lull/trace/report_text.h"
 #include "tools/lull/trace/timeline_text.h"
+#include "tools/measure/text_table.h"
 
 using namespace lull;
 using namespace lull::trace;
@@ -141,6 +143,21 @@ TEST_CASE("what show prints is the text that is kept") {
   std::stringstream kept;
   kept << in.rdbuf();
   CHECK(text == kept.str());
+}
+
+TEST_CASE("what show prints fits the terminal, with every figure, and ends in a sentence") {
+  CallSites sites;
+  command::testing::check_fits(
+      [&](size_t width) {
+        TextOptions options;
+        options.width = width;
+        return report_text(small_report(), options, sites);
+      },
+      command::kAnyWidth);
+  CHECK(verdict_text(small_report()) ==
+        "Simulated: add(float*, int) takes 62.5 % of the device time, and device 0 was busy 56.7 % of the time; train (2) waited "
+        "500 ns for serve (1).");
+  CHECK(verdict_text(Report{}) == "Nothing was launched.");
 }
 
 TEST_CASE("CSV and JSON say the same, whatever the names are") {

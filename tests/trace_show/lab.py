@@ -15,8 +15,11 @@ TRACES = pathlib.Path(os.environ.get("LULL_SHARED_TRACES") or os.environ.get("LU
                       or HERE.parents[2] / "shared/traces")
 
 
-def lull(*words, code=0, **more):
-    done = subprocess.run([str(LULL), *map(str, words)], capture_output=True, text=True, **more)
+def lull(*words, code=0, columns=None, **more):
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if columns:
+        environment["COLUMNS"] = str(columns)
+    done = subprocess.run([str(LULL), *map(str, words)], capture_output=True, text=True, env=environment, **more)
     assert done.returncode == code, f"lull {words}: exit {done.returncode}, wanted {code}\n{done.stderr}"
     return done
 

@@ -16,6 +16,7 @@
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/progress_line.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
@@ -332,7 +333,7 @@ int compare_main(const Words& words) {
     return kFailed;
   }
   const auto& [heading, rows] = *result;
-  if (!wishes.json.replaces_text()) fmt::print("{}", show_table(heading, rows));
+  if (!wishes.json.replaces_text()) fmt::print("{}", show_table(heading, rows, output_width()));
   return wishes.json.write("compare", to_json(heading, rows)) ? kDone : kFailed;
 }
 

@@ -8,6 +8,7 @@
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/machine_check.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/program_check.h"
 
 namespace lull::command {
@@ -48,6 +49,30 @@ Findings check_named_program(const std::string& name) {
 
 }  // namespace
 
+std::string findings_text(const Findings& findings, size_t width) {
+  TextTable table({TextTable::key_column("", TextTable::Align::kLeft),
+                   TextTable::key_column("", TextTable::Align::kLeft), TextTable::text_column("")},
+                  /*indent=*/0);
+  size_t fail = 0, warn = 0;
+  const Finding* first = nullptr;
+  for (const Finding& finding : findings) {
+    table.add({word(finding.verdict), finding.check,
+               finding.seen + (finding.mend.empty() ? "" : ": " + finding.mend)});
+    fail += finding.verdict == Verdict::kFail ? 1 : 0;
+    warn += finding.verdict == Verdict::kWarn ? 1 : 0;
+    if (finding.verdict == Verdict::kFail && first == nullptr) first = &finding;
+  }
+  const std::string warnings =
+      warn == 0 ? "" : fmt::format("; {} {} to read", warn, warn == 1 ? "warning" : "warnings");
+  const std::string sentence =
+      first == nullptr
+          ? fmt::format("lull works here: none of {} checks failed{}.", findings.size(), warnings)
+          : fmt::format(
+                "lull would not work here as it should: {} of {} checks failed, first of all {}{}.",
+                fail, findings.size(), first->check, warnings);
+  return table.text(width) + "\n" + wrapped(sentence, width) + "\n";
+}
+
 int doctor_main(const Words& words) {
   if (words.size() == 1 && words[0] == kPreloadProbeWord) return preload_probe();
   bool simulate = false;
@@ -82,14 +107,8 @@ int doctor_main(const Words& words) {
                     {"check", finding.check},
                     {"seen", finding.seen},
                     {"mend", finding.mend}});
-    if (!as_json.replaces_text()) {
-      fmt::print("{:<4}  {:<20}  {}{}{}\n", word(finding.verdict), finding.check, finding.seen,
-                 finding.mend.empty() ? "" : ": ", finding.mend);
-    }
   }
-  if (failed && !program.empty() && !as_json.replaces_text()) {
-    fmt::print("refused: lull would not work here as it should; see the lines that fail\n");
-  }
+  if (!as_json.replaces_text()) fmt::print("{}", findings_text(findings, output_width()));
   const bool written = as_json.write("doctor", nlohmann::json{{"ok", !failed}, {"findings", rows}});
   return failed || !written ? kFailed : kDone;
 }

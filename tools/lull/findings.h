@@ -2,6 +2,7 @@
 // fill it, doctor.cc prints it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,9 @@ struct Finding {
   std::string mend;   // what to do; empty when ok
 };
 using Findings = std::vector<Finding>;
+
+// The table, in lines of at most `width` characters, and one sentence: whether lull works here, and
+// what to mend first. Pure.
+std::string findings_text(const Findings& findings, size_t width);
 
 }  // namespace lull::command

@@ -21,7 +21,7 @@ std::string workload_file(const std::string& word);
 
 // The shipped pair: what `lull simulate` shows when it is given nothing.
 inline constexpr const char* kShippedHigh = "chatty_inference";
-inline constexpr const char* kShippedLow = "dense_inference";
+inline constexpr const char* kShippedLow = "training_step";
 
 // $SIMGPU_DEVICE, else /dev/shm/simgpu-<uid>.
 std::string default_sim_device();

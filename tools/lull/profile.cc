@@ -2,11 +2,13 @@
 // is asked; without one the directory is read here.
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "coordinator/daemon/profile_store.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/measure/values.h"
 
@@ -15,8 +17,6 @@ namespace {
 
 using daemon::ProfileStore;
 using nlohmann::json;
-
-constexpr size_t kNameChars = 90;  // of a kernel
 
 std::string day_of(int64_t unix_s) {
   const std::time_t time = unix_s;
@@ -56,27 +56,48 @@ std::expected<json, std::string> ask_directory(const std::string& directory, con
   return reply;
 }
 
-void print_list(const json& reply) {
+void print_list(const json& reply, size_t width) {
   const json& entries = reply.at("profiles");
   if (entries.empty()) {
     fmt::print("no profiles in {}\n", reply.at("directory").get<std::string>());
     return;
   }
-  fmt::print("{:<32}  {:<24}  {:>7}  {:>10}  {:>10}  {}\n", "TASK", "GPU", "KERNELS", "SAMPLES",
-             "SIZE", "SAVED");
+  TextTable table({TextTable::name_column("TASK"),
+                   TextTable::name_column("GPU"),
+                   {"KERNELS"},
+                   {"SAMPLES"},
+                   {"SIZE"},
+                   TextTable::word_column("SAVED")},
+                  /*indent=*/0);
+  std::set<std::string> tasks, gpus;
+  uint64_t bytes = 0;
   for (const json& entry : entries) {
-    fmt::print("{:<32}  {:<24}  {:>7}  {:>10}  {:>10}  {}\n", entry.at("task").get<std::string>(),
-               entry.at("gpu").get<std::string>(), entry.at("kernels").get<uint64_t>(),
-               entry.at("samples").get<uint64_t>(), show_bytes(entry.at("bytes").get<uint64_t>()),
-               day_of(entry.at("saved_unix_s").get<int64_t>()));
+    const auto task = entry.at("task").get<std::string>(), gpu = entry.at("gpu").get<std::string>();
+    table.add({task, gpu, fmt::format("{}", entry.at("kernels").get<uint64_t>()),
+               fmt::format("{}", entry.at("samples").get<uint64_t>()),
+               show_bytes(entry.at("bytes").get<uint64_t>()),
+               day_of(entry.at("saved_unix_s").get<int64_t>())});
+    tasks.insert(task);
+    gpus.insert(gpu);
+    bytes += entry.at("bytes").get<uint64_t>();
   }
+  fmt::print("{}\n{}\n", table.text(width),
+             wrapped(fmt::format("{} known on {}, {} in all.",
+                                 tasks.size() == 1 ? "One task is"
+                                                   : fmt::format("{} tasks are", tasks.size()),
+                                 gpus.size() == 1 ? "one model of GPU"
+                                                  : fmt::format("{} models of GPU", gpus.size()),
+                                 show_bytes(bytes)),
+                     width));
 }
 
-void print_record(const json& record) {
-  fmt::print("{} on {}\n", record.at("task").get<std::string>(),
-             record.at("gpu").get<std::string>());
+void print_record(const json& record, size_t width) {
+  const auto say = [&](const std::string& text) { fmt::print("{}\n", wrapped(text, width, 2)); };
+  say(fmt::format("{} on {}", record.at("task").get<std::string>(),
+                  record.at("gpu").get<std::string>()));
   if (const auto found = record.find("iteration"); found != record.end()) {
-    fmt::print("iteration, undisturbed: {}\n", show_ns(found->at("undisturbed_ns").get<double>()));
+    say(fmt::format("iteration, undisturbed: {}",
+                    show_ns(found->at("undisturbed_ns").get<double>())));
   }
   std::vector<const json*> kernels;
   for (const json& kernel : record.at("kernels")) kernels.push_back(&kernel);
@@ -85,27 +106,34 @@ void print_record(const json& record) {
   };
   std::stable_sort(kernels.begin(), kernels.end(),
                    [&](const json* a, const json* b) { return total(*a) > total(*b); });
-  fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n", "SAMPLES", "MEAN", "P50", "P99",
-             "GAP P50", "GAP P99", "KERNEL");
-  std::vector<std::string> names;
+  TextTable table({{"SAMPLES"},
+                   {"MEAN"},
+                   {"P50"},
+                   {"P99"},
+                   {"GAP P50"},
+                   {"GAP P99"},
+                   TextTable::name_column("KERNEL", trace::shorten_name)},
+                  /*indent=*/0);
+  double all = 0;
   for (const json* kernel : kernels) {
-    const auto name = kernel->at("name").get<std::string>();
-    names.push_back(name.empty() ? kernel->at("id").get<std::string>() : trace::display_name(name));
-  }
-  names = trace::shorten_names(names, kNameChars);
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const json* kernel = kernels[i];
     const auto time = [&](const json& object, const char* key) {
       return show_ns(object.at(key).get<double>());
     };
     const auto gap = kernel->find("gap");
     const bool known = gap != kernel->end();
-    fmt::print("{:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n",
-               kernel->at("count").get<uint64_t>(), time(*kernel, "mean_ns"),
+    const auto name = kernel->at("name").get<std::string>();
+    table.add({fmt::format("{}", kernel->at("count").get<uint64_t>()), time(*kernel, "mean_ns"),
                time(*kernel, "p50_ns"), time(*kernel, "p99_ns"), known ? time(*gap, "p50_ns") : "-",
                known ? time(*gap, "p99_ns") : "-",
-               names[i]);
+               name.empty() ? kernel->at("id").get<std::string>() : trace::display_name(name)});
+    all += total(*kernel);
   }
+  // How few kernels make nine tenths of the time.
+  size_t most = 0;
+  for (double sum = 0; most < kernels.size() && sum < 0.9 * all; ++most)
+    sum += total(*kernels[most]);
+  fmt::print("{}\n", table.text(width));
+  say(fmt::format("{} of {} kernels make 90 % of the time that was seen.", most, kernels.size()));
 }
 
 }  // namespace
@@ -176,9 +204,9 @@ int profile_main(const Words& words) {
     if (!as_json.write("profile", show->given() ? reply->at("records") : *reply)) return kFailed;
     if (as_json.replaces_text()) return kDone;
     if (show->given()) {
-      for (const json& record : reply->at("records")) print_record(record);
+      for (const json& record : reply->at("records")) print_record(record, output_width());
     } else {
-      print_list(*reply);
+      print_list(*reply, output_width());
     }
   } catch (const json::exception&) {
     complain("profile: the answer is not understood: is the daemon of this version?");

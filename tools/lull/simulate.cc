@@ -12,15 +12,18 @@
 #include "tools/lull/command.h"
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
 #include "tools/simulate/replay.h"
 #include "tools/simulate/simulated_policies.h"
+#include "tools/simulate/timeline_svg.h"
 
 namespace lull::command {
 namespace {
 
+constexpr Duration kPictureLength{21'000'000};
 constexpr uint8_t kHighLevel = 2;  // as `--priority high` and `low`
 constexpr uint8_t kLowLevel = 7;
 
@@ -32,7 +35,7 @@ struct Words1 {
   std::vector<std::string> predictors;
   std::string sharing = "serial";
   JsonOutput json;
-  std::string replay;
+  std::string replay, picture;
   double load = 0;
   double control_latency_us = -1, jitter_us = 0, max_hold_ms = 0, seconds = 60, drift = 1;
   uint64_t iterations = 300, warmup = 50, seed = 1, devices = 1, drift_after = 0;
@@ -65,7 +68,8 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
 std::optional<int> read_words(const Words& words, Words1& w) {
   CommandLine line(
       "Simulates two or more programs alone and then together under each policy, and prints the "
-      "table of `lull compare`. Without programs: a shipped pair.\nA program W is a workload file, a "
+      "table of `lull compare`. Without programs: a shipped pair, without "
+      "the oracle.\nA program W is a workload file, a "
       "PyTorch profiler trace, or a shipped workload's name, as chatty_inference; W@1 puts it on "
       "device 1.\n"
       "Or, with --replay alone: plays a daemon's decision log through the engine again.",
@@ -110,6 +114,10 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   w.json.add_to(line, /*after_blank=*/true);
   line.flag("--no-oracle", w.no_oracle,
             "without the oracle's shares, which can take longer than the rest");
+  line.option(
+          "--picture", w.picture,
+          "draw what ran when under each policy, the first 21 ms, into FILE (SVG; serial sharing)")
+      .value_name("FILE");
   line.flag("--speed", w.speed, "say on stderr how many kernel events a second it simulated");
   const Option replay =
       line.option("--replay", w.replay,
@@ -124,6 +132,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   if (w.high.empty() && w.lows.empty()) {
     w.high = kShippedHigh;
     w.lows = {kShippedLow};
+    w.no_oracle = true;
   }
   if (w.high.empty() || w.lows.empty()) {
     complain("simulate: --high and --low go together: see lull simulate --help");
@@ -197,6 +206,15 @@ int simulate_main(const Words& words) {
   }
   plan.node.sharing = static_cast<simgpu::Sharing>(*sharing);
   plan.node.devices = static_cast<uint32_t>(w.devices);
+  if (!w.picture.empty()) {
+    if (plan.node.sharing != simgpu::Sharing::kSerial || w.devices != 1) {
+      complain(
+          "simulate: --picture: kernels side by side are not drawn: use --sharing serial and one "
+          "device");
+      return kUsage;
+    }
+    plan.timeline = kPictureLength;
+  }
   auto high = load(w.high, kHighLevel, plan.node.profile, w.devices);
   if (!high) {
     complain("simulate: --high: " + high.error());
@@ -254,7 +272,15 @@ int simulate_main(const Words& words) {
                static_cast<double>(result->kernel_events) / 1e6, took,
                static_cast<double>(result->kernel_events) / 1e6 / took);
   }
-  if (!w.json.replaces_text()) fmt::print("{}", show_table(result->heading, result->rows));
+  if (!w.picture.empty()) {
+    std::ofstream out(w.picture, std::ios::binary);
+    if (!(out << simulate::timeline_svg(plan, *result)).flush()) {
+      complain(fmt::format("simulate: --picture: {} cannot be written", w.picture));
+      return kFailed;
+    }
+  }
+  if (!w.json.replaces_text())
+    fmt::print("{}", show_table(result->heading, result->rows, output_width()));
   return w.json.write("simulate", to_json(result->heading, result->rows)) ? kDone : kFailed;
 }
 

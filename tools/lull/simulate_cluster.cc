@@ -6,6 +6,8 @@
 #include "policies/jobs/registry.h"
 #include "tools/lull/command.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
+#include "tools/measure/values.h"
 #include "tools/simulate/cluster/cases.h"
 #include "tools/simulate/cluster/generator.h"
 #include "tools/simulate/cluster/job_file.h"
@@ -153,7 +155,7 @@ int simulate_cluster_main(const Words& words) {
     }
   }
   auto json = sim::runs_json(runs);
-  if (!w.json.replaces_text()) fmt::print("{}", sim::show_runs(runs));
+  std::vector<std::string> lines;  // below the tables
   for (size_t i = 0; i < runs.size(); ++i) {
     const sim::Plan& one = runs[i].plan;
     const sim::Result& result = runs[i].result;
@@ -161,19 +163,26 @@ int simulate_cluster_main(const Words& words) {
       const double best = sim::best_static_sum(one), made = sim::measured_sum(one, result);
       json["policies"][i]["sum_of_rates"] = made;
       json["policies"][i]["best_static_sum"] = best;
-      if (!w.json.replaces_text()) {
-        fmt::print("simulated, {}: jobs made {:.3f} of their rates alone together; the best static placement {:.3f}: {:.1f} %\n",
-                   one.policy.row->name, made, best, 100 * made / best);
-      }
+      lines.push_back(
+          fmt::format("simulated, {}: jobs made {:.3f} of their rates alone together; the best "
+                      "static placement {:.3f}: {}",
+                      one.policy.row->name, made, best, show_share(made / best)));
     }
     if (const double least = sim::least_aim_s(one); one.stop_bad && least > 0) {
       json["policies"][i]["least_aim_s"] = least;
       json["policies"][i]["blind_aim_s"] = sim::blind_aim_s(one);
     }
-    if (result.aim_s >= 0 && !w.json.replaces_text()) {
-      fmt::print("simulated, {}: the first good job reached the aim after {:.0f} s\n",
-                 one.policy.row->name, result.aim_s);
+    if (result.aim_s >= 0) {
+      lines.push_back(
+          fmt::format("simulated, {}: the first good job reached the aim after {:.0f} s",
+                      one.policy.row->name, result.aim_s));
     }
+  }
+  if (!w.json.replaces_text()) {
+    const size_t width = output_width();
+    lines.push_back(sim::verdict(runs));
+    fmt::print("{}\n", sim::show_runs(runs, width));
+    for (const std::string& one : lines) fmt::print("{}\n", wrapped(one, width, 2));
   }
   return w.json.write("simulate", json) ? kDone : kFailed;
 }

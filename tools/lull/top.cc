@@ -13,6 +13,7 @@
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/top_view.h"
 
 namespace lull::command {
@@ -85,12 +86,13 @@ class Screen {
   bool has_keys_ = false;
 };
 
-std::pair<size_t, size_t> terminal_size() {
+// Columns and rows of the screen.
+std::pair<size_t, size_t> screen_size() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     return {size.ws_col, size.ws_row > 0 ? size.ws_row : 24};
   }
-  return {100, SIZE_MAX};
+  return {80, 24};
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ int top_main(const Words& words) {
   line.option("-n,--times", times, "print so often, as plain text, and end").range(1, 1'000'000);
   line.option("--every-ms", every_ms, "how long between two looks (default 1000)")
       .range(50, 3'600'000);
-  line.option("--width", width, "columns to fit into (default: the terminal's, else 100)")
+  line.option("--width", width, "columns to fit into (default: COLUMNS, else the terminal's)")
       .range(20, 1000);
   as_json.add_to(line);
   line.option("--socket", socket, "socket of lulld");
@@ -124,7 +126,7 @@ int top_main(const Words& words) {
       if (!as_json.write("top", *answer, /*indent=*/-1)) return kFailed;
       if (!as_json.replaces_text()) {
         std::string text = n > 0 ? "\n" : "";
-        for (const TopLine& shown : top_lines(*answer, width > 0 ? width : terminal_size().first)) {
+        for (const TopLine& shown : top_lines(*answer, width > 0 ? width : output_width())) {
           text += shown.text + "\n";
         }
         put(text);
@@ -140,7 +142,7 @@ int top_main(const Words& words) {
   }
   const Screen screen;
   for (;;) {
-    const auto [columns, rows] = terminal_size();
+    const auto [columns, rows] = screen_size();
     const size_t fits = width > 0 ? std::min(width, columns) : columns;
     if (answer) {
       screen.draw(top_lines(*answer, fits), rows);

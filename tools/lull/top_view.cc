@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "tools/lull/reply_fields.h"
+#include "tools/lull/status_view.h"
+#include "tools/measure/text_table.h"
 #include "tools/measure/values.h"
 
 namespace lull::command {
@@ -12,26 +15,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kTaskLeast = 8;
-constexpr size_t kTaskMost = 28;
-
-// Printable ASCII only, at most `width` of it: names come from programs.
-std::string cut(const std::string& text, size_t width) {
-  std::string plain;
+// Printable ASCII only: names come from programs.
+std::string plain(const std::string& text) {
+  std::string out;
   for (const char c : text) {
     if ((c & '\xc0') == '\x80') continue;  // the rest of a UTF-8 character
-    plain += c >= ' ' && c <= '~' ? c : '?';
+    out += c >= ' ' && c <= '~' ? c : '?';
   }
-  if (plain.size() > width) {
-    plain.resize(width);
-    if (width > 2) plain.back() = '~';
-  }
-  return plain;
+  return out;
 }
 
 std::string share(const json& client, const char* name) {
-  const double value = field<double>(client, name, -1);
-  return value < 0 ? "-" : fmt::format("{:.0f}%", std::min(value, 1.0) * 100);
+  return show_share(std::min(field<double>(client, name, -1), 1.0));
 }
 
 std::string rate(double value) {
@@ -43,7 +38,7 @@ std::string rate(double value) {
 struct Column {
   const char* name;
   int keep;  // the lowest go first
-  bool left;
+  bool left, is_name;
   std::string (*value)(const json& client, const json& device);
 };
 
@@ -55,33 +50,33 @@ const json& iteration(const json& client) {
 }
 
 const Column kColumns[] = {
-    {"ID", 2, false,
+    {"ID", 2, false, false,
      [](const json& c, const json&) { return fmt::format("{}", field<uint64_t>(c, "id", 0)); }},
-    {"TASK", 100, true,
+    {"TASK", 0, true, true,
      [](const json& c, const json&) { return field<std::string>(c, "task", "?"); }},
-    {"PRIO", 7, true,
+    {"PRIO", 7, true, false,
      [](const json& c, const json&) { return priority_name(field(c, "priority", 5)); }},
-    {"GATE", 1, true,
+    {"GATE", 1, true, false,
      [](const json&, const json& d) { return field<std::string>(d, "gate", "?"); }},
-    {"BUSY", 9, false, [](const json& c, const json&) { return share(c, "busy_share"); }},
-    {"LAUNCH/S", 4, false,
+    {"BUSY", 9, false, false, [](const json& c, const json&) { return share(c, "busy_share"); }},
+    {"LAUNCH/S", 4, false, false,
      [](const json& c, const json&) { return rate(field<double>(c, "launches_per_s", -1)); }},
-    {"HELD", 8, false, [](const json& c, const json&) { return share(c, "held_share"); }},
-    {"MEMORY", 5, false,
+    {"HELD", 8, false, false, [](const json& c, const json&) { return share(c, "held_share"); }},
+    {"MEMORY", 5, false, false,
      [](const json&, const json& d) { return show_bytes(field<uint64_t>(d, "memory_bytes", 0)); }},
-    {"ITERATION", 6, false,
+    {"ITERATION", 6, false, false,
      [](const json& c, const json&) -> std::string {
        const json& found = iteration(c);
        const double ns = field<double>(found, "median_ns", 0);
        if (!field(found, "locked", false) || ns <= 0) return "-";
        return show_ns(ns) + (field(found, "in_step", true) ? "" : "?");
      }},
-    {"LAUNCHES", 0, false,
+    {"LAUNCHES", 0, false, false,
      [](const json& c, const json&) -> std::string {
        const auto period = field<uint64_t>(iteration(c), "period_launches", 0);
        return period == 0 ? "-" : fmt::format("{}", period);
      }},
-    {"SLOWDOWN", 10, false,
+    {"SLOWDOWN", 10, false, false,
      [](const json& c, const json&) -> std::string {
        const double slowdown = field<double>(iteration(c), "slowdown", 0);
        const double bound = field(field(c, "max_slowdown", json()), "mean", -1.0);
@@ -89,70 +84,18 @@ const Column kColumns[] = {
               (bound < 0 ? "" : fmt::format(" of {:.2f}x", 1 + bound));
      }},
 };
-constexpr size_t kCount = std::size(kColumns);
 
-class Table {
- public:
-  void add(const json& client, const json& device) {
-    std::vector<std::string> cells;
-    for (size_t i = 0; i < kCount; ++i) {
-      cells.push_back(cut(kColumns[i].value(client, device), kTaskMost));
-      widths_[i] = std::max(widths_[i], cells[i].size());
-    }
-    rows_.push_back(std::move(cells));
+TextTable table_of_tasks() {
+  std::vector<TextTable::Column> columns;
+  for (const Column& column : kColumns) {
+    auto one = column.is_name ? TextTable::name_column(column.name)
+               : column.left  ? TextTable::word_column(column.name)
+                              : TextTable::Column{column.name};
+    one.keep = column.keep;
+    columns.push_back(std::move(one));
   }
-  Table() {
-    for (size_t i = 0; i < kCount; ++i) {
-      widths_[i] = std::string_view(kColumns[i].name).size();
-      shown_[i] = true;
-    }
-  }
-  // Leaves out and narrows until a line fits.
-  void fit(size_t width) {
-    while (line_width() > width) {
-      size_t task = 1;
-      if (widths_[task] > kTaskLeast) {
-        widths_[task] =
-            std::max(kTaskLeast, widths_[task] - std::min(widths_[task], line_width() - width));
-        if (line_width() <= width) return;
-      }
-      size_t least = kCount;
-      for (size_t i = 0; i < kCount; ++i) {
-        if (!shown_[i] || i == task) continue;
-        if (least == kCount || kColumns[i].keep < kColumns[least].keep) least = i;
-      }
-      if (least == kCount) return;
-      shown_[least] = false;
-    }
-  }
-  std::string heading() const {
-    std::vector<std::string> names;
-    for (const Column& column : kColumns) names.emplace_back(column.name);
-    return line(names);
-  }
-  std::string row(size_t index) const { return line(rows_[index]); }
-
- private:
-  size_t line_width() const {
-    size_t width = 0;
-    for (size_t i = 0; i < kCount; ++i) width += shown_[i] ? widths_[i] + 2 : 0;
-    return width;
-  }
-  std::string line(const std::vector<std::string>& cells) const {
-    std::string text;
-    for (size_t i = 0; i < kCount; ++i) {
-      if (!shown_[i]) continue;
-      const std::string cell = cut(cells[i], widths_[i]);
-      text += kColumns[i].left ? fmt::format("  {:<{}}", cell, widths_[i])
-                               : fmt::format("  {:>{}}", cell, widths_[i]);
-    }
-    while (!text.empty() && text.back() == ' ') text.pop_back();
-    return text;
-  }
-  std::vector<std::vector<std::string>> rows_;
-  size_t widths_[kCount];
-  bool shown_[kCount];
-};
+  return TextTable(std::move(columns));
+}
 
 }  // namespace
 
@@ -160,17 +103,22 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
   width = std::max(width, kNarrowest);
   std::vector<TopLine> lines;
   const auto add = [&](const std::string& text, bool heading = false) {
-    lines.push_back({cut(text, width), heading});
+    lines.push_back({plain(text), heading});
   };
-  add(fmt::format("lulld {}, up {:.0f} s, policy {}", field<std::string>(status, "version", "?"),
+  // A sentence, or facts with two blanks between, on as many lines as it needs.
+  const auto say = [&](const std::string& text) {
+    std::istringstream in(wrapped(plain(text), width, 2));
+    for (std::string line; std::getline(in, line);) add(line.substr(0, width));
+  };
+  say(fmt::format("lulld {}, up {:.0f} s, policy {}", field<std::string>(status, "version", "?"),
                   field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?")));
   if (field(status, "simulated", false)) {
-    add(fmt::format("simulated GPU: sharing {}, slow motion {}",
+    say(fmt::format("simulated GPU: sharing {}, slow motion {}",
                     field<std::string>(status, "sharing", "?"),
                     field<double>(status, "slow_motion", 1)));
   }
   // One layout for all devices.
-  Table table;
+  TextTable table = table_of_tasks();
   struct Place {
     const json* device;
     std::vector<size_t> rows;
@@ -185,7 +133,9 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
     for (const json& client : list(status, "clients")) {
       for (const json& used : list(client, "devices")) {
         if (field<std::string>(used, "uuid", "") != uuid) continue;
-        table.add(client, used);
+        std::vector<std::string> cells;
+        for (const Column& column : kColumns) cells.push_back(plain(column.value(client, used)));
+        table.add(std::move(cells));
         place.rows.push_back(next++);
         place.busy += field<double>(client, "busy_share", 0);
         place.memory += field<uint64_t>(used, "memory_bytes", 0);
@@ -193,30 +143,19 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
     }
     places.push_back(std::move(place));
   }
-  table.fit(width);
+  const auto rows = table.lines(width);
   for (const Place& place : places) {
     add("");
-    add(fmt::format(
-        "device {}  {}  busy {:.0f}%  memory {} of {}", field<uint64_t>(*place.device, "index", 0),
-        field<std::string>(*place.device, "name", "?"), std::min(place.busy, 1.0) * 100,
+    say(fmt::format(
+        "device {}  {}  busy {}  memory {} of {}", field<uint64_t>(*place.device, "index", 0),
+        field<std::string>(*place.device, "name", "?"), show_share(std::min(place.busy, 1.0)),
         show_bytes(place.memory), show_bytes(field<uint64_t>(*place.device, "total_bytes", 0))));
-    add(table.heading(), /*heading=*/true);
-    for (const size_t row : place.rows) add(table.row(row));
+    add(rows.front(), /*heading=*/true);
+    for (const size_t row : place.rows) add(rows[row + 1]);
     if (place.rows.empty()) add("  nobody uses it now");
   }
-  if (places.empty()) add("no device is known yet");
-  size_t waiting = 0;
-  size_t unscheduled = 0;
-  for (const json& client : list(status, "clients")) {
-    const bool unknown = !list(client, "unscheduled").empty();
-    unscheduled += unknown ? 1 : 0;
-    waiting += list(client, "devices").empty() && !unknown ? 1 : 0;
-  }
-  if (waiting > 0) add(fmt::format("{} attached, no device used yet", waiting));
-  if (unscheduled > 0) {
-    add(fmt::format("{} unscheduled on devices that lulld does not know: see lull status",
-                    unscheduled));
-  }
+  add("");
+  say(status_verdict(status));
   return lines;
 }
 

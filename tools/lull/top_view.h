@@ -16,7 +16,8 @@ struct TopLine {
   bool heading = false;  // column names: shown inverted in a terminal
 };
 
-// Where not everything fits, whole columns go, the least telling first, and names are cut.
+// Where not everything fits, whole columns go, the least telling first, and names are shortened. Ends
+// with the sentence of status_verdict().
 std::vector<TopLine> top_lines(const nlohmann::json& status, size_t width);
 
 }  // namespace lull::command

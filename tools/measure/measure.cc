@@ -11,6 +11,9 @@
 namespace lull::command {
 namespace {
 
+constexpr SlowdownBound kUsualBound{30, 50};  // what guarded keeps where nothing is said
+constexpr size_t kLegendWidth = 100;          // sentences are read more easily in lines
+
 std::string show(double value, const char* format) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
 }
@@ -167,34 +170,32 @@ std::vector<Row> make_rows(const std::string& policy, const PhaseRecord& phase, 
   return rows;
 }
 
-std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
+std::string show_table(const Heading& heading, const std::vector<Row>& rows, size_t width) {
   const bool says_so = heading.device.starts_with("simulated");
-  std::string text =
+  std::string about =
       fmt::format("{}{}; sharing {}", heading.simulated && !says_so ? "simulated: " : "",
                   heading.device, heading.sharing);
   if (heading.simulated) {
-    text += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
-                        heading.control_latency_us);
+    about += fmt::format("; slow motion {:g}; control latency {:g} us", heading.slow_motion,
+                         heading.control_latency_us);
   }
-  if (!heading.oracle.empty()) text += "; oracle: " + heading.oracle;
-  if (!heading.arrivals.empty()) text += "; " + heading.arrivals;
-  if (heading.bound.is_set()) text += "; high task may lose " + show_slowdown(heading.bound);
-  text += fmt::format("; player late p99 {:.3g} us{}\n\n", heading.player_late_p99_us,
-                      heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
-  size_t policy_width = 6, task_width = 4;
-  for (const Row& row : rows) {
-    policy_width = std::max(policy_width, row.policy.size());
-    task_width = std::max(task_width, row.task.size());
-  }
-  const auto line = [&](const auto&... cells) {
-    return fmt::format(
-               "{:<{}}  {:<{}}  {:<4}  {:>5}  {:>11}  {:>8}  {:>8}  {:>12}  {:>12}  {:>10}  {:>12} "
-               " {:>8}",
-               cells...) +
-           "\n";
-  };
-  text += line("policy", policy_width, "task", task_width, "role", "done", "JCT ms mean", "p50",
-               "p99", "slowdown p50", "slowdown p99", "throughput", "device share", "GPU busy");
+  if (!heading.oracle.empty()) about += "; oracle: " + heading.oracle;
+  if (!heading.arrivals.empty()) about += "; " + heading.arrivals;
+  if (heading.bound.is_set()) about += "; high task may lose " + describe_slowdown(heading.bound);
+  about += fmt::format("; player late p99 {:.3g} us{}", heading.player_late_p99_us,
+                       heading.low_greedy ? "; low task greedy (without its host pauses)" : "");
+  std::vector<TextTable::Column> columns = {TextTable::name_column("policy"),
+                                            TextTable::name_column("task"),
+                                            TextTable::word_column("role"),
+                                            {"done"},
+                                            {"JCT ms mean"},
+                                            {"p50"},
+                                            {"p99"},
+                                            {"slowdown p50"},
+                                            {"slowdown p99"},
+                                            {"throughput"},
+                                            {"device share"},
+                                            {"GPU busy"}};
   // Columns that not every comparison has.
   struct More {
     double Row::*value;
@@ -212,39 +213,120 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows) {
     if (std::any_of(rows.begin(), rows.end(),
                     [&](const Row& row) { return std::isfinite(row.*one.value); })) {
       more.push_back(one);
+      columns.push_back({one.name});
     }
   }
-  const auto widen = [](std::string cells, const std::string& end) {
-    cells.pop_back();
-    return cells + end + "\n";
-  };
-  std::string head;
-  for (const More& one : more) head += fmt::format("  {:>13}", one.name);
-  text = widen(std::move(text), head);
+  TextTable table(std::move(columns), /*indent=*/0);
   std::string last_reason;
   for (const Row& row : rows) {
-    std::string cells =
-        line(row.policy, policy_width, row.task, task_width, row.role, row.completed,
-             show(row.jct_ms_mean, "{:.3f}"), show(row.p50_ms, "{:.3f}"),
-             show(row.p99_ms, "{:.3f}"), show(row.slowdown_p50, "{:.2f}x"),
-             show(row.slowdown_p99, "{:.2f}x"), show(row.throughput_ratio, "{:.2f}x"),
-             show(100 * row.device_share, "{:.1f} %"), show(100 * row.gpu_busy, "{:.1f} %"));
-    std::string tail;
-    for (const More& one : more) tail += fmt::format("  {:>13}", show(row.*one.value, one.format));
-    cells = widen(std::move(cells), tail);
+    std::vector<std::string> cells = {row.policy,
+                                      row.task,
+                                      row.role,
+                                      fmt::format("{}", row.completed),
+                                      show(row.jct_ms_mean, "{:.3f}"),
+                                      show(row.p50_ms, "{:.3f}"),
+                                      show(row.p99_ms, "{:.3f}"),
+                                      show(row.slowdown_p50, "{:.2f}x"),
+                                      show(row.slowdown_p99, "{:.2f}x"),
+                                      show(row.throughput_ratio, "{:.2f}x"),
+                                      show_share(row.device_share),
+                                      show_share(row.gpu_busy)};
+    for (const More& one : more) cells.push_back(show(row.*one.value, one.format));
+    table.add(std::move(cells));
     if (!row.valid) {
-      cells.pop_back();
-      cells += fmt::format("  INVALID: {}\n", row.reason == last_reason ? "as above" : row.reason);
+      table.note(fmt::format("INVALID: {}", row.reason == last_reason ? "as above" : row.reason));
     }
     last_reason = row.reason;
-    text += cells;
   }
-  text +=
-      "\nJCT: length of an iteration. Slowdown and throughput: against the same task alone. Device "
-      "share:\n"
-      "the part of the time in which the task's kernels ran on the device.";
-  text += heading.simulated ? " Times are simulated, unstretched.\n" : "\n";
-  return text;
+  std::string legend =
+      "JCT: length of an iteration. Slowdown and throughput: against the same task alone. Device "
+      "share: the part of the time in which the task's kernels ran on the device.";
+  if (heading.simulated) legend += " Times are simulated, unstretched.";
+  return wrapped(about, width) + "\n\n" + table.text(width) + "\n" +
+         wrapped(legend, std::min(width, kLegendWidth)) + "\n\n" +
+         wrapped(verdict(heading, rows), std::min(width, kLegendWidth)) + "\n";
+}
+
+std::string verdict(const Heading& heading, const std::vector<Row>& rows) {
+  // Of one policy: what the high task loses, and the others' work in the mean.
+  struct Outcome {
+    std::string policy;
+    const Row* high = nullptr;
+    double loss_mean = kUnknown, loss_p99 = kUnknown;
+    double others = 0;
+    size_t other_count = 0;
+    const Row* other = nullptr;
+    bool valid = true;
+  };
+  double alone_ms = kUnknown;
+  std::vector<Outcome> outcomes;
+  for (const Row& row : rows) {
+    if (row.policy == "alone") {
+      if (row.role == "high") alone_ms = row.jct_ms_mean;
+      continue;
+    }
+    if (outcomes.empty() || outcomes.back().policy != row.policy) outcomes.push_back({row.policy});
+    Outcome& one = outcomes.back();
+    one.valid = one.valid && row.valid;
+    if (row.role == "high") {
+      one.high = &row;
+      one.loss_mean =
+          (std::isfinite(row.slowdown_mean) ? row.slowdown_mean : row.jct_ms_mean / alone_ms) - 1;
+      one.loss_p99 = row.slowdown_p99 - 1;
+    } else {
+      one.other = &row;
+      one.others += row.throughput_ratio;
+      ++one.other_count;
+    }
+  }
+  const auto counts = [](const Outcome& one) {
+    return one.valid && one.high != nullptr && one.other_count > 0 &&
+           std::isfinite(one.loss_mean) && std::isfinite(one.loss_p99) && std::isfinite(one.others);
+  };
+  const SlowdownBound bound = heading.bound.is_set() ? heading.bound : kUsualBound;
+  const auto within = [&](const Outcome& one) {
+    return one.loss_mean <= bound.mean_per_mille / 1000.0 &&
+           one.loss_p99 <= bound.p99_per_mille / 1000.0;
+  };
+  // Within the bound the one that lets the others do most, else the one that costs least.
+  const auto better = [&](const Outcome& a, const Outcome& b) {
+    if (within(a) != within(b)) return within(a);
+    return within(a) ? a.others > b.others : a.loss_mean < b.loss_mean;
+  };
+  const Outcome* best = nullptr;
+  const Outcome* share = nullptr;
+  for (const Outcome& one : outcomes) {
+    if (!counts(one)) continue;
+    if (best == nullptr || better(one, *best)) best = &one;
+    if (one.policy == "share") share = &one;
+  }
+  const std::string simulated = heading.simulated ? "Simulated: " : "";
+  if (best == nullptr)
+    return simulated + "no row of two programs together is valid: nothing can be said.";
+  const auto loss = [](const Outcome& one) {
+    return fmt::format("{:.1f} % in the mean and {:.1f} % at p99", 100 * one.loss_mean,
+                       100 * one.loss_p99);
+  };
+  const auto work = [](const Outcome& one) {
+    const double part = one.others / static_cast<double>(one.other_count);
+    return fmt::format(
+        "{} does {:.0f} % of what it does alone",
+        one.other_count == 1 ? one.other->task : fmt::format("each of {} others", one.other_count),
+        100 * part);
+  };
+  std::string text = fmt::format(
+      "{}{} {} under {}: it loses {} (may: {}) in {} iterations, and {}", simulated,
+      best->high->task,
+      within(*best) ? "is kept within its bound" : "is over its bound everywhere, least",
+      best->policy, loss(*best), describe_slowdown(bound), best->high->completed, work(*best));
+  if (share != nullptr && share != best) {
+    text += fmt::format("; under share it loses {}, and {}", loss(*share), work(*share));
+  }
+  const auto invalid = std::count_if(outcomes.begin(), outcomes.end(),
+                                     [&](const Outcome& one) { return !counts(one); });
+  if (invalid > 0)
+    text += fmt::format("; {} of {} policies cannot be judged", invalid, outcomes.size());
+  return text + ".";
 }
 
 nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {

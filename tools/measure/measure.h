@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "policies/vocabulary.h"
+#include "tools/measure/text_table.h"
 
 namespace lull::command {
 
@@ -118,7 +119,13 @@ struct Heading {
   std::string arrivals;  // empty: closed loop, or not simulated in one process
 };
 
-std::string show_table(const Heading& heading, const std::vector<Row>& rows);
+// The table in lines of at most `width` characters, ended by what verdict() says.
+std::string show_table(const Heading& heading, const std::vector<Row>& rows,
+                       size_t width = kAnyWidth);
+// One sentence: which policy keeps the high task within its bound (guarded's preset where it states
+// none) and lets the others do most; where none does, which costs it least; what both do under
+// `share`.
+std::string verdict(const Heading& heading, const std::vector<Row>& rows);
 nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows);
 
 }  // namespace lull::command

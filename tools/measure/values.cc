@@ -88,6 +88,11 @@ std::string show_slowdown(SlowdownBound bound) {
   return fmt::format("{:g}%,{:g}%", bound.mean_per_mille / 10.0, bound.p99_per_mille / 10.0);
 }
 
+std::string describe_slowdown(SlowdownBound bound) {
+  return fmt::format("{:g} % in the mean and {:g} % at p99", bound.mean_per_mille / 10.0,
+                     bound.p99_per_mille / 10.0);
+}
+
 std::string priority_name(int level) {
   for (const auto& [name, value] : kLevels) {
     if (value == level) return name;
@@ -124,6 +129,10 @@ std::string show_ns(double ns) {
   if (ns < 1e6) return fmt::format("{:.3g} us", ns / 1e3);
   if (ns < 1e9) return fmt::format("{:.3g} ms", ns / 1e6);
   return fmt::format("{:.4g} s", ns / 1e9);
+}
+
+std::string show_share(double share) {
+  return std::isfinite(share) && share >= 0 ? fmt::format("{:.1f} %", share * 100) : "-";
 }
 
 }  // namespace lull::command

@@ -23,8 +23,9 @@ std::expected<int, std::string> parse_priority(std::string_view text);
 // "3%" or "3%,5%": what a task may lose in the mean and at p99, in tenths of a percent from 0% to
 // 1000%. One number is the mean; p99 is then 5/3 of it, as in the preset of 3 % and 5 %.
 std::expected<SlowdownBound, std::string> parse_slowdown(std::string_view text);
-// {30, 50} -> "3%,5%".
+// {30, 50} -> "3%,5%", as it is typed, and "3 % in the mean and 5 % at p99", as it is read.
 std::string show_slowdown(SlowdownBound bound);
+std::string describe_slowdown(SlowdownBound bound);
 
 // 2 -> "high", 3 -> "3".
 std::string priority_name(int level);
@@ -39,5 +40,7 @@ std::string_view sharing_name(uint32_t sharing);
 // 20 GiB -> "20.0 GiB"; 1'234'000 ns -> "1.23 ms".
 std::string show_bytes(uint64_t bytes);
 std::string show_ns(double ns);
+// 0.312 -> "31.2 %": how every share is shown; in JSON and CSV it stays 0.312. "-" where it is not known.
+std::string show_share(double share);
 
 }  // namespace lull::command

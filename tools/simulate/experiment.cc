@@ -257,14 +257,23 @@ class Experiment {
     std::vector<Watcher> watchers;
     watchers.reserve(plan_.lows.size() + 1);
     std::vector<Watcher*> all;
+    std::vector<KernelSpan> kernels;
+    const auto keep = [&](size_t task) -> std::function<void(Instant, Instant)> {
+      if (plan_.timeline.ns <= 0) return {};
+      return [&kernels, task](Instant began, Instant ended) {
+        kernels.push_back({task, began, ended});
+      };
+    };
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
-      watchers.emplace_back(node.start(plan_of(plan_.lows[i], plan_.seed + 1 + i)),
-                            plan_.node.sharing);
+      ProgramPlan low = plan_of(plan_.lows[i], plan_.seed + 1 + i);
+      low.ran = keep(i + 1);
+      watchers.emplace_back(node.start(low), plan_.node.sharing);
     }
     const Instant meet = node.now() + kHeadStart;
     node.run([] { return false; }, meet);
     ProgramPlan plan = plan_of(plan_.high, plan_.seed);
     plan.arrival_interval_ns = interval_;
+    plan.ran = keep(0);
     if (plan_.drift_after != UINT64_MAX) {
       plan.drift_from = plan_.warmup + plan_.drift_after;
       plan.drift = plan_.drift;
@@ -294,6 +303,13 @@ class Experiment {
     command::Side high_side = high_side_;
     high_side.iterations_min = std::min<uint64_t>(kFewIterations, plan_.iterations);
     one.services.assign(high.services().begin() + measured, high.services().end());
+    if (!one.services.empty()) {
+      const Instant from = one.services.front().began, until = from + plan_.timeline;
+      std::erase_if(kernels, [&](const KernelSpan& span) {
+        return span.ended <= from || span.began >= until;
+      });
+      one.kernels = std::move(kernels);
+    }
     const command::Window window = command::measured_window(high_record, high_side.warmup);
     for (size_t i = 0; i < plan_.lows.size(); ++i) {
       PhaseRecord record;

@@ -39,6 +39,8 @@ struct ExperimentPlan {
   uint64_t drift_after = UINT64_MAX;  // measured iterations after which the high kernels change ...
   double drift = 1;                   // ... by this factor
   CoordinatorModel::Watch watch;      // of the joint phases
+  // So much of each joint phase is kept in PolicyResult::kernels, from the first measured request on.
+  Duration timeline;
   bool oracle = true;                 // compares each policy with it; takes about as long as the policy
 };
 
@@ -52,6 +54,12 @@ struct HighFigures {
 };
 inline constexpr uint64_t kCountForP99 = 1000;
 
+// A kernel on a device that runs one at a time.
+struct KernelSpan {
+  size_t task = 0;  // 0: the high one, else a low one's number
+  Instant began, ended;
+};
+
 struct PolicyResult {
   std::string policy;                 // as in the table: with the predictor, where one was asked for
   std::vector<command::Row> rows;     // high, then each low
@@ -64,6 +72,7 @@ struct PolicyResult {
   double oracle_reached = 0;          // of oracle_work, by a schedule that was found
   std::optional<double> oracle_share, oracle0_share;
   std::vector<Service> services;      // of the high task, measured
+  std::vector<KernelSpan> kernels;    // where a timeline was asked for; by completion
   std::vector<std::string> notices;
   uint64_t steps = 0;
 };

@@ -362,6 +362,9 @@ void Program::collect(Instant now) {
       if (unit.sequence != 0) completions_ += 1;
       completed_kernel_ns_ += unit.kernel_ns;
       completed_compute_ += unit.compute_ns > 0 ? 1 : 0;
+      if (plan_.ran && unit.compute_ns > 0) {
+        plan_.ran(now - Duration{static_cast<int64_t>(unit.compute_ns)}, now);
+      }
       credit_in_flight_ -= unit.credit;
       queued_weight_ -= unit.weight;
       in_flight_ -= 1;

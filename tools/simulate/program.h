@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct ProgramPlan {
   uint64_t drift_from = UINT64_MAX;
   double drift = 1;
   uint64_t seed = 1;
+  // Told of each kernel when the device has completed it; of use where the device runs one at a time.
+  std::function<void(Instant began, Instant ended)> ran;
 };
 
 // How far a program is on the compute engine, and what its host does next.

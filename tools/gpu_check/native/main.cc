@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   lull::CommandLine line(
       "Measures what a GPU, its driver and this machine cost; prints one JSON object.",
       "lull-device-probe");
+  line.version("lull-device-probe " LULL_VERSION);
   line.require_command();
   struct Probe {
     lull::CommandLine* command;

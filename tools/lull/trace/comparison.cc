@@ -8,11 +8,12 @@
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/report_text.h"
-#include "tools/lull/trace/text_table.h"
+#include "tools/measure/text_table.h"
 
 namespace lull::trace {
 namespace {
 
+using command::TextTable;
 using Json = nlohmann::ordered_json;
 
 // Rows of one kernel on several devices: the sums, and the figures of the busiest device.
@@ -104,10 +105,13 @@ std::vector<KernelChange> compare(const Report& a, const Report& b) {
 
 std::string comparison_text(const Report& a, const Report& b,
                             const std::vector<KernelChange>& changes, size_t top, size_t width) {
-  std::string out = fmt::format("A  {}\nB  {}\n", heading_line(a), heading_line(b));
-  out += fmt::format("device work {} > {} ({}), launches {} > {}\n", time_text(all_ns(a)),
-                     time_text(all_ns(b)), percent_change(all_ns(a), all_ns(b)), a.launches,
-                     b.launches);
+  const auto line = [&](const std::string& text) {
+    return command::wrapped(text, width, 3) + '\n';
+  };
+  std::string out = line("A  " + heading_line(a)) + line("B  " + heading_line(b));
+  out += line(fmt::format("device work {} > {} ({}), launches {} > {}", time_text(all_ns(a)),
+                          time_text(all_ns(b)), percent_change(all_ns(a), all_ns(b)), a.launches,
+                          b.launches));
   const size_t shown = std::min(top, changes.size());
   out += fmt::format("\nKERNELS by change of total time, {} of {}\n", shown, changes.size());
   TextTable table({{"CHANGE"},
@@ -116,7 +120,7 @@ std::string comparison_text(const Report& a, const Report& b,
                    {"COUNT"},
                    {"P50"},
                    {"GAP P50"},
-                   {"KERNEL", TextTable::Align::kLeft}});
+                   TextTable::name_column("KERNEL", shorten_name)});
   const auto cells = [](const KernelChange& change, std::string name) {
     const double from = known_ns(change.a.total), to = known_ns(change.b.total);
     return std::vector<std::string>{
@@ -130,15 +134,10 @@ std::string comparison_text(const Report& a, const Report& b,
         from_to(change.a.gap, change.b.gap),
         std::move(name)};
   };
-  TextTable measure({{"CHANGE"}, {""}, {"TOTAL"}, {"COUNT"}, {"P50"}, {"GAP P50"}, {"KERNEL"}});
-  for (size_t i = 0; i < shown; ++i) measure.add(cells(changes[i], ""));
-  const size_t before = measure.width_before_last();
-  const size_t room = width > before + 24 ? width - before : 24;
-  std::vector<std::string> names;
-  for (size_t i = 0; i < shown; ++i) names.push_back(display_name(changes[i].kernel.name));
-  names = shorten_names(names, room);
-  for (size_t i = 0; i < shown; ++i) table.add(cells(changes[i], names[i]));
-  return out + table.text();
+  for (size_t i = 0; i < shown; ++i) {
+    table.add(cells(changes[i], display_name(changes[i].kernel.name)));
+  }
+  return out + table.text(width);
 }
 
 Json comparison_json(const Report& a, const Report& b, const std::vector<KernelChange>& changes) {

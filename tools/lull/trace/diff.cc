@@ -1,19 +1,16 @@
 // `lull trace diff A B`: which kernels take more or less time in B than in A.
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/comparison.h"
 #include "tools/lull/trace/trace_source.h"
 
 namespace lull::command {
 
-namespace {
-constexpr size_t kUsualWidth = 140;
-}
-
 int trace_diff_main(const Words& words) {
   std::string a_file, b_file;
   JsonOutput as_json;
-  size_t top = 20, width = trace::terminal_width(kUsualWidth);
+  size_t top = 20, width = output_width();
   CommandLine line("Shows what changed from one recorded run to another, kernel by kernel.",
                    "lull trace diff");
   line.option("A", a_file, "a trace").required();

@@ -9,16 +9,14 @@
 
 #include "tools/lull/trace/kernel_display.h"
 #include "tools/lull/trace/kernel_kind.h"
-#include "tools/lull/trace/text_table.h"
+#include "tools/measure/text_table.h"
 #include "tools/measure/values.h"
 
 namespace lull::trace {
 namespace {
 
-using Align = TextTable::Align;
-constexpr size_t kLeastNameChars = 24;
-
-std::string percent(double part) { return fmt::format("{:.1f} %", part * 100); }
+using command::show_share;
+using command::TextTable;
 
 // "~6.5 ms ± 0.3": an estimate, with half of its 95 % interval in the same unit.
 std::string total_text(const Total& total) {
@@ -34,27 +32,32 @@ std::string quantile_text(const LogHistogram& lengths, double share) {
   return time_text(lengths.quantile_ns(share), lengths.count() > 0);
 }
 
-std::string devices_text(const Report& report) {
+std::string devices_text(const Report& report, size_t width) {
   std::string out;
+  const auto add = [&](const std::string& line, size_t indent) {
+    out += command::wrapped(line, width, indent) + '\n';
+  };
   for (const DeviceRow& row : report.devices) {
-    out += fmt::format("device {}  {}", row.info.device.value,
-                       row.info.name.empty() ? "unknown" : row.info.name);
-    if (!row.info.uuid.empty()) out += "  " + row.info.uuid;
-    if (row.info.total_bytes > 0) out += "  " + command::show_bytes(row.info.total_bytes);
+    std::string line = fmt::format("device {}  {}", row.info.device.value,
+                                   row.info.name.empty() ? "unknown" : row.info.name);
+    if (!row.info.uuid.empty()) line += "  " + row.info.uuid;
+    if (row.info.total_bytes > 0) line += "  " + command::show_bytes(row.info.total_bytes);
+    add(line, 2);
     if (!row.busy.empty()) {
-      out += fmt::format("\n  busy {}{} of {}", row.is_partial() ? "at least " : "",
-                         percent(row.busy_share()), time_text(static_cast<double>(row.span_ns())));
+      line =
+          fmt::format("  busy {}{} of {}", row.is_partial() ? "at least " : "",
+                      show_share(row.busy_share()), time_text(static_cast<double>(row.span_ns())));
       const LogHistogram& idle = row.busy.idle();
       if (idle.count() > 0) {
-        out += fmt::format(", idle {} times: p50 {}, p90 {}, longest {}", idle.count(),
-                           quantile_text(idle, 0.5), quantile_text(idle, 0.9),
-                           time_text(static_cast<double>(idle.max_ns())));
+        line += fmt::format(", idle {} times: p50 {}, p90 {}, longest {}", idle.count(),
+                            quantile_text(idle, 0.5), quantile_text(idle, 0.9),
+                            time_text(static_cast<double>(idle.max_ns())));
       }
+      add(line, 4);
     } else if (row.total.timed > 0) {
-      out +=
-          fmt::format("\n  {} of device work, when it ran is not recorded", total_text(row.total));
+      add(fmt::format("  {} of device work, when it ran is not recorded", total_text(row.total)),
+          4);
     }
-    out += '\n';
   }
   return out;
 }
@@ -74,7 +77,7 @@ std::string counts_text(const Report& report) {
     }
   } else {
     out += fmt::format(
-        ", {} of them timed{}", percent(static_cast<double>(timed) / static_cast<double>(all)),
+        ", {} of them timed{}", show_share(static_cast<double>(timed) / static_cast<double>(all)),
         timed > 0 ? ": totals marked ~ are estimates, ± half of a 95 % interval" : "");
   }
   uint64_t dropped = 0;
@@ -86,7 +89,7 @@ std::string counts_text(const Report& report) {
   if (report.cancelled > 0) {
     out += fmt::format("; the driver refused {} of the launches", report.cancelled);
   }
-  return out + '\n';
+  return out;
 }
 
 std::string kernels_text(const Report& report, const TextOptions& options, CallSites& sites) {
@@ -98,16 +101,27 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
   std::string out = fmt::format("\nKERNELS by {}, {} of {}\n", kBy[static_cast<int>(options.by)],
                                 shown, rows.size());
   const bool many_devices = report.devices.size() > 1;
+  static const KernelInfo kUnknown;
+  const auto info_of = [&](const KernelRow& row) -> const KernelInfo& {
+    return row.kernel < report.kernel_infos.size() ? report.kernel_infos[row.kernel] : kUnknown;
+  };
+  const bool call_sites =
+      std::any_of(rows.begin(), rows.begin() + static_cast<long>(shown),
+                  [&](const auto* row) { return !info_of(*row).call_site.empty(); });
   std::vector<TextTable::Column> columns = {{"TOTAL"},   {"SHARE"},   {"COUNT"},
                                             {"P50"},     {"P90"},     {"P99"},
                                             {"GAP P50"}, {"GAP P90"}, {"GAP SUM"}};
-  if (many_devices) columns.push_back({"GPU"});
-  columns.push_back({"KERNEL", Align::kLeft});
+  if (many_devices) columns.push_back(TextTable::key_column("GPU"));
+  columns.push_back(TextTable::name_column("KERNEL", shorten_name));
+  columns.push_back(TextTable::word_column("GRID / BLOCK"));
+  if (call_sites) columns.push_back(TextTable::text_column("FROM"));
   TextTable table(columns);
-  const auto cells = [&](const KernelRow& row, std::string name) {
+  for (size_t i = 0; i < shown; ++i) {
+    const KernelRow& row = *rows[i];
+    const KernelInfo& info = info_of(row);
     std::vector<std::string> line = {
         total_text(row.total),
-        row.total.is_known() && all_ns > 0 ? percent(row.total.total_ns() / all_ns) : "-",
+        row.total.is_known() && all_ns > 0 ? show_share(row.total.total_ns() / all_ns) : "-",
         fmt::format("{}", row.total.count),
         quantile_text(row.duration, 0.50),
         quantile_text(row.duration, 0.90),
@@ -116,56 +130,35 @@ std::string kernels_text(const Report& report, const TextOptions& options, CallS
         quantile_text(row.gap, 0.90),
         time_text(static_cast<double>(row.gap.total_ns()), row.gap.count() > 0)};
     if (many_devices) line.push_back(fmt::format("{}", row.device.value));
-    line.push_back(std::move(name));
-    return line;
-  };
-  TextTable measure(columns);
-  for (size_t i = 0; i < shown; ++i) measure.add(cells(*rows[i], ""));
-  const size_t before = measure.width_before_last();
-  const size_t room =
-      std::max(kLeastNameChars, options.width > before ? options.width - before : 0);
-  static const KernelInfo kUnknown;
-  const auto info_of = [&](size_t row) -> const KernelInfo& {
-    return rows[row]->kernel < report.kernel_infos.size() ? report.kernel_infos[rows[row]->kernel]
-                                                          : kUnknown;
-  };
-  size_t widest_shape = 0;
-  std::vector<std::string> whole_names;
-  for (size_t i = 0; i < shown; ++i) {
-    widest_shape = std::max(widest_shape, shape_text(info_of(i)).size() + 2);
-    whole_names.push_back(display_name(info_of(i).name));
+    line.push_back(display_name(info.name));
+    line.push_back(shape_text(info));
+    if (call_sites) {
+      line.push_back(info.call_site.empty() ? "" : sites.line(info.call_site, 3));
+    }
+    table.add(std::move(line));
   }
-  const bool with_shape = room > widest_shape + kLeastNameChars;
-  const auto names = shorten_names(whole_names, with_shape ? room - widest_shape : room);
-  for (size_t i = 0; i < shown; ++i) {
-    const KernelInfo& info = info_of(i);
-    std::string name = names[i];
-    const std::string shape = shape_text(info);
-    if (with_shape && !shape.empty()) name += "  " + shape;
-    if (!info.call_site.empty()) name += "  from " + sites.line(info.call_site, 3);
-    table.add(cells(*rows[i], std::move(name)));
-  }
-  return out + table.text();
+  return out + table.text(options.width);
 }
 
-std::string kinds_text(const Report& report) {
+std::string kinds_text(const Report& report, size_t width) {
   const auto rows = kind_rows(report);
   double all_ns = 0;
   for (const KindRow& row : rows) all_ns += row.total_ns;
   if (all_ns <= 0) return {};
-  TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, {"KIND", Align::kLeft}});
+  TextTable table({{"TOTAL"}, {"SHARE"}, {"COUNT"}, TextTable::name_column("KIND")});
   for (const KindRow& row : rows) {
-    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns), percent(row.total_ns / all_ns),
-               fmt::format("{}", row.count), std::string(row.kind)});
+    table.add({(row.estimated ? "~" : "") + time_text(row.total_ns),
+               show_share(row.total_ns / all_ns), fmt::format("{}", row.count),
+               std::string(row.kind)});
   }
-  return "\nKINDS of kernels, by name\n" + table.text();
+  return "\nKINDS of kernels, by name\n" + table.text(width);
 }
 
-std::string tasks_text(const Report& report) {
-  TextTable table({{"ID"},
-                   {"TASK", Align::kLeft},
+std::string tasks_text(const Report& report, size_t width) {
+  TextTable table({TextTable::key_column("ID"),
+                   TextTable::name_column("TASK"),
                    {"PID"},
-                   {"PRIORITY", Align::kLeft},
+                   TextTable::word_column("PRIORITY"),
                    {"LAUNCHES"},
                    {"COPIES"},
                    {"MEMSETS"},
@@ -185,13 +178,13 @@ std::string tasks_text(const Report& report) {
                row.peak_bytes > 0 ? command::show_bytes(row.peak_bytes) : "-",
                fmt::format("{}", row.dropped())});
   }
-  return table.empty() ? std::string() : "\nTASKS\n" + table.text();
+  return table.empty() ? std::string() : "\nTASKS\n" + table.text(width);
 }
 
-std::string streams_text(const Report& report) {
-  TextTable table({{"TASK", Align::kLeft},
-                   {"GPU"},
-                   {"STREAM"},
+std::string streams_text(const Report& report, size_t width) {
+  TextTable table({TextTable::name_column("TASK"),
+                   TextTable::key_column("GPU"),
+                   TextTable::key_column("STREAM"),
                    {"LAUNCHES"},
                    {"DEVICE TIME"},
                    {"OF SPAN"},
@@ -201,13 +194,14 @@ std::string streams_text(const Report& report) {
     for (const DeviceRow& device : report.devices) {
       if (device.info.device == row.device) span_ns = static_cast<double>(device.span_ns());
     }
-    table.add({report.task_name(row.client), fmt::format("{}", row.device.value),
-               fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
-               total_text(row.total),
-               row.total.is_known() && span_ns > 0 ? percent(row.total.total_ns() / span_ns) : "-",
-               fmt::format("{}", row.syncs)});
+    table.add(
+        {report.task_name(row.client), fmt::format("{}", row.device.value),
+         fmt::format("{}", row.stream.value), fmt::format("{}", row.total.count),
+         total_text(row.total),
+         row.total.is_known() && span_ns > 0 ? show_share(row.total.total_ns() / span_ns) : "-",
+         fmt::format("{}", row.syncs)});
   }
-  return table.empty() ? std::string() : "\nSTREAMS\n" + table.text();
+  return table.empty() ? std::string() : "\nSTREAMS\n" + table.text(width);
 }
 
 std::string cause_text(const Report& report, const IdleRow& row) {
@@ -229,7 +223,7 @@ std::string cause_text(const Report& report, const IdleRow& row) {
 }
 
 // Of each task on each device its time there without a unit of its own, cut by cause.
-std::string idle_text(const Report& report) {
+std::string idle_text(const Report& report, size_t width) {
   if (report.idle.empty()) return {};
   std::map<std::pair<uint32_t, uint32_t>, double> sums;
   for (const IdleRow& row : report.idle) {
@@ -239,15 +233,15 @@ std::string idle_text(const Report& report) {
   std::vector<TextTable::Column> columns = {
       {"IDLE"}, {"SHARE"}, {"TIMES"}, {"P50"}, {"P99"}, {"LONGEST"}};
   if (many_tasks) columns.push_back({"OTHERS RAN"});
-  if (many_devices) columns.push_back({"GPU"});
-  columns.push_back({"TASK", Align::kLeft});
-  columns.push_back({"BECAUSE", Align::kLeft});
+  if (many_devices) columns.push_back(TextTable::key_column("GPU"));
+  columns.push_back(TextTable::name_column("TASK"));
+  columns.push_back(TextTable::text_column("BECAUSE"));
   TextTable table(columns);
   for (const IdleRow& row : report.idle) {
     const auto total_ns = static_cast<double>(row.lengths.total_ns());
     const double sum_ns = sums[{row.device.value, row.client.value}];
     std::vector<std::string> line = {time_text(total_ns),
-                                     sum_ns > 0 ? percent(total_ns / sum_ns) : "-",
+                                     sum_ns > 0 ? show_share(total_ns / sum_ns) : "-",
                                      fmt::format("{}", row.lengths.count()),
                                      quantile_text(row.lengths, 0.5),
                                      quantile_text(row.lengths, 0.99),
@@ -258,12 +252,12 @@ std::string idle_text(const Report& report) {
     line.push_back(cause_text(report, row));
     table.add(std::move(line));
   }
-  return "\nIDLE time of tasks, between the units of each\n" + table.text();
+  return "\nIDLE time of tasks, between the units of each\n" + table.text(width);
 }
 
-std::string held_text(const Report& report) {
-  TextTable table({{"TASK", Align::kLeft},
-                   {"HELD BY", Align::kLeft},
+std::string held_text(const Report& report, size_t width) {
+  TextTable table({TextTable::name_column("TASK"),
+                   TextTable::name_column("HELD BY"),
                    {"TIMES"},
                    {"TOTAL"},
                    {"P50"},
@@ -275,7 +269,7 @@ std::string held_text(const Report& report) {
                time_text(static_cast<double>(row.held.total_ns())), quantile_text(row.held, 0.5),
                quantile_text(row.held, 0.99), time_text(static_cast<double>(row.held.max_ns()))});
   }
-  return table.empty() ? std::string() : "\nHELD\n" + table.text();
+  return table.empty() ? std::string() : "\nHELD\n" + table.text(width);
 }
 
 std::string ranges_text(const Report& report, const TextOptions& options) {
@@ -285,8 +279,8 @@ std::string ranges_text(const Report& report, const TextOptions& options) {
                    {"P90"},
                    {"P99"},
                    {"LONGEST"},
-                   {"TASK", Align::kLeft},
-                   {"RANGE", Align::kLeft}});
+                   TextTable::name_column("TASK"),
+                   TextTable::name_column("RANGE")});
   const size_t shown = std::min(options.top, report.ranges.size());
   for (size_t i = 0; i < shown; ++i) {
     const RangeRow& row = report.ranges[i];
@@ -301,29 +295,29 @@ std::string ranges_text(const Report& report, const TextOptions& options) {
   }
   return table.empty() ? std::string()
                        : fmt::format("\nRANGES that programs mark (NVTX), {} of {}\n{}", shown,
-                                     report.ranges.size(), table.text());
+                                     report.ranges.size(), table.text(options.width));
 }
 
-std::string iterations_text(const Report& report) {
-  TextTable table({{"TASK", Align::kLeft},
+std::string iterations_text(const Report& report, size_t width) {
+  TextTable table({TextTable::name_column("TASK"),
                    {"ITERATIONS"},
                    {"LAUNCHES EACH"},
                    {"P50"},
                    {"P90"},
                    {"P99"},
                    {"CONFIDENCE"},
-                   {"LEAST MEMORY", Align::kLeft}});
+                   TextTable::word_column("LEAST MEMORY")});
   for (const IterationRow& row : report.iterations) {
     table.add({report.task_name(row.client), fmt::format("{}", row.iterations),
                fmt::format("{}", row.launches_each), quantile_text(row.length, 0.5),
                quantile_text(row.length, 0.9), quantile_text(row.length, 0.99),
-               percent(row.confidence),
+               show_share(row.confidence),
                row.lowest_bytes > 0
                    ? fmt::format("{} at launch {}", command::show_bytes(row.lowest_bytes),
                                  row.lowest_position)
                    : "-"});
   }
-  return table.empty() ? std::string() : "\nITERATIONS\n" + table.text();
+  return table.empty() ? std::string() : "\nITERATIONS\n" + table.text(width);
 }
 
 }  // namespace
@@ -347,10 +341,51 @@ std::string heading_line(const Report& report) {
   return out;
 }
 
+std::string verdict_text(const Report& report) {
+  if (report.kernels.empty()) return "Nothing was launched.";
+  double all_ns = 0;
+  std::vector<std::pair<double, KernelIndex>> kernels;  // of all devices
+  for (const KernelRow& row : report.kernels) {
+    const double ns = std::max(0.0, row.total.total_ns());
+    all_ns += ns;
+    const auto same = std::find_if(kernels.begin(), kernels.end(),
+                                   [&](const auto& one) { return one.second == row.kernel; });
+    if (same != kernels.end()) {
+      same->first += ns;
+    } else {
+      kernels.emplace_back(ns, row.kernel);
+    }
+  }
+  std::string out = report.info.simulated ? "Simulated: " : "";
+  if (all_ns <= 0) {
+    out += "no launch was timed: record with --timing full to see where the time goes";
+  } else {
+    const auto [most_ns, which] =
+        *std::max_element(kernels.begin(), kernels.end(),
+                          [](const auto& a, const auto& b) { return a.first < b.first; });
+    const std::string name = which < report.kernel_infos.size()
+                                 ? shorten_name(display_name(report.kernel_infos[which].name), 40)
+                                 : "?";
+    out += fmt::format("{} takes {} of the device time", name, show_share(most_ns / all_ns));
+    for (const DeviceRow& row : report.devices) {
+      if (row.busy.empty()) continue;
+      out += fmt::format(", and device {} was busy {}{} of the time", row.info.device.value,
+                         row.is_partial() ? "at least " : "", show_share(row.busy_share()));
+    }
+  }
+  if (!report.held.empty()) {
+    const HeldRow& longest = report.held.front();
+    out += fmt::format("; {} waited {} for {}", report.task_name(longest.client),
+                       time_text(static_cast<double>(longest.held.total_ns())),
+                       report.task_name(longest.by));
+  }
+  return out + ".";
+}
+
 std::string report_text(const Report& report, const TextOptions& options, CallSites& sites) {
-  std::string out = heading_line(report) + '\n';
-  out += devices_text(report);
-  out += counts_text(report);
+  std::string out = command::wrapped(heading_line(report), options.width, 2) + '\n';
+  out += devices_text(report, options.width);
+  out += command::wrapped(counts_text(report), options.width, 2) + '\n';
   if (!report.policies.empty()) {
     out += "policy: " + report.policies.front().policy;
     if (report.policies.size() > 1) {
@@ -361,13 +396,14 @@ std::string report_text(const Report& report, const TextOptions& options, CallSi
     out += '\n';
   }
   out += kernels_text(report, options, sites);
-  out += kinds_text(report);
-  out += idle_text(report);
-  out += tasks_text(report);
-  out += streams_text(report);
-  out += held_text(report);
-  out += iterations_text(report);
+  out += kinds_text(report, options.width);
+  out += idle_text(report, options.width);
+  out += tasks_text(report, options.width);
+  out += streams_text(report, options.width);
+  out += held_text(report, options.width);
+  out += iterations_text(report, options.width);
   out += ranges_text(report, options);
+  out += '\n' + command::wrapped(verdict_text(report), options.width) + '\n';
   return out;
 }
 

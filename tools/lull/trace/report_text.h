@@ -11,10 +11,13 @@ namespace lull::trace {
 struct TextOptions {
   size_t top = 20;  // kernels
   SortBy by = SortBy::kTime;
-  size_t width = 120;  // of the terminal
+  size_t width = 120;  // of the terminal; names and texts are shortened or wrapped to it, figures are not
 };
 
 std::string report_text(const Report& report, const TextOptions& options, CallSites& sites);
+
+// One sentence: which kernel took the time, how busy the GPU was, who waited for whom.
+std::string verdict_text(const Report& report);
 
 // One line: what the file is, who recorded it, when, where; says "simulated" where it is.
 std::string heading_line(const Report& report);

@@ -2,22 +2,19 @@
 #include <map>
 
 #include "tools/lull/json_output.h"
+#include "tools/lull/output_width.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/report_text.h"
 #include "tools/lull/trace/trace_source.h"
 
 namespace lull::command {
 
-namespace {
-constexpr size_t kUsualWidth = 140;
-}
-
 int trace_show_main(const Words& words) {
   std::string file, table = "kernels";
   bool as_csv = false;
   JsonOutput as_json;
   trace::TextOptions options;
-  options.width = trace::terminal_width(kUsualWidth);
+  options.width = output_width();
   std::string by = "time";
   CommandLine line("Shows where the time of a recorded run went.", "lull trace show");
   line.option("FILE", file, "a trace").required();

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/lull/output_width.h"
 #include "tools/lull/trace/commands.h"
 #include "tools/lull/trace/lanes.h"
 #include "tools/lull/trace/report_text.h"
@@ -22,7 +23,7 @@ int trace_timeline_main(const Words& words) {
   std::string file, from_text, to_text;
   bool ascii = false;
   trace::TimelineOptions options;
-  options.width = trace::terminal_width(kUsualWidth);
+  options.width = output_width(kUsualWidth);
   CommandLine line("Draws the streams of a trace, and when their launches were held, over time.",
                    "lull trace timeline");
   line.option("FILE", file, "a trace").required();
@@ -70,7 +71,7 @@ int trace_timeline_main(const Words& words) {
   options.origin_ns = origin_ns;
   options.from_ns = from_ns != INT64_MIN ? origin_ns + from_ns : lanes.first_ns();
   options.until_ns = until_ns != INT64_MAX ? origin_ns + until_ns : lanes.last_ns();
-  fmt::print("{}\n", trace::heading_line(report));
+  fmt::print("{}\n", wrapped(trace::heading_line(report), options.width, 2));
   if (lanes.empty()) {
     fmt::print("nothing to draw: no launch is recorded here\n");
   } else {

@@ -1,8 +1,6 @@
 #include "tools/lull/trace/trace_source.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -32,14 +30,6 @@ std::expected<int64_t, std::string> parse_time(const std::string& text) {
         fmt::format("'{}' is no time: give a number with ns, us, ms or s, as in 1.5ms", text));
   }
   return std::llround(number * factor);
-}
-
-size_t terminal_width(size_t otherwise) {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
-  const int told = columns != nullptr ? std::atoi(columns) : 0;
-  return told > 0 ? static_cast<size_t>(told) : otherwise;
 }
 
 std::expected<void, std::string> write_file(const std::string& path, const std::string& text) {

@@ -42,9 +42,6 @@ std::expected<Report, std::string> analyse(const std::string& path);
 // "1.5ms", "20us", "3s", "7" (us): ns. The error is half a line.
 std::expected<int64_t, std::string> parse_time(const std::string& text);
 
-// Columns of the terminal that stdout is; $COLUMNS, else `otherwise`, where it is none.
-size_t terminal_width(size_t otherwise);
-
 // Writes a whole file by way of a neighbour that is renamed. Errors are half a line.
 std::expected<void, std::string> write_file(const std::string& path, const std::string& text);
 

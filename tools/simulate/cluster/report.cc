@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tools/measure/values.h"
+
 namespace lull::simulate::cluster {
 namespace {
+
+using command::TextTable;
 
 constexpr const char* kSizes[] = {"1", "2", "3-4", "5-8", "9+"};
 
@@ -86,43 +90,83 @@ std::vector<Summary> summaries(const Plan& plan, const Result& result) {
   return out;
 }
 
-std::string show_runs(std::span<const Run> runs) {
+std::string show_runs(std::span<const Run> runs, size_t width) {
   if (runs.empty()) return "";
   const Plan& first = runs.front().plan;
-  std::string out = fmt::format(
-      "simulated cluster {}: {} GPUs in {} nodes; {} jobs; seed {}\n"
-      "simulated: suspend and resume by copies at the kind's rate, context {} s, network {} "
-      "GB/s\n\n",
-      first.cluster.text, first.cluster.gpus.size(), first.cluster.nodes, first.jobs.size(),
-      first.seed, first.costs.context_s, first.costs.network_gb_per_s);
-  out +=
-      fmt::format("{:<11} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>12} {:>6}\n", "policy", "GPUs",
-                  "jobs", "JCT mean", "p50", "p99", "wait mean", "first 100 it", "moves");
+  const std::string about =
+      fmt::format("simulated cluster {}: {} GPUs in {} nodes; {} jobs; seed {}", first.cluster.text,
+                  first.cluster.gpus.size(), first.cluster.nodes, first.jobs.size(), first.seed);
+  const std::string costs = fmt::format(
+      "simulated: suspend and resume by copies at the kind's rate, context {} s, network {} GB/s",
+      first.costs.context_s, first.costs.network_gb_per_s);
+  TextTable sizes({TextTable::name_column("policy"),
+                   TextTable::key_column("GPUs"),
+                   {"jobs"},
+                   {"JCT mean"},
+                   {"p50"},
+                   {"p99"},
+                   {"wait mean"},
+                   {"first 100 it"},
+                   {"moves"}},
+                  /*indent=*/0);
+  TextTable whole({TextTable::name_column("policy"),
+                   {"makespan"},
+                   {"busy"},
+                   {"occupied"},
+                   {"moving"},
+                   {"suspends"},
+                   {"resumes"},
+                   {"migrations"},
+                   {"packs"},
+                   {"resizes"},
+                   {"lost"},
+                   {"host most"}},
+                  /*indent=*/0);
   for (const Run& run : runs) {
+    const std::string policy(run.plan.policy.row->name);
     for (const Summary& one : summaries(run.plan, run.result)) {
-      out += fmt::format("{:<11} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>12} {:>6.1f}\n",
-                         run.plan.policy.row->name, one.size, one.jobs, duration(one.jct_s.mean),
-                         duration(one.jct_s.p50), duration(one.jct_s.p99),
-                         duration(one.wait_s.mean), duration(one.first_100_s.mean), one.moves);
+      sizes.add({policy, one.size, fmt::format("{}", one.jobs), duration(one.jct_s.mean),
+                 duration(one.jct_s.p50), duration(one.jct_s.p99), duration(one.wait_s.mean),
+                 duration(one.first_100_s.mean), fmt::format("{:.1f}", one.moves)});
     }
-  }
-  out +=
-      fmt::format("\n{:<11} {:>10} {:>6} {:>9} {:>7} {:>9} {:>8} {:>10} {:>6} {:>7} {:>6} {:>10}\n",
-                  "policy", "makespan", "busy", "occupied", "moving", "suspends", "resumes",
-                  "migrations", "packs", "resizes", "lost", "host most");
-  for (const Run& run : runs) {
     const Result& r = run.result;
-    out += fmt::format(
-        "{:<11} {:>10} {:>5.1f}% {:>8.1f}% {:>6.2f}% {:>9} {:>8} {:>10} {:>6} {:>7} {:>6} {:>7.0f} "
-        "GB\n",
-        run.plan.policy.row->name, duration(r.makespan_s),
-        100 * share(r.busy_gpu_s, gpu_time_s(run)), 100 * share(r.occupied_gpu_s, gpu_time_s(run)),
-        100 * share(r.moving_gpu_s, gpu_time_s(run)), total(r, &JobResult::suspends),
-        total(r, &JobResult::resumes), total(r, &JobResult::migrations),
-        total(r, &JobResult::packs), total(r, &JobResult::resizes), total(r, &JobResult::losses),
-        r.most_host_bytes / 1e9);
+    const auto part = [&](double gpu_s) {
+      return command::show_share(share(gpu_s, gpu_time_s(run)));
+    };
+    const auto count = [&](uint32_t JobResult::*what) { return fmt::format("{}", total(r, what)); };
+    whole.add({policy, duration(r.makespan_s), part(r.busy_gpu_s), part(r.occupied_gpu_s),
+               part(r.moving_gpu_s), count(&JobResult::suspends), count(&JobResult::resumes),
+               count(&JobResult::migrations), count(&JobResult::packs), count(&JobResult::resizes),
+               count(&JobResult::losses), fmt::format("{:.0f} GB", r.most_host_bytes / 1e9)});
   }
-  return out;
+  return command::wrapped(about, width) + '\n' + command::wrapped(costs, width) + "\n\n" +
+         sizes.text(width) + '\n' + whole.text(width);
+}
+
+std::string verdict(std::span<const Run> runs) {
+  struct Took {
+    std::string_view policy;
+    double jct_s;
+  };
+  std::vector<Took> outcomes;
+  size_t unfinished = 0;
+  for (const Run& run : runs) {
+    const Summary all = summaries(run.plan, run.result).front();
+    unfinished += all.jobs - all.jct_s.count;
+    if (all.jct_s.count > 0) outcomes.push_back({run.plan.policy.row->name, all.jct_s.mean});
+  }
+  if (outcomes.empty()) return "Simulated: no job ended.";
+  const auto by_jct = [](const Took& a, const Took& b) { return a.jct_s < b.jct_s; };
+  const Took best = *std::min_element(outcomes.begin(), outcomes.end(), by_jct);
+  const Took worst = *std::max_element(outcomes.begin(), outcomes.end(), by_jct);
+  std::string text = fmt::format("Simulated: a job takes {} in the mean under {}",
+                                 duration(best.jct_s), best.policy);
+  if (outcomes.size() > 1) {
+    text += fmt::format(", the least of {} policies; the most under {}, {}", outcomes.size(),
+                        worst.policy, duration(worst.jct_s));
+  }
+  if (unfinished > 0) text += fmt::format("; {} jobs did not end", unfinished);
+  return text + ".";
 }
 
 nlohmann::ordered_json runs_json(std::span<const Run> runs) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "tools/measure/text_table.h"
 #include "tools/simulate/cluster/simulation.h"
 
 namespace lull::simulate::cluster {
@@ -31,8 +32,10 @@ struct Run {
   Plan plan;
   Result result;
 };
-// One table for all policies of the same jobs.
-std::string show_runs(std::span<const Run> runs);
+// Two tables for all policies of the same jobs, in lines of at most `width` characters.
+std::string show_runs(std::span<const Run> runs, size_t width = command::kAnyWidth);
+// One sentence: which policy ended the jobs soonest in the mean, and which latest.
+std::string verdict(std::span<const Run> runs);
 nlohmann::ordered_json runs_json(std::span<const Run> runs);
 
 }  // namespace lull::simulate::cluster
