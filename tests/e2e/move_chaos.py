@@ -206,7 +206,8 @@ class Chaos:
         said = []
         for rank in job.ranks:
             try:
-                said.append(json.dumps(moving.Residence(rank.pid).read()))
+                words = moving.Residence(rank.pid)
+                said.append(json.dumps({**words.read(), "ordered": words.order(), "threads": moving.threads_of(rank.pid)}))
             except (LookupError, OSError) as error:
                 said.append(str(error))
         try:

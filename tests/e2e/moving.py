@@ -4,6 +4,7 @@ shares with lulld, and the simulated device."""
 
 import json
 import os
+import pathlib
 import random
 import re
 import struct
@@ -29,14 +30,15 @@ class Residence:
     """A client's own words, read out of its memory without asking anybody. Its parent may."""
 
     def __init__(self, pid):
-        self.path, self.region = f"/proc/{pid}/mem", None
+        self.path, regions = f"/proc/{pid}/mem", {}
         with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
             for line in maps:
                 begin, end = (int(x, 16) for x in line.split()[0].split("-"))
                 if "memfd:" in line and end - begin == REGION_BYTES:
-                    self.region = begin
-        if self.region is None:
+                    regions[int(line.split()[4])] = begin  # by inode
+        if not regions:
             raise LookupError(f"{pid} has no region")
+        self.region = regions[max(regions)]  # of its newest coordinator
 
     def _bytes(self, at, size):
         with open(self.path, "rb", 0) as memory:
@@ -56,6 +58,16 @@ class Residence:
         """What lulld wants of it."""
         names = ("number", "target", "drain_ms", "pair_count", "chunk_bytes", "reserved", "pace_bytes_per_s", "host_allowance_bytes")
         return dict(zip(names, ORDER.unpack(self._bytes(ORDER_AT, ORDER.size))))
+
+
+def threads_of(pid):
+    """Name, state, and where in the kernel each of its threads waits."""
+    threads = []
+    for task in sorted(pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        threads.append(f"{(task / 'comm').read_text().strip()} {fields[0]} {(task / 'wchan').read_text()} "
+                       f"{int(fields[11]) + int(fields[12])} ticks")
+    return threads
 
 
 class Program:
