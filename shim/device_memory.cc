@@ -34,11 +34,18 @@ struct Allocation {
   uint16_t references;
 };
 
-Lock memory_lock;  // the table
+Lock memory_lock;  // the table, and what is wanted
 Allocation* table;
 uint64_t table_size;
 uint64_t table_used;  // not empty
 std::atomic<uint64_t> used[channel::kMaxDevices];
+// Threads that wait for room there, and for how many bytes the one that asked last does: each asks
+// again now and then, so that all have their turn.
+struct Wanted {
+  uint32_t threads;
+  uint64_t bytes;
+};
+Wanted wanted[channel::kMaxDevices];
 
 uint64_t place(uint64_t key, MemoryKind kind) {
   return ((key ^ (static_cast<uint64_t>(kind) << 60)) * 0x9e3779b97f4a7c15ULL) >> 20;
@@ -85,11 +92,16 @@ void insert(const Allocation& allocation) {
   insert_raw(allocation);
 }
 
-void report(uint32_t device, uint64_t wanted) {
+void report(uint32_t device) {
   Attachment* link = enter(thread_state);
   if (link == nullptr) return;
-  channel::publish_memory(link->region, device, used[device].load(std::memory_order_relaxed),
-                          wanted);
+  {
+    // Of two threads the later one has the newer figures.
+    Locked locked(memory_lock);
+    const uint64_t now = used[device].load(std::memory_order_relaxed);
+    const Wanted& more = wanted[device];
+    channel::publish_memory(link->region, device, now, more.threads == 0 ? 0 : now + more.bytes);
+  }
   channel::lull_record record{};
   record.kind = channel::kRecordMemory;
   record.device = device;
@@ -97,6 +109,29 @@ void report(uint32_t device, uint64_t wanted) {
   push(thread_state, *link, record);
   ring_doorbell(*link);
 }
+
+// The calling thread waits for room for so many bytes more, while it lives.
+class Want {
+ public:
+  Want(uint32_t device, uint64_t bytes) : device_(device), bytes_(bytes) { ask(+1); }
+  ~Want() { ask(-1); }
+  Want(const Want&) = delete;
+  void ask_again() { ask(0); }
+
+ private:
+  void ask(int threads) {
+    {
+      Locked locked(memory_lock);
+      Wanted& more = wanted[device_];
+      more.threads += static_cast<uint32_t>(threads);
+      if (threads >= 0) more.bytes = bytes_;
+    }
+    report(device_);
+  }
+
+  const uint32_t device_;
+  const uint64_t bytes_;
+};
 
 bool try_reserve(uint32_t device, uint64_t bytes, uint64_t limit) {
   uint64_t now = used[device].load(std::memory_order_relaxed);
@@ -183,7 +218,7 @@ bool wait_for_turn(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_
   const OutsideGate outside(thread_state);
   uint64_t looked_ns = channel::monotonic_ns();
   Silence silence(channel::looks(*link.control), looked_ns);
-  report(device, used[device].load(std::memory_order_relaxed) + bytes);
+  Want want(device, bytes);
   bool goes = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link.control);
@@ -194,17 +229,16 @@ bool wait_for_turn(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_
     if (now - looked_ns < kTurnSliceNs - 1'000'000) continue;
     looked_ns = now;
     if (!still_there(link) || silence.lasts_too_long(channel::looks(*link.control), now)) break;
-    ring_doorbell(link);
+    want.ask_again();
   }
-  report(device, 0);
   return goes;
 }
 
 // No allowance will ever be that large.
 bool can_never_be(uint32_t device, uint64_t bytes) {
-  const uint64_t wanted = used[device].load(std::memory_order_relaxed) + bytes;
-  return wanted > device_total_bytes(device) ||
-         (!memory_limit_is_the_jobs() && wanted > own_memory_limit_bytes());
+  const uint64_t all = used[device].load(std::memory_order_relaxed) + bytes;
+  return all > device_total_bytes(device) ||
+         (!memory_limit_is_the_jobs() && all > own_memory_limit_bytes());
 }
 
 }  // namespace
@@ -249,7 +283,7 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
   if (link == nullptr || !memory_limit_is_the_jobs()) return false;
   KeepErrno keep;
   const uint64_t deadline = channel::monotonic_ns() + kWaitForAllowanceNs;
-  report(device, used[device].load(std::memory_order_relaxed) + bytes);
+  const Want want(device, bytes);
   bool admitted = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link->control);
@@ -260,7 +294,6 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
     futex_wait(&link->control->wake_sequence, wake, left < kSliceNs ? left : kSliceNs,
                /*private_futex=*/false);
   }
-  report(device, 0);
   return admitted;
 }
 
@@ -291,7 +324,7 @@ void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t b
     insert(Allocation{key, bytes, context, kind, static_cast<uint8_t>(device), 2,
                       static_cast<uint8_t>(fixed), 1});
   }
-  report(device, 0);
+  report(device);
   if (fixed != Fixed::kNot) tell_service();
 }
 
@@ -304,7 +337,7 @@ void memory_freed(MemoryKind kind, uint64_t key) {
     device = entry->device;
     used[device].fetch_sub(drop_reference(*entry), std::memory_order_relaxed);
   }
-  report(device, 0);
+  report(device);
 }
 
 void handle_retained(uint64_t handle) {
@@ -340,7 +373,7 @@ void range_unmapped(uint64_t address, uint64_t bytes) {
     }
   }
   for (uint32_t device = 0; device < channel::kMaxDevices; ++device) {
-    if ((touched & (1U << device)) != 0) report(device, 0);
+    if ((touched & (1U << device)) != 0) report(device);
   }
 }
 
@@ -359,7 +392,7 @@ void memory_of_context_gone(CUcontext context) {
     }
   }
   for (uint32_t device = 0; device < channel::kMaxDevices; ++device) {
-    if ((touched & (1U << device)) != 0) report(device, 0);
+    if ((touched & (1U << device)) != 0) report(device);
   }
 }
 
@@ -368,6 +401,7 @@ void forget_all_memory() {
   for (uint64_t n = 0; n < table_size; ++n) table[n].live = 0;
   table_used = 0;
   for (auto& bytes : used) bytes.store(0, std::memory_order_relaxed);
+  for (Wanted& more : wanted) more = {};
 }
 
 void announce_memory(ThreadState& thread, Attachment& link) {

@@ -32,7 +32,7 @@ struct Name {
   std::atomic<uint64_t> hash;
   std::atomic<uint32_t> offset;
 };
-Name names[kNameTable];
+constinit Name names[kNameTable];
 std::atomic<uint32_t> names_used;
 std::atomic<uint32_t> name_bytes_used;
 
@@ -135,7 +135,7 @@ uint32_t name_of(const Attributes* attributes) {
 struct Domain {
   std::atomic<uint32_t> name;
 };
-Domain domains[kDomains];
+constinit Domain domains[kDomains];
 
 void* domain_of_name(uint32_t name) {
   for (uint32_t n = 1; n < kDomains - 1; ++n) {
@@ -233,7 +233,7 @@ struct Open {
   uint32_t name, domain;
   uint64_t began;
 };
-Open open_ranges[kOpen];
+constinit Open open_ranges[kOpen] = {};
 std::atomic<uint64_t> next_range{1};
 
 template <typename NameOf>

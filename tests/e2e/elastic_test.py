@@ -33,7 +33,7 @@ def follow(here, child, sizes, what):
         size = int(found[1])
         if not seen or seen[-1] != size:
             seen.append(size)
-        if wanted and (len(seen) == 1 or size == sizes[len(sizes) - len(wanted) - 1]):
+        if wanted and (len(wanted) == len(sizes) or size == sizes[len(sizes) - len(wanted) - 1]):
             code, out, err = here.lull("resize", "train", "--gpus", wanted.pop(0))
             assert code == 0, (out, err)
     code = child.wait(lab.DEADLINE_S)

@@ -169,7 +169,7 @@ class ClientInEveryState(unittest.TestCase):
         for state in STATES:
             with self.subTest(state=state), moving.Moves(profile=SLOW) as here:
                 here.lulld()
-                work = (60, *WORK[1:])
+                work = (100, *WORK[1:])
                 expected = here.undisturbed(*work, **STEADY)
                 case = Case(here, state)
                 other = here.work(*work, job="other", **STEADY).ready()

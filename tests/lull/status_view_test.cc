@@ -32,8 +32,8 @@ const json kStatus = json::parse(R"({
 TEST_CASE("the status is what the daemon says") {
   CHECK(status_text(kStatus, kAnyWidth) ==
         "lulld 1 (pid 17), up 12 s of real time, policy: guarded\n"
-        "simulated GPU: sharing mps, slow motion 4, control latency 10 us; times below are model "
-        "time: 4 s of real time are 1 s of it\n"
+        "simulated GPU: sharing mps, slow motion 4, control latency 10 us; times below are "
+        "model time: 4 s of real time are 1 s of it\n"
         "\n"
         "device 0  GPU-0123456789ab  Big GPU  80.0 GiB\n"
         "  ID  TASK                                    PID  PRIORITY  GATE    MEMORY              "

@@ -965,6 +965,34 @@ TEST_CASE("a task that takes turns waits for its turn's memory, and can be moved
   CHECK((answer == "2" || answer == "0"));
 }
 
+TEST_CASE("what one thread waits for stays asked for while another allocates and frees") {
+  Stage stage(1, {{"LULL_OVERSUBSCRIBE", "1"}});
+  stage.allocate();
+  const auto word = [&](uint64_t channel::lull_device::* which) {
+    return channel::atomic64(stage.client.region.client()->device[0].*which).load();
+  };
+  const uint64_t used = word(&channel::lull_device::used_bytes);
+  channel::publish_allowance(stage.client.region, 0, used + kMiB);
+  CHECK(stage.program->ask("churn 65536") == "0");
+  REQUIRE(eventually([&] { return word(&channel::lull_device::used_bytes) > used; }));
+  stage.program->tell("alloc 67108864 1");
+  REQUIRE(eventually([&] { return word(&channel::lull_device::wanted_bytes) >= 64 * kMiB; }));
+  int times_forgotten = 0;
+  uint64_t last = 0;
+  for (int changes = 0; changes < 100;) {
+    const uint64_t now = word(&channel::lull_device::used_bytes);
+    changes += now != last ? 1 : 0;
+    last = now;
+    times_forgotten += word(&channel::lull_device::wanted_bytes) < 64 * kMiB ? 1 : 0;
+  }
+  CHECK(times_forgotten == 0);
+  channel::publish_allowance(stage.client.region, 0, used + 128 * kMiB);
+  wake(stage.client);
+  CHECK(stage.program->answer() == "0");
+  CHECK(stage.program->ask("endchurn") == "0");
+  CHECK(stage.program->ask("check") == "0");
+}
+
 TEST_CASE("a task that takes turns tries again where the driver had no memory") {
   Stage stage(1, {{"LULL_OVERSUBSCRIBE", "1"}});
   stage.allocate();

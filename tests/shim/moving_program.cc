@@ -174,6 +174,20 @@ int main() {
       int result = 0;
       for (unsigned n = 0; n < b && result == 0; ++n) result = allocate(a, allocations.size() + 1);
       printf("%d\n", result);
+    } else if (command == "churn") {  // a thread frees and allocates BYTES again until "endchurn"
+      stop = false;
+      worker = std::thread([bytes = a] {
+        cuCtxSetCurrent(contexts[0]);
+        while (!stop) {
+          CUdeviceptr address = 0;
+          if (cuMemAlloc(&address, bytes) == CUDA_SUCCESS) cuMemFree(address);
+        }
+      });
+      printf("0\n");
+    } else if (command == "endchurn") {
+      stop = true;
+      worker.join();
+      printf("0\n");
     } else if (command == "reserve") {  // memory that nobody writes
       printf("%d\n", cuMemAlloc(&reserved, a));
     } else if (command == "release") {
