@@ -153,12 +153,20 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
     }
     case Command::Order::kPrioritise:
       if (command.priority == job->request.priority) return false;
-      if (unit->jobs.size() > 1) {  // only jobs of one importance share GPUs
-        const bool ran = unit->running;
-        split(now, *job);
-        if (ran) out.push_back({Unpack{command.job}, reason});
-      }
       job->request.priority = command.priority;
+      if (unit->jobs.size() > 1) {  // only jobs of one importance share GPUs
+        // It leaves the others, or they leave it: who cannot be stopped stays.
+        const bool ran = unit->running;
+        const bool stays = ran && !job->may_stop();
+        const std::vector<Job*> jobs = unit->jobs;
+        for (Job* one : jobs) {
+          if ((one == job) == stays || (ran && !one->may_stop())) continue;
+          if (one->unit->jobs.size() < 2) break;
+          split(now, *one);
+          if (ran) out.push_back({Unpack{one->request.job}, reason});
+          if (one == job) break;
+        }
+      }
       return true;
     case Command::Order::kResize:
       job->request.most_gpus = command.gpus;
