@@ -101,3 +101,20 @@ TEST_CASE("where no daemon is, the error names the path and what to do") {
   CHECK_FALSE(ask_daemon("", {{"op", "ping"}}));
   CHECK_FALSE(ask_daemon(std::string(500, 'x'), {{"op", "ping"}}));
 }
+
+TEST_CASE("a daemon that does not answer in time is there all the same") {
+  std::string folder = "/tmp/lull-link-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (folder + "/s").copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(fd, 1) == 0);
+  const auto answer = ask_daemon(folder + "/s", {{"op", "ping"}}, std::chrono::milliseconds(1));
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().kind == AskError::kSilent);
+  CHECK(answer.error().text.find("does not answer") != std::string::npos);
+  close(fd);
+  std::filesystem::remove_all(folder);
+}

@@ -1,6 +1,6 @@
-"""The picture at the beginning of README.md is what its command draws, byte for byte, and its sentence what that says.
+"""The picture at the beginning of README.md is what its command draws, byte for byte, and the sentence below it what that says.
 
-After a change of a policy: LULL_REWRITE=1 python3 tests/simulate/picture_test.py, and look at the picture.
+After a change of a policy: LULL_REWRITE=1 python3 tests/simulate/picture_test.py writes both; look at the picture.
 """
 
 import os
@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import textwrap
 import unittest
 import xml.etree.ElementTree
 
@@ -39,8 +40,9 @@ class Picture(unittest.TestCase):
         verdict = " ".join(said.strip().split("\n\n")[-1].split())
         if os.environ.get("LULL_REWRITE"):
             (ROOT / PICTURE).write_bytes(drawn)
-            print(verdict)
-        self.assertEqual(drawn, (ROOT / PICTURE).read_bytes(), "draw it again: see above")
+            quoted = textwrap.fill(verdict, 140, initial_indent="> ", subsequent_indent="> ") + "\n"
+            README.write_text(re.sub(r"(?:^> .*\n)+", lambda _: quoted, README.read_text(), count=1, flags=re.M))
+        self.assertEqual(drawn, (ROOT / PICTURE).read_bytes(), "draw it again: LULL_REWRITE=1")
         self.assertIn(verdict, " ".join(README.read_text().replace("> ", "").split()))
 
     def test_it_is_a_picture_of_both_policies(self):

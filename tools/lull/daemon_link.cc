@@ -36,8 +36,8 @@ std::string mend(int error, const std::string& path) {
     case EPROTOTYPE:
       return fmt::format("{} is no socket of lulld: give its own with --socket", path);
     case EAGAIN:
-      return fmt::format("the daemon at {} does not answer within {} ms: look at its log", path,
-                         kAnswerWait.count());
+      return fmt::format("the daemon at {} does not answer within {} s: look at its log", path,
+                         kAnswerWait.count() / 1000);
     default:
       return fmt::format("{}: {}: is lulld running?", path, std::strerror(error));
   }
@@ -45,9 +45,11 @@ std::string mend(int error, const std::string& path) {
 
 std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
                                                      const nlohmann::json& question,
-                                                     size_t most_bytes) {
+                                                     size_t most_bytes,
+                                                     std::chrono::milliseconds wait) {
   const auto unreachable = [&](int error) {
-    return std::unexpected(AskError{AskError::kUnreachable, mend(error, path)});
+    const auto kind = error == EAGAIN ? AskError::kSilent : AskError::kUnreachable;
+    return std::unexpected(AskError{kind, mend(error, path)});
   };
   const auto garbled = [&](const std::string& why) {
     return std::unexpected(
@@ -75,15 +77,15 @@ std::expected<nlohmann::json, AskError> ask_for_page(const std::string& path,
 
   Descriptor link{socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   if (link.fd < 0) return unreachable(errno);
-  const auto deadline = std::chrono::steady_clock::now() + kAnswerWait;
+  const auto deadline = std::chrono::steady_clock::now() + wait;
   // SO_SNDTIMEO bounds connect as well, when the daemon's backlog is full.
   const auto limit = [&](int option) {
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
                           deadline - std::chrono::steady_clock::now())
                           .count();
     if (left <= 0) return false;
-    const timeval wait{left / 1'000'000, left % 1'000'000};
-    return setsockopt(link.fd, SOL_SOCKET, option, &wait, sizeof wait) == 0;
+    const timeval rest{left / 1'000'000, left % 1'000'000};
+    return setsockopt(link.fd, SOL_SOCKET, option, &rest, sizeof rest) == 0;
   };
   if (!limit(SO_SNDTIMEO)) return unreachable(EAGAIN);
   while (connect(link.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
@@ -144,9 +146,10 @@ void add_page(nlohmann::json& answer, const nlohmann::json& page) {
 }
 
 std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
-                                                   const nlohmann::json& question) {
+                                                   const nlohmann::json& question,
+                                                   std::chrono::milliseconds wait) {
   const auto give_up = std::chrono::steady_clock::now() + kWholeAnswerWait;
-  auto answer = ask_for_page(path, question, kAnswerBytesMax);
+  auto answer = ask_for_page(path, question, kAnswerBytesMax, wait);
   if (!answer) return answer;
   nlohmann::json ask_on = question;
   uint64_t from = 0;
@@ -162,7 +165,7 @@ std::expected<nlohmann::json, AskError> ask_daemon(const std::string& path,
     }
     from = next.get<uint64_t>();
     ask_on["from"] = from;
-    const auto page = ask_for_page(path, ask_on, kAnswerBytesMax);
+    const auto page = ask_for_page(path, ask_on, kAnswerBytesMax, wait);
     if (!page) return page;
     add_page(*answer, *page);
     if (page->contains("next")) (*answer)["next"] = (*page)["next"];

@@ -11,13 +11,15 @@
 
 namespace lull::command {
 
-inline constexpr std::chrono::milliseconds kAnswerWait{2000};
+// A daemon answers in a millisecond; on a machine with ten programs for each processor it may take seconds.
+inline constexpr std::chrono::milliseconds kAnswerWait{10000};
 inline constexpr std::chrono::milliseconds kWholeAnswerWait{30000};
 inline constexpr size_t kAnswerBytesMax = 8U << 20;  // of a page
 inline constexpr size_t kPagesMax = 4096;
 
 struct AskError {
-  enum Kind { kUnreachable, kDistrusted, kGarbled, kRefused } kind = kUnreachable;
+  // kUnreachable: there is no daemon. kSilent: it does not answer in time.
+  enum Kind { kUnreachable, kSilent, kDistrusted, kGarbled, kRefused } kind = kUnreachable;
   std::string text;  // "why: what to do"
 };
 
@@ -28,8 +30,9 @@ std::string default_socket();
 void add_page(nlohmann::json& answer, const nlohmann::json& page);
 
 // The daemon's whole answer with "ok": true, or why there is none. One that is not trusted
-// (coordinator/channel/trust.h) is asked nothing.
+// (coordinator/channel/trust.h) is asked nothing. `wait`: for each page.
 std::expected<nlohmann::json, AskError> ask_daemon(const std::string& socket_path,
-                                                   const nlohmann::json& question);
+                                                   const nlohmann::json& question,
+                                                   std::chrono::milliseconds wait = kAnswerWait);
 
 }  // namespace lull::command
