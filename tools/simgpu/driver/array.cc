@@ -64,12 +64,8 @@ CUDA_ARRAY3D_DESCRIPTOR flat(const auto& d) {
 }
 
 CUDA_ARRAY3D_DESCRIPTOR deep(const CUDA_ARRAY3D_DESCRIPTOR_v1& d) {
-  CUDA_ARRAY3D_DESCRIPTOR wide = {};
-  wide.Width = d.Width;
-  wide.Height = d.Height;
+  CUDA_ARRAY3D_DESCRIPTOR wide = flat(d);
   wide.Depth = d.Depth;
-  wide.Format = d.Format;
-  wide.NumChannels = d.NumChannels;
   wide.Flags = d.Flags;
   return wide;
 }
