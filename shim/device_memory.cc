@@ -38,7 +38,9 @@ Lock memory_lock;  // the table, and what is wanted
 Allocation* table;
 uint64_t table_size;
 uint64_t table_used;  // not empty
+// What the process holds there and what was admitted and is not allocated yet; the latter alone.
 std::atomic<uint64_t> used[channel::kMaxDevices];
+std::atomic<uint64_t> admitted[channel::kMaxDevices];
 // Threads that wait for room there, and for how many bytes the one that asked last does: each asks
 // again now and then, so that all have their turn.
 struct Wanted {
@@ -92,21 +94,31 @@ void insert(const Allocation& allocation) {
   insert_raw(allocation);
 }
 
-void report(uint32_t device) {
-  Attachment* link = enter(thread_state);
-  if (link == nullptr) return;
+// What was admitted is wanted until the driver has given it: the driver may refuse it, and a daemon that
+// took it for held would not see that somebody waits for it.
+void publish(ThreadState& thread, Attachment& link, uint32_t device) {
   {
     // Of two threads the later one has the newer figures.
     Locked locked(memory_lock);
-    const uint64_t now = used[device].load(std::memory_order_relaxed);
+    const uint64_t all = used[device].load(std::memory_order_acquire);
+    const uint64_t asked = admitted[device].load(std::memory_order_relaxed);
+    const uint64_t open = asked < all ? asked : all;
     const Wanted& more = wanted[device];
-    channel::publish_memory(link->region, device, now, more.threads == 0 ? 0 : now + more.bytes);
+    const uint64_t waits = more.threads == 0 ? 0 : more.bytes;
+    channel::publish_memory(link.region, device, all - open,
+                            open + waits == 0 ? 0 : all + waits);
   }
   channel::lull_record record{};
   record.kind = channel::kRecordMemory;
   record.device = device;
   record.tsc = channel::ticks();
-  push(thread_state, *link, record);
+  push(thread, link, record);
+}
+
+void report(uint32_t device) {
+  Attachment* link = enter(thread_state);
+  if (link == nullptr) return;
+  publish(thread_state, *link, device);
   ring_doorbell(*link);
 }
 
@@ -135,12 +147,15 @@ class Want {
 
 bool try_reserve(uint32_t device, uint64_t bytes, uint64_t limit) {
   uint64_t now = used[device].load(std::memory_order_relaxed);
-  for (;;) {
-    if (now + bytes > limit || now + bytes < now) return false;
-    if (used[device].compare_exchange_weak(now, now + bytes, std::memory_order_relaxed)) {
+  // First: held must never be told for what is only admitted.
+  admitted[device].fetch_add(bytes, std::memory_order_relaxed);
+  while (now + bytes <= limit && now + bytes >= now) {
+    if (used[device].compare_exchange_weak(now, now + bytes, std::memory_order_release)) {
       return true;
     }
   }
+  admitted[device].fetch_sub(bytes, std::memory_order_relaxed);
+  return false;
 }
 
 // Under memory_lock.
@@ -284,25 +299,28 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
   KeepErrno keep;
   const uint64_t deadline = channel::monotonic_ns() + kWaitForAllowanceNs;
   const Want want(device, bytes);
-  bool admitted = false;
+  bool goes = false;
   for (;;) {
     const uint32_t wake = channel::wake_sequence(*link->control);
-    admitted = try_reserve(device, bytes, memory_limit_bytes(device));
+    goes = try_reserve(device, bytes, memory_limit_bytes(device));
     const uint64_t now = channel::monotonic_ns();
-    if (admitted || now >= deadline || link->gone.load(std::memory_order_acquire) != 0) break;
+    if (goes || now >= deadline || link->gone.load(std::memory_order_acquire) != 0) break;
     const uint64_t left = deadline - now;
     futex_wait(&link->control->wake_sequence, wake, left < kSliceNs ? left : kSliceNs,
                /*private_futex=*/false);
   }
-  return admitted;
+  return goes;
 }
 
 void refund_memory(uint32_t device, uint64_t bytes) {
   used[device].fetch_sub(bytes, std::memory_order_relaxed);
+  admitted[device].fetch_sub(bytes, std::memory_order_relaxed);
+  report(device);
 }
 
-void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual) {
-  used[device].fetch_add(actual - admitted, std::memory_order_relaxed);
+void correct_memory(uint32_t device, uint64_t before, uint64_t actual) {
+  used[device].fetch_add(actual - before, std::memory_order_relaxed);
+  admitted[device].fetch_add(actual - before, std::memory_order_relaxed);
 }
 
 void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes, Fixed fixed) {
@@ -320,6 +338,7 @@ void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t b
       used[stale->device].fetch_sub(stale->value, std::memory_order_relaxed);
       drop(*stale);
     }
+    admitted[device].fetch_sub(bytes, std::memory_order_relaxed);
     fixed_memory_made(fixed);
     insert(Allocation{key, bytes, context, kind, static_cast<uint8_t>(device), 2,
                       static_cast<uint8_t>(fixed), 1});
@@ -401,18 +420,12 @@ void forget_all_memory() {
   for (uint64_t n = 0; n < table_size; ++n) table[n].live = 0;
   table_used = 0;
   for (auto& bytes : used) bytes.store(0, std::memory_order_relaxed);
+  for (auto& bytes : admitted) bytes.store(0, std::memory_order_relaxed);
   for (Wanted& more : wanted) more = {};
 }
 
 void announce_memory(ThreadState& thread, Attachment& link) {
-  for (uint32_t device = 0; device < devices_in_use(); ++device) {
-    channel::publish_memory(link.region, device, memory_used_bytes(device), 0);
-    channel::lull_record record{};
-    record.kind = channel::kRecordMemory;
-    record.device = device;
-    record.tsc = channel::ticks();
-    push(thread, link, record);
-  }
+  for (uint32_t device = 0; device < devices_in_use(); ++device) publish(thread, link, device);
 }
 
 void lock_memory() { memory_lock.lock(); }

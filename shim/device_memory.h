@@ -30,7 +30,7 @@ enum class MemoryKind : uint8_t { kPointer = 0, kHandle = 1, kMapping = 2, kArra
 // Reserves; false: over the limit.
 bool admit_memory(uint32_t device, uint64_t bytes);
 // The driver has refused what was admitted as out of memory. True: the task takes turns, and has waited
-// for a change: try again. What was admitted stays so. `alone_since_ns`: 0 for an allocation's first wait,
+// for a change: try again. What was admitted stays so, and is told as wanted, not as held. `alone_since_ns`: 0 for an allocation's first wait,
 // then as it was left.
 bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns);
 void refund_memory(uint32_t device, uint64_t bytes);
@@ -38,7 +38,7 @@ void refund_memory(uint32_t device, uint64_t bytes);
 void memory_allocated(MemoryKind kind, uint64_t key, uint32_t device, uint64_t bytes,
                       channel::Fixed fixed = channel::Fixed::kNot);
 // How much a pitched allocation really takes is known afterwards.
-void correct_memory(uint32_t device, uint64_t admitted, uint64_t actual);
+void correct_memory(uint32_t device, uint64_t before, uint64_t actual);
 void memory_freed(MemoryKind kind, uint64_t key);
 void handle_retained(uint64_t handle);
 void handle_mapped(uint64_t handle, uint64_t address);

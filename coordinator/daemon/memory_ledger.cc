@@ -5,6 +5,13 @@
 namespace lull::daemon {
 namespace {
 
+// What it holds, and what it has been admitted for and is allocating now.
+uint64_t in_use(const Session& session, uint32_t index) {
+  const uint64_t wanted = channel::memory_wanted(session.region(), index);
+  const bool allowed = wanted <= channel::memory_allowance(session.region(), index);
+  return std::max(channel::memory_used(session.region(), index), allowed ? wanted : 0);
+}
+
 // What a member holds or may still take on `device`.
 uint64_t claim(const Session& session, DeviceId device) {
   uint64_t most = 0;
@@ -23,12 +30,12 @@ uint64_t take_back(Session& session, DeviceId device, uint64_t wanted) {
   for (uint32_t index = 0; index < session.device_count() && back < wanted; ++index) {
     if (session.device(index) != device) continue;
     const uint64_t before = channel::memory_allowance(session.region(), index);
-    const uint64_t used = channel::memory_used(session.region(), index);
+    const uint64_t used = in_use(session, index);
     if (before <= used) continue;
     const uint64_t after = before - std::min(before - used, wanted - back);
     session.set_allowance(index, after);
     // It may have allocated between the reading and the store.
-    const uint64_t used_now = channel::memory_used(session.region(), index);
+    const uint64_t used_now = in_use(session, index);
     const uint64_t settled = std::clamp(used_now, after, before);
     if (settled != after) session.set_allowance(index, settled);
     back += before - settled;

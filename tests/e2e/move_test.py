@@ -302,6 +302,23 @@ class Room(unittest.TestCase):
             self.assertGreater(turns, 3)
             here.empty()
 
+    def test_a_new_daemon_gives_turns_to_jobs_that_all_wait_on_a_full_device(self):
+        with moving.Moves(profile=self.SMALL) as here:
+            here.lulld(config={"quantum_s": 1})
+            go = here.folder / "go"
+            more = {"PROGRAM_STEADY": 60 * MIB}
+            works = [(20, seed, 8, 1) for seed in (1, 2)]
+            expected = [here.undisturbed(*work, **more) for work in works]
+            jobs = [here.work(*work, job=f"job{n}", way="--oversubscribe", PROGRAM_FIRST=60 * MIB, PROGRAM_WAIT_FILE=go, **more).ready()
+                    for n, work in enumerate(works)]
+            lab.kill(here.daemon)
+            go.touch()
+            time.sleep(1)  # both have asked the driver for 60 MiB where 40 are left, and do so again and again
+            self.assertEqual(sorted(here.usage()[0].values()), [60 * MIB] * 2)
+            here.lulld(config={"quantum_s": 1})
+            self.assertEqual([job.result()[:2] for job in jobs], [(0, digest) for digest in expected])
+            here.empty()
+
 
 class Bound(unittest.TestCase):
     """Copies of a move are paced while a more important task with a bound works. What it loses is printed by

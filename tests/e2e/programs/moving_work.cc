@@ -8,7 +8,8 @@
 // two graphs always in the same order, and a check of all blocks. MEGABYTES (48) is the device
 // memory of all threads together; host memory is about twice that.
 // PROGRAM_STEADY=BYTES is one more block, from the beginning to the end; PROGRAM_MANAGED=BYTES
-// holds managed memory too.
+// holds managed memory too; PROGRAM_FIRST=BYTES is a block that it holds from the beginning, and the
+// rest it allocates when PROGRAM_WAIT_FILE exists.
 //
 // Prints `ready`, with PROGRAM_SAY_STEPS=1 `step N` for each step of the first thread, and at last
 //   digest=HEX iterations=N
@@ -584,8 +585,13 @@ int main(int argc, char** argv) {
   if (const char* bytes = std::getenv("PROGRAM_MANAGED")) {
     CHECK(cuMemAllocManaged(&managed, std::strtoull(bytes, nullptr, 10), CU_MEM_ATTACH_GLOBAL));
   }
+  CUdeviceptr first = 0;
+  if (const char* bytes = std::getenv("PROGRAM_FIRST")) {
+    CHECK(cuMemAlloc(&first, std::strtoull(bytes, nullptr, 10)));
+  }
   std::printf("ready\n");
   std::fflush(stdout);
+  if (first != 0) wait_until_told();
 
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<std::thread> threads;
@@ -596,6 +602,7 @@ int main(int argc, char** argv) {
   for (std::thread& thread : threads) thread.join();
 
   if (managed != 0) CHECK(cuMemFree(managed));
+  if (first != 0) CHECK(cuMemFree(first));
   uint64_t digest = 0;
   for (auto& worker : workers) digest = digest * 31 + worker->digest();
   std::printf("digest=%016llx iterations=%llu\n", static_cast<unsigned long long>(digest),
