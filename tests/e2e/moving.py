@@ -202,12 +202,14 @@ class Moves(lab.Lab):
     def job(self, name):
         return next((j for j in self.status().get("jobs", []) if j["job"] == name), None)
 
-    def reach(self, name, states, deadline_s=lab.DEADLINE_S):
-        """Waits until the job is in one of the states."""
+    def reach(self, name, states, deadline_s=lab.DEADLINE_S, known=False):
+        """Waits until the job is in one of the states, or, where it was known, has ended meanwhile."""
         last = {}
 
         def there():
             last["job"] = self.job(name)
+            if known and not last["job"]:
+                return {"state": "ended"}
             return last["job"] and last["job"]["state"] in states and last["job"]
 
         try:
@@ -218,18 +220,23 @@ class Moves(lab.Lab):
     def suspend(self, name, level="out", at="now", deadline_s=lab.DEADLINE_S):
         """Until it is suspended, or goes on (then Refused, with the reason)."""
         self.order("suspend", name, level=level, at=at)
-        state = self.reach(name, ("suspended", "running"), deadline_s)
+        state = self.reach(name, ("suspended", "running"), deadline_s, known=True)
+        if state["state"] == "ended":
+            raise Refused(f"{name} has ended")
         if state["state"] == "running" or level not in ("auto", state["level"]):
             raise Refused(state["reason"])
         return state
 
     def resume(self, name, wait=True):
         self.order("resume", name)
-        return self.reach(name, ("running",)) if wait else None
+        return self.reach(name, ("running",), known=True) if wait else None
 
     def migrate(self, name, to):
         self.order("migrate", name, to=to)
-        return self.reach(name, ("running",))
+        state = self.reach(name, ("running",), known=True)
+        if state["state"] == "ended":
+            raise Refused(f"{name} has ended")
+        return state
 
     # ---- what the device says
     def usage(self):
