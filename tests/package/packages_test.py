@@ -165,6 +165,44 @@ class Tarball(unittest.TestCase):
             self.assertEqual(root.left_over(), "")
 
 
+class FromTheBuild(unittest.TestCase):
+    """cmake --install, as docs/install.md says, and each component by its name."""
+
+    def install(self, folder, *component):
+        run("cmake", "--install", BUILD, *component, "--prefix", "/usr/local", env={**os.environ, "DESTDIR": str(folder)})
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+    def test_in_a_clean_root_it_is_used_by_an_ordinary_user_and_leaves_nothing(self):
+        with scratch() as folder:
+            files = self.install(folder / "all")
+            self.assertTrue(all(file.startswith("usr/local/") for file in files), files)
+            root = CleanRoot(folder)
+            self.addCleanup(root.close)
+            if root.why_not:
+                self.skipTest(root.why_not)
+            root.run("cp", "-r", "/run/packages/all/.", "/")
+            runs_the_demo(self, root, "/usr/local/bin/lull")
+            root.run("sh", "-c", "cd /run/packages/all && find . ! -type d | (cd /; xargs rm)")
+            self.assertEqual({path for path in root.changed() if not path.startswith("/usr/local/")}, set())
+            self.assertEqual(root.run("find", "/usr/local", "!", "-type", "d").stdout, "")
+
+    def test_each_component_by_its_name_runs_in_a_clean_root(self):
+        with scratch() as folder:
+            parts = {name: self.install(folder / name, "--component", name) for name in ("lull", "sim", "bench", "check")}
+            self.assertEqual(sum(map(len, parts.values())), len(set().union(*parts.values())), "a file is in two components")
+            root = CleanRoot(folder)
+            self.addCleanup(root.close)
+            if root.why_not:
+                self.skipTest(root.why_not)
+            for name in parts:
+                root.run("cp", "-r", f"/run/packages/{name}/.", "/")
+            for program in ("lull", "lulld", "lull-play", "lull-bench"):
+                root.run(f"/usr/local/bin/{program}", "--help", user=True)
+            self.assertIn("usr/local/bin/lull-device-probe", parts["check"])
+            self.assertIn("launches recorded", root.run("lull", "trace", "record", "--sim", "-o", "/tmp/t.lull", "--", "/usr/local/bin/lull-play",
+                                             "/usr/local/share/lull/workloads/chatty_inference.json", "--iterations", "1", user=True).stderr)
+
+
 @unittest.skipUnless(shutil.which("rpmbuild"), "no rpmbuild here")
 class Rpm(unittest.TestCase):
     def test_it_installs_the_same_files_as_the_deb(self):
