@@ -134,7 +134,7 @@ struct Decision {
   Reason reason = {};
 };
 
-// "resume job 4 on 2 3: its turn has come", as the decision log has it.
+// "resume job 4 on 2 3: its turn has come", as the log has it.
 std::string text_of(const Decision& decision);
 
 class JobPolicy {

@@ -83,7 +83,7 @@ struct Reason {
   auto operator<=>(const Reason&) const = default;
 };
 
-// The reason in words, as `lull status` and the decision log say it: "its turn is over: job 7 is
+// The reason in words, as `lull status` and the log of lulld say it: "its turn is over: job 7 is
 // next".
 std::string text_of(const Reason& reason);
 
