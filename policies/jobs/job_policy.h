@@ -135,7 +135,7 @@ struct Decision {
 };
 
 // "resume job 4 on 2 3: its turn has come", as the log has it.
-std::string text_of(const Decision& decision);
+std::string text_of(const Decision& decision, const JobName& name_of = {});
 
 class JobPolicy {
  public:
