@@ -22,6 +22,10 @@ HALF = (8, 20000, 120000)
 COSTLY = {"slice_ns": 1000000, "switch_ns": 2000000}
 
 
+# A turn lasts a hundred times what its move took: on a busy machine some minutes.
+PATIENCE_S = lab.DEADLINE_S * 5
+
+
 class Node(moving.Moves):
     def __init__(self, devices, profile=None):
         super().__init__(profile={**QUICK, **(profile or {})}, devices=devices)
@@ -46,7 +50,7 @@ class Node(moving.Moves):
         policy = self.status()["job_policy"]
         return [one["text"] for one in policy["decisions"]] if policy else []
 
-    def reach(self, what, text, deadline_s=lab.DEADLINE_S):
+    def reach(self, what, text):
         """Until it is so. No rule is ever broken meanwhile."""
         last = {}
 
@@ -57,7 +61,7 @@ class Node(moving.Moves):
             return what(last["jobs"])
 
         try:
-            return lab.until(so, text, deadline_s, step_s=0.1)
+            return lab.until(so, text, PATIENCE_S, step_s=0.1)
         except AssertionError as error:
             raise AssertionError(f"{error}: {last}, {self.decisions()}") from None
 
@@ -159,8 +163,7 @@ class Packs(unittest.TestCase):
                 self.assertFalse(both_run(jobs), node.decisions())
                 return all(jobs[name][2] > begin[name][2] + 3 for name in begin)
 
-            # A turn lasts a hundred times what its move took, on a busy machine some minutes.
-            node.reach(in_turns, "they have turns, and do not run together", lab.DEADLINE_S * 5)
+            node.reach(in_turns, "they have turns, and do not run together")
             node.end_all()
             known = node.status()["job_policy"]["decisions"][-1]["at_ns"]
             for name in ("light0", "light1"):
