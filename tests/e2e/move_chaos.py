@@ -25,6 +25,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -87,7 +88,11 @@ class Chaos:
         self.look_at_log()
 
     def look_at_log(self):
-        broken = [line for line in self.log.errors + self.log.lines if "has broken a rule" in line]
+        said = self.log.errors + self.log.lines
+        for line in said:
+            if decision := re.search(r"job policy: (place|suspend|resume|pack|unpack|migrate|grow|shrink) job ", line):
+                self.count(f"decided: {decision[1]}")
+        broken = [line for line in said if "has broken a rule" in line]
         if broken:
             raise AssertionError(f"lulld's log: {broken}")
 
@@ -136,6 +141,8 @@ class Chaos:
         dice = self.dice.random()
         if self.policy and dice < 0.85 and self.dice.random() < 0.9:
             return  # a person's order now and then
+        if self.policy and dice >= 0.88 and self.dice.random() < 0.75:
+            return  # a lulld lives for some turns
         if dice < 0.34:
             self.order("suspend", job, level=self.dice.choice(("auto", "in_place", "out", "given_up")),
                        at=self.dice.choice(("now", "iteration")))
