@@ -94,15 +94,24 @@ void insert(const Allocation& allocation) {
   insert_raw(allocation);
 }
 
+struct Accounts {
+  uint64_t all;   // held or admitted
+  uint64_t open;  // admitted alone, at most all of it
+};
+Accounts accounts(uint32_t device) {
+  // Acquire: pairs with the release in try_reserve, which admits before it uses.
+  const uint64_t all = used[device].load(std::memory_order_acquire);
+  const uint64_t asked = admitted[device].load(std::memory_order_relaxed);
+  return {all, asked < all ? asked : all};
+}
+
 // What was admitted is wanted until the driver has given it: the driver may refuse it, and a daemon that
 // took it for held would not see that somebody waits for it.
 void publish(ThreadState& thread, Attachment& link, uint32_t device) {
   {
     // Of two threads the later one has the newer figures.
     Locked locked(memory_lock);
-    const uint64_t all = used[device].load(std::memory_order_acquire);
-    const uint64_t asked = admitted[device].load(std::memory_order_relaxed);
-    const uint64_t open = asked < all ? asked : all;
+    const auto [all, open] = accounts(device);
     const Wanted& more = wanted[device];
     const uint64_t waits = more.threads == 0 ? 0 : more.bytes;
     channel::publish_memory(link.region, device, all - open,
@@ -178,6 +187,11 @@ uint64_t drop_reference(Allocation& entry) {
 
 uint64_t memory_used_bytes(uint32_t device) {
   return used[device].load(std::memory_order_relaxed);
+}
+
+uint64_t memory_held_bytes(uint32_t device) {
+  const auto [all, open] = accounts(device);
+  return all - open;
 }
 
 uint64_t memory_limit_bytes(uint32_t device) {

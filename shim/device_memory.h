@@ -46,7 +46,10 @@ void range_unmapped(uint64_t address, uint64_t bytes);
 void memory_of_context_gone(CUcontext context);
 void forget_all_memory();  // fork child
 
+// Held, and what was admitted and is not allocated yet.
 uint64_t memory_used_bytes(uint32_t device);
+// Held alone: a thread may wait long with what it was admitted for.
+uint64_t memory_held_bytes(uint32_t device);
 bool takes_turns();
 // UINT64_MAX: none. `device` kNoDevice: one that is not in use yet.
 uint64_t memory_limit_bytes(uint32_t device);

@@ -129,7 +129,7 @@ void republish_devices(Attachment& link) {
   Locked locked(devices_lock);
   for (uint32_t index = 0; index < known_count.load(std::memory_order_relaxed); ++index) {
     channel::publish_device(link.region, index, known[index]);
-    channel::publish_memory(link.region, index, memory_used_bytes(index), 0);
+    channel::publish_memory(link.region, index, memory_held_bytes(index), 0);
   }
 }
 

@@ -168,16 +168,17 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
   // It was not there at the last look, so it went to the driver later, whatever its stamp says.
   const Instant said = stamped ? clock.at_ticks(record.tsc, now) : now;
   const Instant at = last = std::max({last, said, std::min(looked_at_, now)});
+  const Instant traced = stamped ? traced_at(record.tsc, clock, at) : at;
   switch (record.kind) {
     case channel::kRecordLaunch:
-      return take_launch(record, thread, at, inputs);
+      return take_launch(record, thread, at, traced, inputs);
     case channel::kRecordHeld:
       return take_held({.ticket = record.ticket,
                         .kernel = record.kernel,
                         .device = record.device,
                         .stream = record.stream,
                         .since_ticks = record.tsc},
-                       thread, at, inputs);
+                       thread, at, traced, inputs);
     case channel::kRecordTiming: {
       const auto kernel = kernel_of(record.kernel);
       if (!kernel || record.value0 > static_cast<uint64_t>(kLongestKernelNs)) return lie();
@@ -190,7 +191,8 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
         lull_record own = record;
         own.value0 = static_cast<uint64_t>(timed.duration.ns);
         if (gap_known) own.value1 = static_cast<uint64_t>(timed.gap.ns);
-        observer->timed(*this, own, launched);
+        observer->timed(*this, own,
+                        record.tsc == 0 ? kNever : traced_at(record.tsc, clock, launched));
       }
       inputs.emplace_back(at, engine::Timed{who_.id, *kernel, timed.duration, timed.gap, launched,
                                             StreamSlot{record.stream}, record.sequence});
@@ -202,7 +204,7 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
         --slot_launches_[record.kernel];
       }
       if (observer != nullptr) [[unlikely]] {
-        observer->cancelled(*this, StreamSlot{record.stream}, record.sequence, at);
+        observer->cancelled(*this, StreamSlot{record.stream}, record.sequence, traced);
       }
       inputs.emplace_back(at,
                           engine::Cancelled{who_.id, StreamSlot{record.stream}, record.sequence});
@@ -218,12 +220,12 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
       if (record.stream >= kMaxStreams) return lie();
       if (observer != nullptr) [[unlikely]] {
         observer->synced(*this, thread, StreamSlot{record.stream}, record.sequence,
-                         clock.length_of(record.value1), at);
+                         clock.length_of(record.value1), traced);
       }
       return complete(StreamSlot{record.stream}, record.sequence, at, inputs, /*synced=*/true);
     case channel::kRecordRange:
       if (observer != nullptr) [[unlikely]] {
-        observer->ranged(*this, record, thread, clock.length_of(record.value0), said);
+        observer->ranged(*this, record, thread, clock.length_of(record.value0), traced);
       }
       return;
     case channel::kRecordMemory:
@@ -235,7 +237,13 @@ void Session::take(const lull_record& record, ThreadSlot thread, const Clock& cl
   }
 }
 
-void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant at,
+// What the engine is told lies between two looks. What a trace says is when the client says it was,
+// so that its launches, waits and ranges fit into each other however late the loop is.
+Instant Session::traced_at(uint64_t ticks, const Clock& clock, Instant at) const {
+  return observer == nullptr ? at : clock.at_ticks(ticks, clock.now());
+}
+
+void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant at, Instant traced,
                           std::vector<StampedInput>& inputs) {
   const auto kernel = kernel_of(record.kernel);
   if (!kernel || record.device >= device_count_ || record.stream >= kMaxStreams ||
@@ -245,7 +253,7 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
   if (!devices_[record.device].id) return;  // unknown: unscheduled
   if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
   if (observer != nullptr) [[unlikely]] {
-    observer->launched(*this, record, thread, *devices_[record.device].id, at);
+    observer->launched(*this, record, thread, *devices_[record.device].id, traced);
   }
   if ((record.flags & channel::kFlagAside) != 0) return;
   Stream& stream = streams_[record.stream];
@@ -284,7 +292,7 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
 }
 
 void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Instant at,
-                        std::vector<StampedInput>& inputs) {
+                        Instant traced, std::vector<StampedInput>& inputs) {
   Thread& mine = threads_[thread.value];
   if (held.ticket == 0) return lie();
   if (mine.held_ticket == held.ticket) return;
@@ -296,7 +304,7 @@ void Session::take_held(const channel::HeldLaunch& held, ThreadSlot thread, Inst
   if (mine.held_ticket == 0) ++held_threads_;
   mine = {.held_ticket = held.ticket, .held = held, .told = at};
   if (observer != nullptr) [[unlikely]] {
-    observer->held(*this, thread, Ticket{held.ticket}, *devices_[held.device].id, at);
+    observer->held(*this, thread, Ticket{held.ticket}, *devices_[held.device].id, traced);
   }
   inputs.emplace_back(at, engine::Held{.client = who_.id,
                                        .device = *devices_[held.device].id,
@@ -320,7 +328,7 @@ void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
     if (shown != 0 && now - mine.told > kToldAgainAfter) {
       const channel::HeldLaunch held = mine.held;
       forget_held(thread);
-      take_held(held, thread, now, inputs);
+      take_held(held, thread, now, traced_at(held.since_ticks, clock, now), inputs);
     }
     return;
   }
@@ -328,7 +336,9 @@ void Session::look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
     const channel::HeldLaunch held = channel::read_held(slot);
     Instant& last = last_at_[thread.value];
     last = std::max(last, clock.at_ticks(held.since_ticks, now));
-    if (held.ticket != 0) take_held(held, thread, last, inputs);
+    if (held.ticket != 0) {
+      take_held(held, thread, last, traced_at(held.since_ticks, clock, last), inputs);
+    }
     return;
   }
   if (mine.vanished.ns < 0) {

@@ -203,10 +203,12 @@ class Session {
   bool is_copy(uint32_t slot) const;
   void take(const channel::lull_record& record, ThreadSlot thread, const Clock& clock, Instant now,
             std::vector<StampedInput>& inputs);
+  // `at`: as the engine is told. `traced`: as an observer is.
   void take_launch(const channel::lull_record& record, ThreadSlot thread, Instant at,
-                   std::vector<StampedInput>& inputs);
-  void take_held(const channel::HeldLaunch& held, ThreadSlot thread, Instant at,
+                   Instant traced, std::vector<StampedInput>& inputs);
+  void take_held(const channel::HeldLaunch& held, ThreadSlot thread, Instant at, Instant traced,
                  std::vector<StampedInput>& inputs);
+  Instant traced_at(uint64_t ticks, const Clock& clock, Instant at) const;
   void look_at_held(ThreadSlot thread, const Clock& clock, Instant now,
                     std::vector<StampedInput>& inputs);
   void forget_held(ThreadSlot thread);

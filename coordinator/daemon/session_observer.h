@@ -1,5 +1,6 @@
 // Told what the clients' records say, record by record, beside the engine: the trace recorder is
-// one. Called on the loop thread, inside Session::drain; changes nothing that the engine sees.
+// one. Called on the loop thread, inside Session::drain; changes nothing that the engine sees. Times
+// are when the client says it was, and may lie behind the `now` of the drain.
 #pragma once
 
 #include "coordinator/channel/daemon_view.h"

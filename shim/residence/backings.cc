@@ -204,7 +204,7 @@ uint64_t swappable_bytes(uint32_t device) {
 uint64_t fixed_bytes(uint32_t device) {
   if (device >= channel::kMaxDevices) return 0;
   const Sums& of = sums[device];
-  const uint64_t all = memory_used_bytes(device);
+  const uint64_t all = memory_held_bytes(device);
   const uint64_t arena = of.counted.load(std::memory_order_relaxed);
   return of.fixed.load(std::memory_order_relaxed) + of.graphs.load(std::memory_order_relaxed) +
          (all > arena ? all - arena : 0);

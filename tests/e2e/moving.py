@@ -2,12 +2,15 @@
 orders to lulld, and three witnesses of where memory is: lulld's status, the client's own words in the memory it
 shares with lulld, and the simulated device."""
 
+import fcntl
 import json
 import os
 import pathlib
 import random
 import re
+import select
 import struct
+import termios
 import threading
 
 import lab
@@ -70,26 +73,60 @@ def threads_of(pid):
     return threads
 
 
+class Lines:
+    """The lines of a stream, taken as they come, by a thread of its own and by whoever must not miss what is written already."""
+
+    def __init__(self, stream, take):
+        self.stream, self.take, self.rest, self.lock = stream, take, b"", threading.Lock()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        poll = select.poll()
+        poll.register(self.stream, select.POLLIN)
+        while not self.stream.closed:
+            poll.poll()
+            with self.lock:
+                if self.stream.closed or not poll.poll(0):
+                    continue  # somebody has read it meanwhile
+                data = os.read(self.stream.fileno(), 65536)
+                if not data:
+                    break
+                self._took(data)
+        if self.rest:
+            self.take(self.rest.decode(errors="replace"))
+
+    def _took(self, data):
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.take(line.decode(errors="replace"))
+
+    def catch_up(self):
+        with self.lock:
+            waiting = struct.unpack("i", fcntl.ioctl(self.stream, termios.FIONREAD, b"\0" * 4))[0]
+            if waiting != 0:
+                self._took(os.read(self.stream.fileno(), waiting))
+
+
 class Program:
     """A child whose lines are read as they come, so that it never waits for its reader."""
 
     def __init__(self, child):
         self.child, self.pid = child, child.pid
-        self.steps, self.lines, self.errors = 0, [], []
-        self.threads = [threading.Thread(target=self._read, args=(child.stdout, self._line), daemon=True),
-                        threading.Thread(target=self._read, args=(child.stderr, self.errors.append), daemon=True)]
-        for thread in self.threads:
-            thread.start()
-
-    def _read(self, stream, take):
-        for line in stream:
-            take(line.rstrip("\n"))
+        self._steps, self.lines, self.errors = 0, [], []
+        self.out, self.err = Lines(child.stdout, self._line), Lines(child.stderr, self.errors.append)
 
     def _line(self, line):
         if line.startswith("step "):
-            self.steps = int(line[5:])
+            self._steps = int(line[5:])
         else:
             self.lines.append(line)
+
+    @property
+    def steps(self):
+        """Those that it has said, also those that nobody has read yet."""
+        self.out.catch_up()
+        return self._steps
 
     def running(self):
         return self.child.poll() is None
@@ -106,8 +143,8 @@ class Program:
 
     def result(self, deadline_s=lab.DEADLINE_S * 3):
         code = self.child.wait(deadline_s)
-        for thread in self.threads:
-            thread.join(lab.DEADLINE_S)
+        for lines in (self.out, self.err):
+            lines.thread.join(lab.DEADLINE_S)
         digest = next((m[1] for line in self.lines if (m := re.match(r"digest=([0-9a-f]+)", line))), None)
         return code, digest, "\n".join(self.errors)
 
@@ -165,12 +202,14 @@ class Moves(lab.Lab):
     def job(self, name):
         return next((j for j in self.status().get("jobs", []) if j["job"] == name), None)
 
-    def reach(self, name, states, deadline_s=lab.DEADLINE_S):
-        """Waits until the job is in one of the states."""
+    def reach(self, name, states, deadline_s=lab.DEADLINE_S, known=False):
+        """Waits until the job is in one of the states, or, where it was known, has ended meanwhile."""
         last = {}
 
         def there():
             last["job"] = self.job(name)
+            if known and not last["job"]:
+                return {"state": "ended"}
             return last["job"] and last["job"]["state"] in states and last["job"]
 
         try:
@@ -181,18 +220,23 @@ class Moves(lab.Lab):
     def suspend(self, name, level="out", at="now", deadline_s=lab.DEADLINE_S):
         """Until it is suspended, or goes on (then Refused, with the reason)."""
         self.order("suspend", name, level=level, at=at)
-        state = self.reach(name, ("suspended", "running"), deadline_s)
+        state = self.reach(name, ("suspended", "running"), deadline_s, known=True)
+        if state["state"] == "ended":
+            raise Refused(f"{name} has ended")
         if state["state"] == "running" or level not in ("auto", state["level"]):
             raise Refused(state["reason"])
         return state
 
     def resume(self, name, wait=True):
         self.order("resume", name)
-        return self.reach(name, ("running",)) if wait else None
+        return self.reach(name, ("running",), known=True) if wait else None
 
     def migrate(self, name, to):
         self.order("migrate", name, to=to)
-        return self.reach(name, ("running",))
+        state = self.reach(name, ("running",), known=True)
+        if state["state"] == "ended":
+            raise Refused(f"{name} has ended")
+        return state
 
     # ---- what the device says
     def usage(self):

@@ -144,36 +144,42 @@ class Recorded(unittest.TestCase):
     def test_the_ranges_that_a_program_marks_are_in_its_trace(self):
         with lab.Lab() as here:
             steps = 12
-            path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps)
-            self.assertEqual(code, 0, err)
+            # A machine too busy to drain the rings loses records and says so: then slower.
+            for slow_motion in ("1", "4", "16", "64", "256"):
+                path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps, options=("--slow-motion", slow_motion, "--force"),
+                                                 SIMGPU_SLOW_MOTION=slow_motion)
+                self.assertEqual(code, 0, err)
+                trace = Trace(path)
+                if trace.lost == 0:
+                    break
+            self.assertEqual(trace.lost, 0)
             report = json.loads(here.lull("trace", "show", path, "--json")[1])
             ranges = {(row["domain"], row["name"]): row for row in report["ranges"]}
-            # The first step may begin before the daemon has said that it records.
             for domain, name, kind, count in (("", "step", "nested", steps), ("", "forward", "nested", steps),
                                               ("", "backward", "nested", steps), ("", "two steps", "free", steps // 2),
                                               ("data", "load batch", "nested", steps)):
-                row = ranges[domain, name]
-                self.assertEqual(row["kind"], kind)
-                self.assertLessEqual(row["count"], count)
-                self.assertGreaterEqual(row["count"], count - 2)
+                self.assertEqual((ranges[domain, name]["kind"], ranges[domain, name]["count"]), (kind, count), name)
             self.assertGreater(ranges["", "step"]["total_us"], ranges["", "forward"]["total_us"])
             self.assertEqual(ranges["", f"stepped {steps - 1}"]["kind"], "mark")
-            events, _ = dump(path)
-            names = {e["index"]: e["name"] for e in events if e["kind"] == "range_info"}
-            ran = [e for e in events if e["kind"] == "range"]
+            names = {e["index"]: e["name"] for e in trace.events if e["kind"] == "range_info"}
+            ran = [e for e in trace.events if e["kind"] == "range"]
             parts = [e for e in ran if names[e["range"]] in ("forward", "backward")]
             outer = [e for e in ran if names[e["range"]] == "step"]
-            for part in parts:
+            waits = [e for e in trace.events if e["kind"] == "waited"]
+            # Times are whole ns, each rounded by itself, and the daemon now and then compares its clocks anew.
+            slack = 4000
+            launches = sorted(trace.launches, key=lambda launch: launch["sequence"])
+            each = 6  # three kernels between two copies and a memset
+            self.assertEqual(len(launches), each * len(parts))
+            for n, part in enumerate(parts):
                 self.assertEqual(part["depth"], 1)
-                # Ends and lengths are whole ns, each rounded by itself.
-                self.assertTrue(any(step["from"] - 4 <= part["from"] and part["until"] <= step["until"] + 4 for step in outer),
+                inside = lambda begin, end: part["from"] - slack <= begin and end <= part["until"] + slack
+                self.assertTrue(any(step["from"] - slack <= part["from"] and part["until"] <= step["until"] + slack for step in outer),
                                 (part, outer))
-            # Its launches are inside, and the waits of its thread.
-            launches = [e for e in events if e["kind"] == "launch"]
-            last = parts[-1]
-            self.assertGreaterEqual(sum(last["from"] <= e["at"] <= last["until"] for e in launches), 3)
-            self.assertTrue(any(last["from"] <= e["from"] and e["until"] <= last["until"]
-                                for e in events if e["kind"] == "waited"))
+                # Its launches are inside, kernels and copies, and the waits of its thread.
+                for launch in launches[each * n:each * (n + 1)]:
+                    self.assertTrue(inside(launch["at"], launch["at"]), (part, launch))
+                self.assertTrue(any(inside(e["from"], e["until"]) for e in waits), (part, waits))
             # A tool of the program's own stays: here one that is not there.
             path.unlink()
             path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps, NVTX_INJECTION64_PATH="/no/tool.so")

@@ -224,6 +224,27 @@ TEST_CASE("doctor says what of suspension and migration a program could have") {
   CHECK(said.find("lull run --migratable") != std::string::npos);
 }
 
+TEST_CASE("a policy as JSON is its name and its options, and the list is the list") {
+  Lull lull;
+  {
+    FakeDaemon daemon(lull.folder + "/lulld.sock", {{"ok", true}, {"policy", "fikit a=3 b=x=1"}});
+    const Result told = lull.run({"policy", "--json"});
+    CHECK(told.code == 0);
+    CHECK(nlohmann::json::parse(told.out) ==
+          nlohmann::json{{"policy", "fikit"}, {"options", {{"a", "3"}, {"b", "x=1"}}}});
+  }
+  for (const std::vector<std::string>& what :
+       {std::vector<std::string>{"policy", "--list"}, {"policy", "--list", "--jobs"}}) {
+    std::vector<std::string> asked = what;
+    asked.emplace_back("--json");
+    std::string names;
+    const nlohmann::json listed = nlohmann::json::parse(lull.run(asked).out);
+    for (const auto& name : listed["policies"]) names += name.get<std::string>() + "\n";
+    CHECK(names == lull.run(what).out);
+    CHECK(!names.empty());
+  }
+}
+
 TEST_CASE("a job is moved, and what came of it is one line and the exit code") {
   Lull lull;
   check_one_line(lull.run({"suspend", "train"}), 1, "suspend: ");

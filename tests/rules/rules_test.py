@@ -333,5 +333,42 @@ class Tidiness(unittest.TestCase):
             self.assertNotRegex(path.read_text(errors="replace"), r"(?<![\w.])/work/|/root/", str(path))
 
 
+class FailedTests(unittest.TestCase):
+    """tests/run_ctest, on a project of made tests."""
+
+    MADE = """
+add_test(good sh -c "echo all well")
+add_test("bad: long, with a comma" sh -c "seq 100; exit 3")
+add_test(silent sh -c "exit 1")
+add_test(late sh -c "echo late began; exec sleep 600")
+set_tests_properties(late PROPERTIES TIMEOUT 1)
+"""
+
+    def run_ctest(self, folder, *arguments):
+        done = subprocess.run([str(ROOT / "tests/run_ctest"), folder, "--test-dir", folder, "--output-on-failure", *arguments],
+                              capture_output=True, text=True)
+        _, found, behind = done.stdout.partition("The following tests FAILED:")
+        return done.returncode, found, behind
+
+    def test_what_failed_is_said_once_more_behind_the_summary(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "CTestTestfile.cmake").write_text(self.MADE)
+            status, _, behind = self.run_ctest(folder)
+            self.assertEqual(status, 8)
+            self.assertNotIn("all well", behind)
+            _, long, silent, late = behind.split("==== FAILED: ")
+            self.assertEqual(long.split(), "bad: long, with a comma (the last 60 of 100 lines)".split() + [str(n) for n in range(41, 101)])
+            self.assertEqual(silent.split(), ["silent"])
+            self.assertEqual(late.split(), ["late", "late", "began"])
+
+            status, found, _ = self.run_ctest(folder, "-R", "good")
+            self.assertEqual((status, found), (0, ""))
+            # Where ctest refuses its arguments, what the run before left is not shown.
+            (pathlib.Path(folder) / "Testing/Temporary/LastTestsFailed.log").write_text("1:good\n")
+            status, found, behind = self.run_ctest(folder, "--no-such-option", "--test-dir")
+            self.assertNotEqual(status, 0)
+            self.assertNotIn("FAILED", found + behind)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -104,8 +104,15 @@ class Commands(unittest.TestCase):
         for row in got["kernels"]:
             self.assertEqual(row["b"]["count"], 2 * row["a"]["count"])
             self.assertAlmostEqual(row["change_us"], row["b"]["total_us"] - row["a"]["total_us"], delta=.01)
+        self.assertRegex(got["verdict"], r"^Simulated: B takes [\d.]+ m?s more device time than A \(\+\d+\.\d %\); "
+                                         r"most changes \w+.*, \+[\d.]+ m?s\.$")
+        text = lab.lull("trace", "diff", self.trace, other).stdout
+        self.assertEqual(" ".join(text.split("\n\n")[-1].split()), got["verdict"])
+        back = json.loads(lab.lull("trace", "diff", other, self.trace, "--json").stdout)["verdict"]
+        self.assertRegex(back, r"^Simulated: B takes [\d.]+ m?s less device time than A \(-\d+\.\d %\); most changes ")
         text = lab.lull("trace", "diff", self.trace, self.trace).stdout
         self.assertIn("+0.0 %", text)
+        self.assertTrue(text.endswith("\n\nSimulated: B takes as much device time as A.\n"), text)
 
     def test_workload_of_an_iteration_is_what_the_player_reads(self):
         target = self.at / "w.json"

@@ -1,16 +1,46 @@
 // `lull policy`: shows or changes the running daemon's policy. The daemon knows the names.
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "policies/jobs/registry.h"
 #include "policies/launch/registry.h"
 #include "tools/lull/command.h"
 #include "tools/lull/daemon_link.h"
+#include "tools/lull/json_output.h"
 
 namespace lull::command {
+namespace {
+
+std::vector<std::string> known_names(bool of_jobs) {
+  std::vector<std::string> names;
+  if (of_jobs) {
+    for (const jobs::JobPolicyRow& row : jobs::job_policy_rows()) names.emplace_back(row.name);
+  } else {
+    for (const policies::PolicyRow& row : policies::policy_rows()) names.emplace_back(row.name);
+  }
+  return names;
+}
+
+// The daemon's text: a name, then key=value.
+nlohmann::ordered_json policy_json(const std::string& text) {
+  std::istringstream words(text);
+  std::string name, option;
+  words >> name;
+  nlohmann::ordered_json out = {{"policy", name}, {"options", nlohmann::ordered_json::object()}};
+  while (words >> option) {
+    const size_t equals = option.find('=');
+    out["options"][option.substr(0, equals)] =
+        equals == std::string::npos ? "" : option.substr(equals + 1);
+  }
+  return out;
+}
+
+}  // namespace
 
 int policy_main(const Words& words) {
   std::vector<std::string> parts;
   std::string socket;
+  JsonOutput as_json;
   CommandLine line(
       "Shows the policy of the running daemon, or changes it: share, exclusive, time_slice, "
       "priority, fikit or guarded, with options as key=value.",
@@ -23,14 +53,12 @@ int policy_main(const Words& words) {
             "the job policy instead: static, fifo, time_slice, las or gandiva decide who lives on which "
             "GPU; none: only people move jobs");
   line.flag("--list", list, "print the names of all policies, one a line; needs no daemon");
+  as_json.add_to(line);
   if (const auto code = parse_words(line, words)) return *code;
   if (list) {
-    for (const jobs::JobPolicyRow& row : jobs::job_policy_rows()) {
-      if (of_jobs) fmt::print("{}\n", row.name);
-    }
-    if (of_jobs) return kDone;
-    for (const policies::PolicyRow& row : policies::policy_rows()) fmt::print("{}\n", row.name);
-    return kDone;
+    const std::vector<std::string> names = known_names(of_jobs);
+    if (!as_json.replaces_text()) fmt::print("{}\n", fmt::join(names, "\n"));
+    return as_json.write("policy", nlohmann::json{{"policies", names}}) ? kDone : kFailed;
   }
   std::string wanted;
   for (const std::string& part : parts) wanted += (wanted.empty() ? "" : " ") + part;
@@ -42,8 +70,10 @@ int policy_main(const Words& words) {
     return kFailed;
   }
   const auto now = answer->find("policy");
-  fmt::print("{}\n", now != answer->end() && now->is_string() ? now->get<std::string>() : wanted);
-  return kDone;
+  const std::string text =
+      now != answer->end() && now->is_string() ? now->get<std::string>() : wanted;
+  if (!as_json.replaces_text()) fmt::print("{}\n", text);
+  return as_json.write("policy", policy_json(text)) ? kDone : kFailed;
 }
 
 }  // namespace lull::command

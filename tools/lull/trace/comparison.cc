@@ -52,6 +52,42 @@ std::string from_to(const LogHistogram& a, const LogHistogram& b) {
                      time_text(b.quantile_ns(0.5), b.count() > 0));
 }
 
+// A sentence: how much more or less, and which kernel that is most.
+std::string comparison_verdict(const Report& a, const Report& b,
+                               const std::vector<KernelChange>& changes) {
+  const double from = all_ns(a), to = all_ns(b), more = to - from;
+  if (from <= 0 || to <= 0) {
+    return fmt::format("{} has no timed launch: record with --timing full to compare times.",
+                       from > 0 ? "B"
+                       : to > 0 ? "A"
+                                : "Neither");
+  }
+  const bool estimated = std::ranges::any_of(changes, [](const KernelChange& change) {
+    return change.a.total.is_estimate() || change.b.total.is_estimate();
+  });
+  std::string out = a.info.simulated && b.info.simulated ? "Simulated: "
+                    : a.info.simulated != b.info.simulated
+                        ? fmt::format("{} is simulated, {} is not: ", a.info.simulated ? "A" : "B",
+                                      a.info.simulated ? "B" : "A")
+                        : "";
+  constexpr double kSame = 0.0005;  // is shown as 0.0 %
+  if (std::abs(more) < kSame * from) {
+    out += "B takes as much device time as A";
+  } else {
+    out += fmt::format("B takes {}{} {} device time than A ({})", estimated ? "about " : "",
+                       time_text(std::abs(more)), more > 0 ? "more" : "less",
+                       percent_change(from, to));
+  }
+  if (changes.empty() || std::abs(changes.front().change_ns()) < kSame * from) return out + ".";
+  const KernelChange& most = changes.front();
+  return out + fmt::format("; most changes {}, {}{}.",
+                           shorten_name(display_name(most.kernel.name), 40),
+                           signed_time(most.change_ns()),
+                           !most.in_a   ? " and new"
+                           : !most.in_b ? " and gone"
+                                        : "");
+}
+
 }  // namespace
 
 double KernelChange::change_ns() const { return known_ns(b.total) - known_ns(a.total); }
@@ -137,7 +173,8 @@ std::string comparison_text(const Report& a, const Report& b,
   for (size_t i = 0; i < shown; ++i) {
     table.add(cells(changes[i], display_name(changes[i].kernel.name)));
   }
-  return out + table.text(width);
+  return out + table.text(width) + '\n' +
+         command::wrapped(comparison_verdict(a, b, changes), width) + '\n';
 }
 
 Json comparison_json(const Report& a, const Report& b, const std::vector<KernelChange>& changes) {
@@ -162,6 +199,7 @@ Json comparison_json(const Report& a, const Report& b, const std::vector<KernelC
               {"simulated", b.info.simulated},
               {"launches", b.launches},
               {"total_us", us(all_ns(b))}};
+  out["verdict"] = comparison_verdict(a, b, changes);
   Json& kernels = out["kernels"] = Json::array();
   for (const KernelChange& change : changes) {
     Json one;
