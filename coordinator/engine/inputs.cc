@@ -224,7 +224,8 @@ Progress Engine::Core::wanted_progress(const Device& on, const Seat& seat) const
   if (!on.progress) return Progress::kNone;
   const Duration apart{static_cast<int64_t>(kMarkEvery) * seat.usual_launch.ns};
   const Duration most{seat.progress == Progress::kSeldom ? kMarkedApart.ns * 3 / 2 : kMarkedApart.ns};
-  return apart.ns > 0 && apart <= most ? Progress::kSeldom : Progress::kEvery;
+  const bool few = apart.ns > 0 && apart <= most && !(on.policy && on.policy->counts_device_time());
+  return few ? Progress::kSeldom : Progress::kEvery;
 }
 
 void Engine::Core::take(const PolicyChanged& input) {

@@ -68,6 +68,7 @@ class Guarded final : public LaunchPolicy {
   std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
     return figures_.of(high, low);
   }
+  bool counts_device_time() const override { return floor_.is_given(); }
 
  private:
   // ---- what happens ----
