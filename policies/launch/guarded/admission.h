@@ -5,8 +5,8 @@
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
-//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99
-//   limit else                                                it waits
+//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its limit
+//   else                                                it waits
 //
 // p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
 // requests that arrive.

@@ -1,10 +1,10 @@
 // What an important client may yet lose: in the mean, as time, and at p99, as requests that may be
 // over their limit. Kept by a RequestGuard. Pure.
 //
-//   mean   -- each request: + allowance x what is earned of it, - what others cost -->   owing:
-//   nobody goes error  -- each request: + 8 of 1000, - 1 if it was over ------------------------>
-//   below 1: no exception aim    -- over unmeant: - 1/4; else: + 5/1000 of a quarter
-//   --------------------->   of the p99 limit
+//   mean    each request: + allowance x what is earned of it, - what others cost
+//           owing: nobody goes
+//   error   each request: + 8 of 1000, - 1 if it was over, - 2 if nothing meant it to be
+//           below 1: no exception; owing: less of the limit is aimed at, and of the slack believed
 #pragma once
 
 #include <algorithm>
