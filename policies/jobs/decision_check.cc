@@ -96,6 +96,7 @@ void DecisionCheck::command(const Command& command) {
     case Command::Order::kSuspend:
       job->held = true;
       job->pinned = false;
+      job->wanted.clear();
       waiting_.erase(command.job);
       break;
     case Command::Order::kResume:
@@ -104,12 +105,15 @@ void DecisionCheck::command(const Command& command) {
       break;
     case Command::Order::kPin:
       job->pinned = true;
+      job->wanted.clear();
       break;
     case Command::Order::kUnpin:
       job->pinned = false;
+      job->wanted.clear();
       break;
     case Command::Order::kMigrate:  // pinned again at the end of the step, where it is to be
       job->held = job->pinned = false;
+      job->wanted = command.to;
       if (!ran) waiting_.insert(command.job);
       break;
     case Command::Order::kPrioritise:
@@ -254,7 +258,7 @@ DecisionCheck::Broken DecisionCheck::go(JobId id, const GpuSet& gpus, bool packe
   if (elsewhere && !sized && (!job.request.migratable || !job.movable)) {
     return std::string("it cannot be moved to other GPUs");
   }
-  if (job.state == State::kRunning && job.pinned && !sized) {
+  if (job.state == State::kRunning && job.pinned && !sized && gpus != job.wanted) {
     return std::string("the operator has pinned it");
   }
   if (job.state == State::kRunning) stop(job, State::kSuspended);
@@ -286,7 +290,8 @@ DecisionCheck::Broken DecisionCheck::decide(const Decision& decision) {
     return then(*job);
   };
   const auto suspend = [&](Job& job) -> Broken {
-    if (!job.held && job.pinned) return std::string("the operator has pinned it");
+    const bool is_there = job.wanted.empty() || job.wanted == job.gpus;
+    if (!job.held && job.pinned && is_there) return std::string("the operator has pinned it");
     if (!job.held && (!job.request.suspendable || !job.movable)) {
       return std::string("it cannot be suspended");
     }

@@ -8,8 +8,9 @@
 //   - puts nobody on a GPU where somebody runs, but by Pack: beside jobs that have exactly these
 //     GPUs and the same importance
 //   - puts no more on a GPU than its memory holds; who shares, has said what it needs
-//   - moves no job that cannot be moved, and none that the operator has pinned; runs none that the
-//     operator has suspended
+//   - moves no job that cannot be moved, and none that the operator has pinned but to where he
+//   wants
+//     it; runs none that the operator has suspended
 // At the end of a step:
 //   - a job whose importance has changed shares its GPUs with none of another
 //   - no GPU's memory is exceeded by what its jobs have been seen to use
@@ -52,9 +53,10 @@ class DecisionCheck {
     GpuSet gpus;
     uint64_t memory_bytes = 0;
     bool held = false, pinned = false, movable = true;
+    GpuSet wanted;  // of a pinned one: where the operator wants it; empty: where it is
   };
-  // What a GPU counts as in its group: as the most important job there, and as staying where any job
-  // there is one that cannot be stopped.
+  // What a GPU counts as in its group: as the most important job there, and as staying where any
+  // job there is one that cannot be stopped.
   enum class Use : uint8_t { kFree, kOnLoan, kGivesWay, kStays };
   struct Device {
     Gpu gpu;
@@ -93,8 +95,8 @@ class DecisionCheck {
   std::unordered_map<uint32_t, Device> devices_;
   std::vector<Group> groups_;
   std::unordered_map<uint64_t, Job> jobs_;
-  std::set<JobId> waiting_;  // queued or suspended, not by the operator
-  std::set<JobId> grown_;    // whose memory use grew in this step
+  std::set<JobId> waiting_;         // queued or suspended, not by the operator
+  std::set<JobId> grown_;           // whose memory use grew in this step
   std::vector<JobId> prioritised_;  // whose importance changed in this step
   size_t running_ = 0;
   uint32_t largest_ = 0;
