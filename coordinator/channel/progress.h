@@ -3,8 +3,8 @@
 // word of lull_progress). Shim and simulator ask the same function. Pure; any thread.
 //
 // A marker takes a place of the driver's queue, as a launch does: a program that fills the queue
-// gets less far ahead of the device with one behind each launch. So the daemon asks a client that
-// is the only one at work on a device for few (kProgressSeldom), and then
+// gets less far ahead of the device with one behind each launch. So the daemon asks a client whose
+// launches are short for few (kProgressSeldom), and then
 //
 //   sequence   done +1 ............ +kMarkedAhead | ............................
 //   marker     each                               | every kMarkEvery-th

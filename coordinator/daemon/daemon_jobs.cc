@@ -38,7 +38,10 @@ void Daemon::use_job_policy(const std::string& text) {
 
 // What a job's name says of it. FAMILY/NAME: jobs of one user and family are of one multi-job.
 scheduling::JobNature Daemon::nature_of(const SessionBirth& who) const {
-  scheduling::JobNature nature{.job = who.job};
+  scheduling::JobNature nature{
+      .job = who.job,
+      .name = who.job_name.empty() ? fmt::format("{} of pid {}", printable(who.task), who.peer.pid)
+                                   : printable(who.job_name)};
   if (const size_t slash = who.job_name.rfind('/'); slash != std::string::npos && slash > 0) {
     const std::string family = fmt::format("{}/{}", who.peer.uid, who.job_name.substr(0, slash));
     nature.multi_job.value = std::max<uint64_t>(1, std::hash<std::string>{}(family));
@@ -54,9 +57,7 @@ scheduling::JobNature Daemon::nature_of(const SessionBirth& who) const {
 scheduling::NodeView Daemon::node_view() const {
   scheduling::NodeView view{.facts = moves_->facts(), .paces = {}, .natures = {}, .devices = {}};
   for (const auto& [id, session] : sessions_) {
-    if (!session->gone && !session->who().job_name.empty()) {
-      view.natures.push_back(nature_of(session->who()));
-    }
+    if (!session->gone) view.natures.push_back(nature_of(session->who()));
   }
   std::ranges::sort(view.natures, {}, &scheduling::JobNature::job);
   for (const DeviceRow& row : devices_.rows()) {

@@ -43,6 +43,7 @@ struct Seat {
   CreditLedger credit;   // stands where that is kCredit
   Instant opened_at;
   Progress progress = Progress::kNone;
+  Duration usual_launch;  // how long its last ones were expected to take; 0 without one
 
   uint32_t launches = 0;
   uint32_t units = 0;

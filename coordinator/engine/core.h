@@ -56,10 +56,11 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 // it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
-// Nobody else launched, had work or waited on the device for so long: the client is alone there. Long
-// against what a program at work pauses between its launches, short against the second between two
-// launches of one that is idle: beside that one each launch is marked for one part in a hundred of the time.
-inline constexpr Duration kAlone{10'000'000};
+// A client whose launches are so short that kMarkEvery of them take no longer marks few where its queue is
+// long: what is known of it is not more than that late. Half as much again, and it marks each: markers of
+// long launches cost it little, because the fewer that are queued last as long.
+inline constexpr Duration kMarkedApart{1'600'000};
+inline constexpr int64_t kUsualOf = 64;  // launches
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
 // what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
 // recorded training lost 8 %, with 50 and 100 a made one 5.3 and 1.03 % (2026-11-24-run-ahead-trials.md). The gate is open below half of it, a credit above:
@@ -93,8 +94,6 @@ class Engine::Core {
     Instant done_at{0};             // the last of them
     Instant reported_until{0};      // the last whose completion was reported
     bool progress = false;          // completions are reported
-    std::optional<ClientId> alone;  // who is asked for few of them
-    uint32_t waiting = 0;           // threads of its members at their gates, released ones too
     int lowest_level = 0;           // of the members
     int highest_level = 0;
     int stuck_level = kNobodyStuck; // the highest level with a stuck seat
@@ -151,13 +150,10 @@ class Engine::Core {
   // The seat has `units` in flight from here on, and something of it has just happened.
   void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
   void touch(Device& on, ClientId client, Seat& seat);
-  // What the device reports of a client. One that is alone on its device marks few launches, from its
-  // first one on after kAlone in which no other member has launched, had work or waited; all mark each
-  // from the moment on at which another does one of these.
+  // What the device reports of a client, from its next launch on.
   //
-  //   each launch --launches, others quiet for kAlone--> few --another launches, ends work, waits--> each launch
-  void look_who_is_alone(Device& on, const Client& client, Seat& seat);
-  void not_alone(Device& on, ClientId other);
+  //   each launch --kMarkEvery usual ones within kMarkedApart--> few --half as much again--> each launch
+  Progress wanted_progress(const Device& on, const Seat& seat) const;
   void set_progress(const Client& client, Seat& seat, Progress progress);
   // `reported`: the client or the device says so; else it is over because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,

@@ -70,10 +70,8 @@ void Engine::Core::take(const ClientDetached& input) {
     dropped_ += 1;
     return;
   }
-  for (const Head& head : client->heads) device(head.device)->waiting -= 1;
   for (const auto& seat : client->seats) {
     Device* on = device(seat->device);
-    if (on->alone == client->id) on->alone.reset();
     std::erase(on->members, client->id);
     std::erase(on->busy, client->id);
     std::erase(on->lately, client->id);
@@ -207,14 +205,11 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   const policies::ProgressNeed need = choice_.row->progress;
   on.progress = (need == policies::ProgressNeed::kBetweenLevels && several_levels) ||
                 (need == policies::ProgressNeed::kBetweenJobs && several_jobs);
-  if (!on.progress) on.alone.reset();
   const bool others_now = before != std::pair(on.progress, on.highest_level);
   for (ClientId member : on.members) {
     Client& client = *find(member);
     Seat& seat = *client.seat(id);
-    set_progress(client, seat, !on.progress          ? Progress::kNone
-                               : on.alone == member  ? Progress::kSeldom
-                                                     : Progress::kEvery);
+    set_progress(client, seat, wanted_progress(on, seat));
     if (others_now) mark(client);
   }
 }
@@ -225,21 +220,12 @@ void Engine::Core::set_progress(const Client& client, Seat& seat, Progress progr
   put(SetProgress{client.id, seat.device, progress});
 }
 
-void Engine::Core::not_alone(Device& on, ClientId other) {
-  if (!on.alone || on.alone == other) return;
-  const Client& before = *find(*std::exchange(on.alone, std::nullopt));
-  for (const auto& seat : before.seats) {
-    if (device(seat->device) == &on) set_progress(before, *seat, Progress::kEvery);
-  }
-}
-
-void Engine::Core::look_who_is_alone(Device& on, const Client& client, Seat& seat) {
-  if (!on.progress || on.alone == client.id || on.waiting > 0 || on.busy.size() > 1) return;
-  const auto other = std::find_if(on.lately.rbegin(), on.lately.rend(),
-                                  [&](ClientId member) { return member != client.id; });
-  if (other != on.lately.rend() && now_ - find(*other)->seat(seat.device)->touched < kAlone) return;
-  on.alone = client.id;
-  set_progress(client, seat, Progress::kSeldom);
+Progress Engine::Core::wanted_progress(const Device& on, const Seat& seat) const {
+  if (!on.progress) return Progress::kNone;
+  const Duration apart{static_cast<int64_t>(kMarkEvery) * seat.usual_launch.ns};
+  const Duration most{seat.progress == Progress::kSeldom ? kMarkedApart.ns * 3 / 2 : kMarkedApart.ns};
+  const bool few = apart.ns > 0 && apart <= most && !(on.policy && on.policy->counts_device_time());
+  return few ? Progress::kSeldom : Progress::kEvery;
 }
 
 void Engine::Core::take(const PolicyChanged& input) {
@@ -328,7 +314,6 @@ void Engine::Core::take(const Launched& input) {
       drop_head(*client, static_cast<size_t>(head - client->heads.begin()), /*tell_policy=*/true);
     } else {
       client->heads.erase(head);
-      device(input.device)->waiting -= 1;
     }
   }
   if (!released) seat->credit.launched(charged, unit.at, options_.control_latency);
@@ -355,7 +340,9 @@ void Engine::Core::take(const Launched& input) {
   seat->launches += 1;
   on.launches += 1;
   set_units(on, *client, *seat, seat->units + 1);
-  look_who_is_alone(on, *client, *seat);
+  const Duration off = unit.expected - seat->usual_launch;
+  seat->usual_launch += Duration{off.ns / (seat->usual_launch.ns == 0 ? 1 : kUsualOf)};
+  set_progress(*client, *seat, wanted_progress(on, *seat));
   seat->in_flight += unit.predicted;
   const policies::IterationDetector& detector = client->learned.detector();
   const policies::IterationPlace place{.in_step = learned.in_step,
@@ -441,8 +428,6 @@ void Engine::Core::take(const Held& input) {
   if (is_given_up(*client, head, *seat)) return;
   client->heads.insert(at, head);
   Device& on = *device(input.device);
-  on.waiting += 1;
-  not_alone(on, client->id);
   if (!client->ranks->is_stopped()) tell(on, *client, waiting(*client, head));
   mark(*client);
 }
@@ -457,7 +442,6 @@ void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
   if (tell_policy) {
     tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
   }
-  device(head.device)->waiting -= 1;
   client.heads.erase(client.heads.begin() + static_cast<ptrdiff_t>(index));
   mark(client);
 }
@@ -476,7 +460,6 @@ void Engine::Core::set_units(Device& on, const Client& client, Seat& seat, uint3
 }
 
 void Engine::Core::touch(Device& on, ClientId client, Seat& seat) {
-  not_alone(on, client);
   seat.touched = now_;
   if (!on.lately.empty() && on.lately.back() == client) return;
   const auto before = std::find(on.lately.rbegin(), on.lately.rend(), client);

@@ -83,7 +83,6 @@ void Engine::Core::take(const DeviceLeft& input) {
     client->streams[slot].units = std::move(kept);
   }
   Device& on = *device(input.device);
-  if (on.alone == client->id) on.alone.reset();
   std::erase(on.members, client->id);
   std::erase(on.busy, client->id);
   std::erase(on.lately, client->id);

@@ -24,7 +24,7 @@ GpuSet gpus_of(const JobFacts& job) {
 
 JobNature nature_of(const NodeView& view, JobId id) {
   const auto at = std::ranges::lower_bound(view.natures, id, {}, &JobNature::job);
-  return at != view.natures.end() && at->job == id ? *at : JobNature{.job = id};
+  return at != view.natures.end() && at->job == id ? *at : JobNature{.job = id, .name = {}};
 }
 
 uint64_t most_bytes(const JobFacts& job) {
@@ -369,7 +369,11 @@ void JobScheduler::set_target(Instant now, const jobs::Decision& decision) {
       },
       decision.what);
   job.sent = now;
-  job.decision = jobs::text_of(decision);
+  job.decision = jobs::text_of(decision, [&](JobId named) {
+    const auto found = residents_.find(named);
+    const bool known = found != residents_.end() && !found->second.nature.name.empty();
+    return known ? found->second.nature.name : std::to_string(named.value);
+  });
   decisions_.push_back({now, id, job.decision});
   if (decisions_.size() > kDecisionsKept) decisions_.pop_front();
 }

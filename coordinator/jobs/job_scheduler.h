@@ -61,6 +61,7 @@ struct JobPace {
 // What is known of a job by its name. Absent: nothing.
 struct JobNature {
   JobId job;
+  std::string name;  // in decisions; empty: its number
   jobs::MultiJobId multi_job;
   // Of an elastic job: the GPUs that it may have, and the number that its launcher is told.
   uint32_t least_gpus = 0;
@@ -104,7 +105,7 @@ using JobOrder = std::variant<SuspendJob, ResumeJob, MigrateJob, ResizeJob>;
 struct DecisionMade {
   Instant at;
   JobId job;
-  std::string text;  // "resume job 4 on 2: its turn has come"
+  std::string text;  // "resume job train on 2: it is next"
 };
 
 class JobScheduler {

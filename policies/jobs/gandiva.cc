@@ -28,7 +28,8 @@ class Gandiva final : public OrderedPolicy {
         packing_(trial_rules(values)),
         arrange_(trial_rules(values)),
         grow_after_{values[3] * 1'000'000'000},
-        level_gpu_ns_(static_cast<double>(values[4]) * kNsPerSecond) {}
+        level_gpu_ns_(static_cast<double>(values[4]) * kNsPerSecond),
+        survivors_first_(values[5] != 0) {}
 
  private:
   static TrialRules trial_rules(const SettingValues& values) {
@@ -53,15 +54,17 @@ class Gandiva final : public OrderedPolicy {
     return level_of(cluster_.served_gpu_ns(unit, now));
   }
 
-  // Which of two siblings has had less: looks of their owner first, then the level of service.
-  using Had = std::pair<uint64_t, int64_t>;
+  // Which of two siblings goes first: the one that has passed fewer looks of their owner, then the
+  // one of the lower level of service. With `survivors_first` the one that has passed more.
+  using Had = std::pair<int64_t, int64_t>;
   Had had(Instant now, const Job& job) {
     const MultiJob* of = cluster_.multi_job(job);
-    return {of == nullptr ? 0 : of->looks(job.iterations),
-            level_of(cluster_.served_gpu_ns(job, now))};
+    const int64_t looks = of == nullptr ? 0 : static_cast<int64_t>(of->looks(job.iterations));
+    if (survivors_first_) return {-looks, 0};
+    return {looks, level_of(cluster_.served_gpu_ns(job, now))};
   }
   Had had(Instant now, const Unit& unit) {
-    Had least{UINT64_MAX, INT64_MAX};
+    Had least{INT64_MAX, INT64_MAX};
     for (const Job* job : unit.jobs) least = std::min(least, had(now, *job));
     return least;
   }
@@ -137,7 +140,7 @@ class Gandiva final : public OrderedPolicy {
     }
     const int64_t at = level(now, unit);
     const bool sibling = unit.multi_job().value != 0;
-    const int64_t looks = sibling ? static_cast<int64_t>(had(now, unit).first) : 0;
+    const int64_t looks = sibling ? had(now, unit).first : 0;
     // Of siblings with as many looks the one that is nearest to the next.
     const int64_t left = sibling ? -static_cast<int64_t>(unit.first().iterations) : 0;
     if (unit.running && (turn_end(unit, quantum_) > now || stays(now, unit))) return {1, at, looks};
@@ -200,6 +203,7 @@ class Gandiva final : public OrderedPolicy {
   Relocation relocation_;
   Duration grow_after_;
   double level_gpu_ns_;
+  bool survivors_first_;
   Instant calm_since_ = kNever;  // since when nobody waits
   // The multi-job that all who wait are of, and the least that one of them has had; 0: there is
   // none.

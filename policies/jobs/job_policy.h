@@ -134,8 +134,8 @@ struct Decision {
   Reason reason = {};
 };
 
-// "resume job 4 on 2 3: its turn has come", as the decision log has it.
-std::string text_of(const Decision& decision);
+// "resume job 4 on 2 3: its turn has come", as the log has it.
+std::string text_of(const Decision& decision, const JobName& name_of = {});
 
 class JobPolicy {
  public:

@@ -11,7 +11,8 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
-// Turns for which a pair that was bad is not tried again, at first.
+// Turns, as long as its moves make them, for which a pair that was bad is not tried again, at
+// first.
 constexpr int64_t kBadTurns = 15;
 // Hosts that are looked at for one job; the list is sorted by use, the first that fits is taken.
 constexpr size_t kMostHosts = 64;
@@ -103,7 +104,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
 
 void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a,
                        const Job& b) {
-  const Duration first{kBadTurns * rules_.patience.ns};
+  const Duration first{kBadTurns * unit.turn(rules_.patience).ns};
   MultiJob* of = cluster.multi_job(unit.first());
   if (of != nullptr && unit.multi_job().value != 0) {  // of siblings their number counts, not who
     of->bad_together = unit.jobs.size();

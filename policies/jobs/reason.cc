@@ -39,6 +39,10 @@ std::string per_mille(int64_t value) {
   return std::to_string(value / 1000) + "." + std::string(3 - digits.size(), '0') + digits;
 }
 
+std::string name(JobId id, const JobName& name_of) {
+  return name_of ? name_of(id) : std::to_string(id.value);
+}
+
 std::string on(const GpuSet& gpus) {
   std::string out = " on";
   for (const DeviceId device : gpus) out += " " + std::to_string(device.value);
@@ -52,12 +56,12 @@ struct Overload : F... {
 
 }  // namespace
 
-std::string text_of(const Reason& reason) {
+std::string text_of(const Reason& reason, const JobName& name_of) {
   std::string out;
   const std::string_view words = kWords[static_cast<size_t>(reason.why)];
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == '%' && words[i + 1] == 'j') {
-      out += std::to_string(reason.other.value);
+      out += name(reason.other, name_of);
       ++i;
     } else if (words[i] == '%') {
       out += per_mille(reason.value);
@@ -69,8 +73,8 @@ std::string text_of(const Reason& reason) {
   return out;
 }
 
-std::string text_of(const Decision& decision) {
-  const auto job = [](JobId id) { return " job " + std::to_string(id.value); };
+std::string text_of(const Decision& decision, const JobName& name_of) {
+  const auto job = [&](JobId id) { return " job " + name(id, name_of); };
   const std::string what = std::visit(
       Overload{
           [&](const Place& d) { return "place" + job(d.job) + on(d.gpus); },
@@ -88,7 +92,7 @@ std::string text_of(const Decision& decision) {
       },
       decision.what);
   if (std::holds_alternative<SetTimer>(decision.what)) return what;
-  return what + ": " + text_of(decision.reason);
+  return what + ": " + text_of(decision.reason, name_of);
 }
 
 }  // namespace lull::jobs

@@ -58,6 +58,10 @@ bool Job::profiled() const {
                      [](const Alone& one) { return one.pace.known(); });
 }
 
+Duration Unit::turn(Duration quantum) const {
+  return std::max(quantum, Duration{100 * move_cost.ns});
+}
+
 uint64_t Unit::least_iterations() const {
   uint64_t least = UINT64_MAX;
   for (const Job* job : jobs) least = std::min(least, job->pace.iterations);

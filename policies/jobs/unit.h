@@ -105,6 +105,8 @@ struct Unit {
   // The multi-job that all of its jobs are of; 0: there is none.
   MultiJobId multi_job() const;
   size_t extra() const { return running && gpus.size() > size() ? gpus.size() - size() : 0; }
+  // How long a turn of it lasts: moves take 1 % at most.
+  Duration turn(Duration quantum) const;
   uint64_t least_iterations() const;  // of any of its jobs, since something last changed
   bool may_stop() const;  // all of its jobs may be suspended, and the operator has not pinned it
   bool may_move() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,8 +84,9 @@ struct Reason {
   auto operator<=>(const Reason&) const = default;
 };
 
-// The reason in words, as `lull status` and the decision log say it: "its turn is over: job 7 is
-// next".
-std::string text_of(const Reason& reason);
+// The reason in words, as `lull status` and the log of lulld say it: "its turn is over: job 7 is
+// next". Jobs are named by `name_of`; empty: by their numbers.
+using JobName = std::function<std::string(JobId)>;
+std::string text_of(const Reason& reason, const JobName& name_of = {});
 
 }  // namespace lull::jobs

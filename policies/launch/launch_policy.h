@@ -111,6 +111,9 @@ class LaunchPolicy {
   virtual void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) = 0;
   // Asked for a status only. Nothing: it is not known, or this policy does not ask.
   virtual std::optional<PairFigures> figures(ClientId /*high*/, ClientId /*low*/) const { return std::nullopt; }
+  // It counts how long single launches had the device, and so wants each reported, also where a client
+  // has many in flight.
+  virtual bool counts_device_time() const { return false; }
 };
 
 }  // namespace lull::policies

@@ -5,8 +5,19 @@
 Memory suffices for all jobs, or with --tight for any one of them: then all take turns.
 What must hold: each job that nobody suspended goes on within a deadline; each that was not killed ends with the bytes
 of an undisturbed run; no device ever holds more than it has, nor memory of a process that lulld has out; at the end
-everything is zero. With --job-policy the policy decides, and people only now and then: it breaks no rule, nobody
-waits for one who is less important, and who waits for a turn is not held by anybody else. The seed is printed; the same seed gives the same orders, not the same moments.
+everything is zero. The seed is printed; the same seed gives the same orders, not the same moments.
+
+With --job-policy the policy decides, and people only now and then. Then three things must hold, twice each:
+
+                                    at each of the policy's steps                    of what is seen, after each act here
+  no job on a full GPU              lulld's decision check (policies/jobs/           no device holds more than it has
+                                    decision_check.h) before anything is done
+  no job is lost                    the check: none waits where GPUs are free        each is known to lulld; none waits beside a free
+                                                                                     GPU; each ends with the right bytes
+  importance never yields           the check                                        none waits for one who is less important
+
+What is seen may lag: a move takes its time, and a job whose move was refused stands for a minute. A rule that the check sees
+broken is in lulld's status until it ends, and in its log, which is read whole at the end of each lulld.
 """
 
 import argparse
@@ -14,6 +25,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -27,6 +39,8 @@ ROOMY_BYTES, TIGHT_BYTES = 1280 * MIB, 320 * MIB  # for all jobs at once; for an
 QUICK = {"checkpoint_out_ns": 20000000, "checkpoint_back_ns": 20000000}
 CONFIG = {"host_memory": "400M", "quantum_s": 2}
 IMPORTANT_S = 30.0  # how long a job may wait while a less important one runs that could make room: a move takes its time
+FREE_S = 120.0  # how long one may wait beside a GPU that nobody uses: a refused job stands for a minute
+KNOWN_S = 30.0  # how long a program that uses a GPU may be unknown to lulld
 PROGRESS_S = 60.0  # how long a job may stand still that nobody holds, on a busy machine
 WAYS = ("--suspendable", "--migratable", "--oversubscribe", None)
 TURNS = ("--oversubscribe",)  # where memory is tight: others would be out of memory, and rightly so
@@ -58,7 +72,29 @@ class Chaos:
         self.counts, self.stopped_until, self.daemon_up = {}, None, False
         self.ended = self.wrong = 0
         self.policy, self.config = policy, {**CONFIG, **({"job_policy": policy} if policy else {})}
-        self.yields_since = None
+        self.yields_since, self.free_since, self.unknown_since = None, {}, {}
+        self.log, self.looks = None, 0
+
+    def start_lulld(self):
+        self.here.lulld(config=self.config)
+        self.log = moving.Program(self.here.daemon)
+        self.daemon_up = True
+
+    def end_lulld(self):
+        """What it logged is read to its end."""
+        self.daemon_up = False
+        lab.kill(self.here.daemon)
+        self.log.result()
+        self.look_at_log()
+
+    def look_at_log(self):
+        said = self.log.errors + self.log.lines
+        for line in said:
+            if decision := re.search(r"job policy: (place|suspend|resume|pack|unpack|migrate|grow|shrink) job ", line):
+                self.count(f"decided: {decision[1]}")
+        broken = [line for line in said if "has broken a rule" in line]
+        if broken:
+            raise AssertionError(f"lulld's log: {broken}")
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -105,6 +141,8 @@ class Chaos:
         dice = self.dice.random()
         if self.policy and dice < 0.85 and self.dice.random() < 0.9:
             return  # a person's order now and then
+        if self.policy and dice >= 0.88 and self.dice.random() < 0.75:
+            return  # a lulld lives for some turns
         if dice < 0.34:
             self.order("suspend", job, level=self.dice.choice(("auto", "in_place", "out", "given_up")),
                        at=self.dice.choice(("now", "iteration")))
@@ -126,11 +164,9 @@ class Chaos:
                         os.kill(other.pid, signal.SIGKILL)
         elif dice < 0.92 and self.stopped_until is None:
             self.count("lulld killed and restarted")
-            lab.kill(self.here.daemon)
-            self.daemon_up = False
+            self.end_lulld()
             time.sleep(self.dice.choice((0, 0, 0.3, 1.5)))
-            self.here.lulld(config=self.config)
-            self.daemon_up = True
+            self.start_lulld()
             self.nobody_is_suspended()
         elif dice < 0.96 and self.stopped_until is None:
             self.count("lulld stopped")
@@ -190,7 +226,9 @@ class Chaos:
         broken = (status.get("job_policy") or {}).get("broken_rule")
         if broken:
             raise AssertionError(f"the policy has broken a rule: {broken}; {status['job_policy']['decisions']}")
+        self.looks += 1
         jobs = status.get("jobs", [])
+        self.look_for_lost(status, jobs)
         waits = [job for job in jobs if job["by_policy"] and job["state"] == "suspended"]
         runs = [job for job in jobs if job["state"] == "running" and job["decision"] and not job["pinned"]]
         yields = [(one["job"], other["job"]) for one in waits for other in runs
@@ -201,6 +239,28 @@ class Chaos:
             self.yields_since = time.monotonic()
         elif time.monotonic() - self.yields_since > IMPORTANT_S:
             raise AssertionError(f"{yields}: the first waits, the second runs and is less important: {json.dumps(status)}")
+
+    def look_for_lost(self, status, jobs):
+        """Every program is known to lulld, and no job of one program waits for the policy beside a GPU that nobody uses."""
+        now = time.monotonic()
+        known = {client["pid"]: client for client in status["clients"]}
+        unknown = {rank.pid for job in self.jobs for rank in job.ranks if rank.running() and rank.steps > 0 and rank.pid not in known}
+        self.unknown_since = {pid: self.unknown_since.get(pid, now) for pid in unknown}
+        for pid, since in self.unknown_since.items():
+            if now - since > KNOWN_S:
+                raise AssertionError(f"lulld does not know {pid}: {json.dumps(status)}")
+        places = {client["id"]: {seat["uuid"] for seat in client["devices"]} for client in status["clients"]}
+        at = {job["job"]: set().union(*(places.get(client, set()) for client in job["clients"])) for job in jobs}
+        in_use = set().union(*(at[job["job"]] for job in jobs if job["state"] != "suspended"))
+        in_use |= {seat["uuid"] for client in status["clients"] if not client["residence"] for seat in client["devices"]}
+        free = {device["uuid"] for device in status["devices"]} - in_use
+        ways = {job.name: job.way for job in self.jobs}
+        beside = {(job["job"], gpu) for job in jobs for gpu in free if job["by_policy"] and job["state"] == "suspended"
+                  and not job["pinned"] and job["client_count"] == 1 and (ways.get(job["job"]) == "--migratable" or gpu in at[job["job"]])}
+        self.free_since = {pair: self.free_since.get(pair, now) for pair in beside}
+        for (name, gpu), since in self.free_since.items():
+            if now - since > FREE_S:
+                raise AssertionError(f"{name} waits, and nobody uses {gpu}: {json.dumps(status)}")
 
     def why(self, job):
         said = []
@@ -217,8 +277,7 @@ class Chaos:
         return f"{said}; devices {self.here.usage()}"
 
     def run(self, seconds):
-        self.here.lulld(config=self.config)
-        self.daemon_up = True
+        self.start_lulld()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             while len(self.jobs) < self.most and self.stopped_until is None:
@@ -254,6 +313,7 @@ class Chaos:
         jobs = self.here.status().get("jobs", [])
         if jobs:
             raise AssertionError(f"lulld still has jobs: {jobs}")
+        self.end_lulld()
 
 
 def main():
@@ -272,7 +332,7 @@ def main():
         try:
             chaos.run(wanted.seconds)
         finally:
-            print(f"seed {wanted.seed}: {chaos.ended} jobs ended; " +
+            print(f"seed {wanted.seed}: {chaos.ended} jobs ended; the policy looked at {chaos.looks} times; " +
                   ", ".join(f"{what}: {n}" for what, n in sorted(chaos.counts.items())), flush=True)
     return 0
 

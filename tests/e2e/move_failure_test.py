@@ -32,7 +32,7 @@ class Case:
         # Kernels of a fifth of a second: draining takes a while, mostly.
         work = (6, *WORK[1:], 200000) if state == "draining" else WORK
         self.expected = here.undisturbed(*work, **STEADY)
-        self.program = here.work(*work, job="job", **STEADY).ready()
+        self.program = here.work(*work, job="job", stays=True, **STEADY).ready()
         self.words = here.residence(self.program.pid)
         self.program.goes_on(20)
 
@@ -160,11 +160,13 @@ class TwoReturn(unittest.TestCase):
                 expected = here.undisturbed(*work, **steady)
                 programs = []
                 for name in ("first", "second"):
-                    program = here.work(*work, job=name, **steady).ready()
+                    program = here.work(*work, job=name, stays=True, **steady).ready()
                     program.goes_on(20)
                     here.suspend(name, level)
                     programs.append(program)
                 lab.kill(here.daemon)
+                for program in programs:
+                    program.stays.touch()
                 most = 0
                 while any(p.running() for p in programs):
                     most = max(most, sum(here.usage()[0].values()))
@@ -182,7 +184,7 @@ class ClientInEveryState(unittest.TestCase):
                 work = (100, *WORK[1:])
                 expected = here.undisturbed(*work, **STEADY)
                 case = Case(here, state)
-                other = here.work(*work, job="other", **STEADY).ready()
+                other = here.work(*work, job="other", stays=True, **STEADY).ready()
                 case.until_met()
                 os.kill(case.program.pid, signal.SIGKILL)
                 case.program.child.wait(lab.DEADLINE_S)

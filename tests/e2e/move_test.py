@@ -37,24 +37,14 @@ def steps_of(iterations):
 
 class Bytes(unittest.TestCase):
     def disturbed(self, here, work, count, disturb, dice, way="--suspendable"):
-        """Runs `work` with `count` disturbances; the bytes are those of a run without any. On a busy machine a program may
-        end before all its moments have come: then there is another one."""
+        """Runs `work` with `count` disturbances; the bytes are those of a run without any."""
         expected = here.undisturbed(*work)
-        done = 0
-        while done < count:
-            program, before = here.work(*work, job="job", way=way).ready(), done
-            for _ in moments(dice, program, int(steps_of(work[0]) * 0.9), count - done):
-                try:
-                    disturb(program, done)
-                except moving.Refused:
-                    if here.job("job"):
-                        raise
-                    break
-                done += 1
-            self.assertEqual(program.result(), (0, expected, ""))
-            self.assertGreater(done, before)
-            here.empty()
-            lab.until(lambda: not here.status()["clients"], "the client is gone")
+        program = here.work(*work, job="job", way=way, stays=True).ready()
+        for done, _ in enumerate(moments(dice, program, int(steps_of(work[0]) * 0.9), count)):
+            disturb(program, done)
+        self.assertEqual(program.result(), (0, expected, ""))
+        here.empty()
+        lab.until(lambda: not here.status()["clients"], "the client is gone")
 
     def test_suspended_and_resumed_at_random_moments(self):
         dice = moving.seed_of("suspensions")
@@ -158,7 +148,7 @@ class Bytes(unittest.TestCase):
         with moving.Moves(profile=QUICK, devices=4) as here:
             here.lulld()
             expected = here.undisturbed(*work)
-            ranks = [here.work(*work, job="job", way="--migratable", options=("--name", f"rank{n}")).ready() for n in (0, 1)]
+            ranks = [here.work(*work, job="job", way="--migratable", stays=True, options=("--name", f"rank{n}")).ready() for n in (0, 1)]
             lab.until(lambda: len((here.job("job") or {"clients": []})["clients"]) == 2, "both are of the job")
             for turn in range(4):
                 lead = max(rank.steps for rank in ranks)
@@ -167,6 +157,8 @@ class Bytes(unittest.TestCase):
                 self.assertEqual([here.residence(rank.pid).state() for rank in ranks], ["given_up"] * 2)
                 here.resume("job")
                 here.migrate("job", [(turn + 1) % 4])
+            for rank in ranks:
+                rank.stays.touch()
             for rank in ranks:
                 self.assertEqual(rank.result()[:2], (0, expected))
             here.empty()
@@ -199,7 +191,7 @@ class Refusals(unittest.TestCase):
     def test_managed_memory_is_not_given_up(self):
         with moving.Moves(profile=QUICK) as here:
             here.lulld()
-            program = here.work(30, 1, 16, job="job", PROGRAM_MANAGED=8 * MIB).ready()
+            program = here.work(30, 1, 16, job="job", PROGRAM_MANAGED=8 * MIB, stays=True).ready()
             program.goes_on(10)
             with self.assertRaises(moving.Refused) as refused:
                 here.suspend("job", "given_up")
@@ -222,7 +214,7 @@ class Refusals(unittest.TestCase):
     def test_too_little_host_memory(self):
         with moving.Moves(profile=QUICK) as here:
             here.lulld(config={"host_memory": "4M"})
-            program = here.work(30, 1, 32, job="job").ready()
+            program = here.work(30, 1, 32, job="job", stays=True).ready()
             program.goes_on(40)
             with self.assertRaises(moving.Refused) as refused:
                 here.suspend("job", "out")
@@ -232,7 +224,7 @@ class Refusals(unittest.TestCase):
     def test_a_job_that_is_pinned(self):
         with moving.Moves(profile=QUICK, devices=2) as here:
             here.lulld()
-            program = here.work(30, 1, 16, job="job", way="--migratable").ready()
+            program = here.work(30, 1, 16, job="job", way="--migratable", stays=True).ready()
             here.order("pin", "job", pinned=True)
             with self.assertRaises(moving.Refused) as refused:
                 here.migrate("job", [1])
@@ -251,7 +243,7 @@ class Refusals(unittest.TestCase):
     def test_a_suspendable_job_is_not_migrated(self):
         with moving.Moves(profile=QUICK, devices=2) as here:
             here.lulld()
-            program = here.work(30, 1, 16, job="job").ready()
+            program = here.work(30, 1, 16, job="job", stays=True).ready()
             program.goes_on(5)
             with self.assertRaises(moving.Refused) as refused:
                 here.migrate("job", [1])
@@ -270,10 +262,10 @@ class Room(unittest.TestCase):
             here.lulld()
             works = [(20, 1, 8, 1), (40, 2, 8, 1)]
             expected = [here.undisturbed(*work, **self.STEADY) for work in works]
-            first = here.work(*works[0], job="first", **self.STEADY).ready()
+            first = here.work(*works[0], job="first", stays=True, **self.STEADY).ready()
             first.goes_on(20)
             here.suspend("first", "out")
-            second = here.work(*works[1], job="second", **self.STEADY).ready()
+            second = here.work(*works[1], job="second", stays=True, **self.STEADY).ready()
             second.goes_on(20)
             here.resume("first", wait=False)
             state = here.reach("first", ("waiting",))

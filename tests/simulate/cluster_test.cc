@@ -97,6 +97,9 @@ TEST_CASE("Turns: two jobs on one GPU take twice their time and what their moves
   CHECK(first.suspends > 5);
   const double moves = one.result.jobs[0].suspends + one.result.jobs[1].suspends;
   CHECK(one.result.makespan_s == Approx(2000 + 2 * 0.65 + moves * 0.85).margin(2));
+  const std::vector<Summary> sizes = summaries(one.plan, one.result);
+  REQUIRE(sizes.size() == 2);  // all, and those of one GPU
+  CHECK(sizes[1].gpu_s == Approx(2000));  // 1000 s each
 }
 
 TEST_CASE("Six jobs on four GPUs: gandiva comes near the best static placement, turns do not") {

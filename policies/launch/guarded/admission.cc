@@ -7,7 +7,7 @@
 namespace lull::policies {
 
 Duration delay(const Moment& moment, Duration cost) {
-  const Duration late = std::max(Duration{}, moment.ahead + cost - moment.slack);
+  const Duration late = std::max({Duration{}, moment.back, moment.ahead + cost - moment.slack});
   return {late.ns * moment.price_x1024 / 1024};
 }
 
@@ -29,6 +29,7 @@ Verdict admit(const Moment& moment, Duration cost) {
 
 Duration room(const Moment& moment) {
   const Duration given = std::max(Duration{}, std::min(moment.budget, moment.tail));
+  if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
   return moment.slack + Duration{given.ns * 1024 / moment.price_x1024} - moment.ahead;
 }
 

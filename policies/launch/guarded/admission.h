@@ -1,12 +1,12 @@
 // What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
 // for each lower client that is awake; a RequestGuard says what the moment is.
 //
-//   D = price * max(0, ahead + cost - slack)  by so much later the important client's request ends
+//   D = price * max(0, back, ahead + cost - slack)  by so much later the important client's request ends
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
-//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its p99
-//   limit else                                                it waits
+//   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its limit
+//   else                                                it waits
 //
 // p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
 // requests that arrive.
@@ -28,6 +28,7 @@ namespace lull::policies {
 struct Moment {
   Duration slack;   // so late may the device be until the client's next wait notices
   Duration ahead;   // what lower work in flight or let go costs it yet, and the change of hands
+  Duration back;    // the change back costs so much at least, however early lower work is through
   Duration budget;  // of the mean budget, what may be spent now
   Duration tail;    // what the request may yet lose
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known

@@ -68,6 +68,7 @@ class Guarded final : public LaunchPolicy {
   std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
     return figures_.of(high, low);
   }
+  bool counts_device_time() const override { return floor_.is_given(); }
 
  private:
   // ---- what happens ----
@@ -295,11 +296,13 @@ class Guarded final : public LaunchPolicy {
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
-    return guard.moment(now, there - done + switch_cost(guard), /*any=*/there.ns > 0);
+    const Duration change = this->change(guard);
+    return guard.moment(now, there - done + Duration{change.ns * guard.changes()},
+                        /*any=*/there.ns > 0, change);
   }
 
-  Duration switch_cost(const RequestGuard& guard) const {
-    return std::max(switch_cost_, guard.switch_cost());
+  Duration change(const RequestGuard& guard) const {
+    return std::max(switch_cost_, guard.change());
   }
 
   const Room& room_for(const Member& low, Instant now) {
@@ -324,7 +327,7 @@ class Guarded final : public LaunchPolicy {
       const Duration leaves = room(moment);
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
-      const Duration bears = std::min(moment.budget, moment.tail) - switch_cost(guard);
+      const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
     found.sharers = std::max<int64_t>(1, sharers);

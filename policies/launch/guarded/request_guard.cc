@@ -125,16 +125,19 @@ void RequestGuard::excepted(bool surely) {
   mean_.spent();
 }
 
-Duration RequestGuard::slack(Instant now) const {
+RequestGuard::Slack RequestGuard::slack(Instant now) const {
   // Nothing is known of the next wait: what ran in the way has delayed it.
-  if (!knows() || !schedule_.knows_place()) return Duration{} - schedule_.blocked_since_wait();
+  if (!knows() || !schedule_.knows_place()) {
+    const Duration delayed = Duration{} - schedule_.blocked_since_wait();
+    return {delayed, delayed};
+  }
   const Duration own = schedule_.work_left() + schedule_.host_late();
   const Duration slack = timeline().due(now, idle()) - now - own;
-  if (!idle()) return slack;
+  if (!idle()) return {slack, slack};
   // The device has caught up: until it is back with more, less what its host is late already.
   const Duration pause = std::max(Duration{}, timeline().next_launch() - now);
   const Duration late = std::max(Duration{}, Duration{} - slack);
-  return std::max(slack, pause - std::min(late, schedule_.host_late()));
+  return {std::max(slack, pause - std::min(late, schedule_.host_late())), slack - pause};
 }
 
 // An exception goes as a request begins, whose slack is then there for what follows, or where the
@@ -145,11 +148,16 @@ bool RequestGuard::best_moment(Duration slack) const {
   return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
 }
 
-Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
+Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
-  const Duration slack = this->slack(now);
-  if (any) delayed.foretold = std::max(delayed.foretold, ahead - slack + delayed.lost);
+  const auto [slack, inside] = this->slack(now);
+  // The device changes back when the client launches, however long it has been idle.
+  Moment moment{.slack = slack, .ahead = ahead};
+  if (idle()) moment.back = change - std::max(Duration{}, inside);
+  if (any)
+    delayed.foretold =
+        std::max(delayed.foretold, std::max(ahead - slack, moment.back) + delayed.lost);
   // What is on the device costs its whole length, in a pause only what is longer than the pause: a
   // little is kept for those.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
@@ -157,7 +165,6 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any) {
   // p99 counts requests, not by how much they are over.
   const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
   if (plenty > std::min(budget, tail)) budget = tail = plenty;
-  Moment moment{.slack = slack, .ahead = ahead};
   if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
   if (!parts_.has(Part::kBudgets)) return moment;
   moment.budget = budget;

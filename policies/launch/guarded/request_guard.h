@@ -88,10 +88,14 @@ class RequestGuard {
     return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
   }
   // That others have the device at all.
-  Duration switch_cost() const { return schedule_.switch_cost(); }
+  Duration change() const { return schedule_.change(); }
+  // It changes hands to them, unless they have it, and back; and before that to own work that is
+  // waiting.
+  int64_t changes() const { return schedule_.changes(); }
   // With `ahead` of lower work on the device or let go, if there is `any`. The client's own work in
   // flight counts as if none of it had run. What is foretold by this is remembered.
-  Moment moment(Instant now, Duration ahead, bool any);
+  // `change`: what one change of hands costs.
+  Moment moment(Instant now, Duration ahead, bool any, Duration change);
 
   bool operator==(const RequestGuard&) const = default;
 
@@ -119,7 +123,11 @@ class RequestGuard {
                    : idle() && schedule_.between_stretches();
   }
   void count_lately(Duration lost);
-  Duration slack(Instant now) const;
+  struct Slack {
+    Duration now;
+    Duration inside;  // of it after the client's next launch; all of it where it is under way
+  };
+  Slack slack(Instant now) const;
   bool best_moment(Duration slack) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   Duration limit() const {

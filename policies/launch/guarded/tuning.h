@@ -43,11 +43,10 @@ inline constexpr int64_t kOverdrawn = 4;
 inline constexpr int64_t kExceptions_x1000 = 8;
 inline constexpr int64_t kUnmeantCounts_x1000 =
     2'000;  // one more is kept back for the next like it
-inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 8'000;
-// Of p99's limit less is aimed at after a request that was over unmeant: a quarter less. Others
-// give 5/1000 of a quarter back, so that in equilibrium five in a thousand are over unmeant.
-inline constexpr int64_t kAim_x1e6 = 875'000;
-inline constexpr int64_t kAimLess = 4, kUnmeant_x1000 = 5;
+// Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
+// equilibrium four in a thousand are over unmeant. One more may be under way by then.
+inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
+inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 
 // ---- price --------------------------------------------------------------------------------------
 // A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.

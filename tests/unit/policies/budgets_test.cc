@@ -62,15 +62,30 @@ TEST_CASE("One request that may be over is not two") {
   CHECK(budget.left_x1000(/*uncounted=*/true) < 1'000);
 }
 
-TEST_CASE("In equilibrium five requests in a thousand are over unmeant") {
+TEST_CASE("However often requests are over unmeant, what is aimed at falls until they are seldom") {
   RequestBudget budget;
-  for (int n = 0; n < 10'000; ++n) budget.ended(n % 200 == 199, /*meant=*/false);
-  const int64_t five = budget.aim_x1e6();
-  CHECK(five > 600'000);
-  CHECK(five <= 875'000);
+  for (int n = 0; n < 10'000; ++n) budget.ended(n % 250 == 249, /*meant=*/false);
+  const Duration four = budget.aimed(us(1'000));  // in a thousand
+  CHECK(four > us(600));
+  CHECK(four <= us(875));
   for (int n = 0; n < 10'000; ++n) budget.ended(n % 50 == 49, /*meant=*/false);
-  CHECK(budget.aim_x1e6() < five / 2);
-  CHECK(budget.aimed(us(1'000)) < us(500));
+  CHECK(budget.aimed(us(1'000)) < us(10));
+  CHECK(budget.trusted(us(1'000)) < us(20));
+  for (int n = 0; n < 1'500; ++n) budget.ended(/*over=*/false, /*meant=*/false);
+  CHECK(budget.aimed(us(1'000)) == us(875));
+}
+
+TEST_CASE("Whatever the aim, of a thousand requests ten at most are over unmeant") {
+  for (const int64_t over_from_us : {100, 300, 600, 800}) {  // aimed at, of a limit of 1 ms
+    RequestBudget budget;
+    int over = 0;
+    for (int n = 0; n < 1'000; ++n) {
+      const bool is = budget.aimed(us(1'000)) >= us(over_from_us);
+      over += is ? 1 : 0;
+      budget.ended(is, /*meant=*/false);
+    }
+    CHECK(over <= 10);
+  }
 }
 
 TEST_CASE("The price rises fast to what requests lose, and falls slowly") {

@@ -71,6 +71,7 @@ std::vector<Summary> summaries(const Plan& plan, const Result& result) {
       ++one.jobs;
       const JobResult& job = result.jobs[i];
       moves += job.suspends + job.migrations;
+      one.gpu_s += job.ran_s * plan.jobs[i].gpus;
       if (job.first_100_s >= 0) first.push_back(job.first_100_s);
       if (job.outcome == Outcome::kUnfinished) continue;
       jct.push_back(job.end_s);
@@ -102,6 +103,7 @@ std::string show_runs(std::span<const Run> runs, size_t width) {
   TextTable sizes({TextTable::name_column("policy"),
                    TextTable::key_column("GPUs"),
                    {"jobs"},
+                   {"GPU time"},
                    {"JCT mean"},
                    {"p50"},
                    {"p99"},
@@ -125,9 +127,10 @@ std::string show_runs(std::span<const Run> runs, size_t width) {
   for (const Run& run : runs) {
     const std::string policy(run.plan.policy.row->name);
     for (const Summary& one : summaries(run.plan, run.result)) {
-      sizes.add({policy, one.size, fmt::format("{}", one.jobs), duration(one.jct_s.mean),
-                 duration(one.jct_s.p50), duration(one.jct_s.p99), duration(one.wait_s.mean),
-                 duration(one.first_100_s.mean), fmt::format("{:.1f}", one.moves)});
+      sizes.add({policy, one.size, fmt::format("{}", one.jobs), duration(one.gpu_s),
+                 duration(one.jct_s.mean), duration(one.jct_s.p50), duration(one.jct_s.p99),
+                 duration(one.wait_s.mean), duration(one.first_100_s.mean),
+                 fmt::format("{:.1f}", one.moves)});
     }
     const Result& r = run.result;
     const auto part = [&](double gpu_s) {
@@ -203,6 +206,7 @@ nlohmann::ordered_json runs_json(std::span<const Run> runs) {
     for (const Summary& size : summaries(run.plan, r)) {
       one["sizes"].push_back({{"gpus", size.size},
                               {"jobs", size.jobs},
+                              {"gpu_s", size.gpu_s},
                               {"jct_s", to_json(size.jct_s)},
                               {"wait_s", to_json(size.wait_s)},
                               {"first_100_s", to_json(size.first_100_s)},

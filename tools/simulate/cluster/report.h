@@ -24,6 +24,8 @@ struct Summary {
   size_t jobs = 0;
   Spread jct_s, wait_s, first_100_s;  // of jobs that ended; those that were stopped too
   double moves = 0;                   // suspends and migrations of a job, mean
+  // GPU time in which they ran, on GPUs of their own; those that share one have it each.
+  double gpu_s = 0;
 };
 // "all" first, then the sizes that there are.
 std::vector<Summary> summaries(const Plan& plan, const Result& result);

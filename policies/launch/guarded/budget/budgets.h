@@ -1,10 +1,10 @@
 // What an important client may yet lose: in the mean, as time, and at p99, as requests that may be
 // over their limit. Kept by a RequestGuard. Pure.
 //
-//   mean   -- each request: + allowance x what is earned of it, - what others cost -->   owing:
-//   nobody goes error  -- each request: + 8 of 1000, - 1 if it was over ------------------------>
-//   below 1: no exception aim    -- over unmeant: - 1/4; else: + 5/1000 of a quarter
-//   --------------------->   of the p99 limit
+//   mean    each request: + allowance x what is earned of it, - what others cost
+//           owing: nobody goes
+//   error   each request: + 8 of 1000, - 1 if it was over, - 2 if nothing meant it to be
+//           below 1: no exception; owing: less of the limit is aimed at, and of the slack believed
 #pragma once
 
 #include <algorithm>
@@ -79,26 +79,24 @@ class RequestBudget {
     const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
     left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
                              tuning::kSaved_x1000);
-    if (meant) return;
-    const int64_t quarter = tuning::kAim_x1e6 / tuning::kAimLess;
-    aim_x1e6_ += over ? -aim_x1e6_ / tuning::kAimLess : quarter * tuning::kUnmeant_x1000 / 1'000;
-    aim_x1e6_ = std::min(aim_x1e6_, tuning::kAim_x1e6);
   }
   // What it holds, times 1000. One that is under way may be over and is not counted yet:
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
-  // Of what the limit allows; and of the slack, all of which is believed in at first.
-  Duration aimed(Duration limit) const { return {limit.ns / 1'000 * aim_x1e6_ / 1'000}; }
-  Duration trusted(Duration slack) const {
-    return {slack.ns * (aim_x1e6_ / 1'000) / (tuning::kAim_x1e6 / 1'000)};
+  // Of the limit, what is aimed at: most of it; the less the more is owed.
+  Duration aimed(Duration limit) const {
+    return {trusted(limit).ns / 1'000 * tuning::kAim_x1000};
   }
-  int64_t aim_x1e6() const { return aim_x1e6_; }
+  // Of the slack all is believed in, until requests are over.
+  Duration trusted(Duration slack) const {
+    const int64_t none = tuning::kAimsAtNothing_x1000;
+    return {slack.ns * std::clamp<int64_t>(none + left_x1000_, 0, none) / none};
+  }
 
   bool operator==(const RequestBudget&) const = default;
 
  private:
   int64_t left_x1000_ = 1'000;
-  int64_t aim_x1e6_ = tuning::kAim_x1e6;
 };
 
 }  // namespace lull::policies

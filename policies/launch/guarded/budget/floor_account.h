@@ -22,6 +22,7 @@ class FloorAccount {
   // 0: no floor; nobody is ever due anything.
   explicit FloorAccount(int64_t per_mille) : per_mille_(per_mille + per_mille / 16) {}
 
+  bool is_given() const { return per_mille_ > 0; }
   void take(const Event& event);
   // When all that has happened until `now` has been told.
   void settle(Instant now);

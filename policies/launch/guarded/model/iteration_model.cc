@@ -65,21 +65,22 @@ Duration IterationModel::sure_pause() const {
 }
 
 Instant IterationModel::next_launch() const {
-  return host_at_ == kNever ? Instant{0} : host_at_ + sure_pause();
-}
-
-bool IterationModel::pauses_at_random() const {
-  return !places_.empty() && place(next_spot()).pause.low() <= 0;
+  if (host_at_ == kNever) return Instant{0};
+  const Duration until_wait{wait_is_next() && !stretch_.empty()
+                                ? place(stretch_.back().spot).until_end.low()
+                                : 0};
+  return host_at_ + until_wait + sure_pause();
 }
 
 Duration IterationModel::random_pause() const {
-  return {pauses_at_random() ? place(next_spot()).pause.mean_ns : 0};
+  const bool random = !places_.empty() && place(next_spot()).pause.low() <= 0;
+  return {random ? place(next_spot()).pause.mean_ns : 0};
 }
 
 Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
   if (position >= length() || position != next_ || host_at_ == kNever) return {};
   const Estimate& usual = place(spot(position)).pause;
-  return usual.count == 0 ? Duration{} : std::max(Duration{}, now - host_at_ - Duration{usual.mean_ns});
+  return usual.count == 0 ? Duration{} : now - host_at_ - Duration{usual.mean_ns};
 }
 
 void IterationModel::worked(Spot spot, Duration took, bool seen) {
@@ -199,8 +200,7 @@ Instant IterationModel::due(Instant now, bool idle) const {
   const Instant from_last = host_at_ + Duration{last.until_end.low()};
   if (waiting_is_over_ || (idle && wait_is_next())) {
     // The next stretch may begin as soon as its first launch may come.
-    const Instant begins = (waiting_is_over_ ? host_at_ : from_last) + sure_pause();
-    return std::max(now, begins) + Duration{next.until_end.low()};
+    return std::max(now, next_launch()) + Duration{next.until_end.low()};
   }
   // The launches that have not come yet cannot come before now.
   if (wait_is_next()) return from_last;

@@ -39,13 +39,12 @@ class IterationModel {
   // The pause before the next launch that can be relied on: none where it varies as waiting for
   // requests does.
   Duration sure_pause() const;
-  // When the next launch may come at the earliest.
+  // When the next launch may come at the earliest; where a wait is next, after that.
   Instant next_launch() const;
-  // How long it is away is at random there: a request may come at any time.
-  bool pauses_at_random() const;
-  // ... and how long in the mean; 0 where it does not.
+  // Where the client may be back at any time: after how long in the mean; 0 elsewhere.
   Duration random_pause() const;
-  // By how much longer the host has paused before a launch at `position` now than it usually does.
+  // By how much longer the host has paused before a launch at `position` now than it usually does;
+  // negative: shorter.
   Duration longer_pause(uint32_t position, Instant now) const;
   // What the launch there took the device, seen or else predicted.
   void worked(Spot spot, Duration took, bool seen);

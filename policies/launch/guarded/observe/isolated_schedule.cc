@@ -44,7 +44,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
   Stream& its = stream(launch.stream);
   // A full queue makes the host wait; by itself it would have come earlier.
   if (in_step && in_flight_.size() >= kDeepQueue) {
-    host_late_ += timeline_.longer_pause(place.position, launch.at);
+    host_late_ = std::max(Duration{}, host_late_ + timeline_.longer_pause(place.position, launch.at));
   }
   const Instant free = std::max(own_free_, launch.at - host_late_);
   if (place.in_step) {

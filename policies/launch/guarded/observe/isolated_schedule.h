@@ -89,12 +89,10 @@ class IsolatedSchedule {
   Duration work_left() const {
     return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
   }
-  // What it costs that others have the device at all: it changes hands to them, unless they have it,
-  // and back; and before that to own work that is waiting.
-  Duration switch_cost() const {
-    const int changes = !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3;
-    return {switch_.cost().ns * changes};
-  }
+  // What it costs that others have the device at all: so often it changes hands to them, unless they
+  // have it, and back; and before that to own work that is waiting.
+  Duration change() const { return switch_.cost(); }
+  int64_t changes() const { return !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3; }
   // It knows better from here on: what its errors were until now is no measure.
   void knows_better() { noise_ns_ = 0; }
 
