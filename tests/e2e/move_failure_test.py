@@ -1,6 +1,7 @@
 """Kill and stop lulld, and kill clients, in every state of a move: the program gets its memory back and ends with
 the right bytes; nobody else is hurt."""
 
+import contextlib
 import os
 import signal
 import time
@@ -121,6 +122,15 @@ class DaemonInEveryState(unittest.TestCase):
                 case.program.goes_on(40)
                 here.daemon.send_signal(signal.SIGCONT)
                 lab.until(here.alive, "the daemon answers again")
+
+                def let_go():
+                    """It sends a suspended job out again, where that has not ended meanwhile."""
+                    job = here.job("job")
+                    if job and job["state"] in ("leaving", "suspended"):
+                        with contextlib.suppress(moving.Refused):  # it is running again, or has ended
+                            here.resume("job", wait=False)
+                    return not case.program.running()
+                lab.until(let_go, "the program ends", deadline_s=3 * lab.DEADLINE_S, step_s=0.1)
                 case.ends_well(self)
                 self.assertIsNone(here.daemon.poll())
             self.case(state, act)
