@@ -18,6 +18,7 @@
 // The first wrong byte ends it with 1 and a line that says where.
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -199,12 +200,14 @@ class Worker {
         random_(options.seed * 1000 + index),
         budget_((options.megabytes << 20) / options.threads) {}
 
-  void run(CUcontext context, CUdevice device) {
+  // `all_done`: no thread waits for the whole context while another captures: drivers refuse that.
+  void run(CUcontext context, CUdevice device, std::latch& all_done) {
     CHECK(cuCtxSetCurrent(context));
     start(device);
     for (iteration_ = 0; iteration_ < options_.iterations; ++iteration_) iterate();
     result_ = digest_;
     for (; stays(); ++iteration_) iterate();
+    all_done.arrive_and_wait();
     end();
   }
   uint64_t digest() const { return result_; }
@@ -608,7 +611,10 @@ int main(int argc, char** argv) {
   for (unsigned i = 0; i < options.threads; ++i) {
     workers.push_back(std::make_unique<Worker>(options, i, kernels));
   }
-  for (auto& worker : workers) threads.emplace_back([&] { worker->run(context, device); });
+  std::latch all_done(static_cast<ptrdiff_t>(options.threads));
+  for (auto& worker : workers) {
+    threads.emplace_back([&] { worker->run(context, device, all_done); });
+  }
   for (std::thread& thread : threads) thread.join();
 
   if (managed != 0) CHECK(cuMemFree(managed));
