@@ -133,8 +133,6 @@ class Packs(unittest.TestCase):
     def test_a_bad_pack_is_undone_and_a_good_one_kept(self):
         with Node(devices=1, profile=COSTLY) as node:
             node.lulld(config={"job_policy": "gandiva quantum_s=2"})
-            for name in ("half0", "half1"):
-                node.start_job(name, HALF)
 
             def made(what, after_ns=0):
                 decisions = node.status()["job_policy"]["decisions"]
@@ -144,7 +142,23 @@ class Packs(unittest.TestCase):
                 return [one["text"] for one in made(what, after_ns)]
 
             undone = "of what they make apart"
-            node.reach(lambda _: said(undone), "the two are tried together, and it is undone")
+            # Where the machine was busy while each was measured alone, together they seem good: then two others are measured.
+            for attempt in range(4):
+                for name in (f"half{attempt}", f"other{attempt}"):
+                    node.start_job(name, HALF)
+                tried_at = None
+
+                def tried_for_a_while(_):
+                    nonlocal tried_at
+                    if tried_at is None and [one for one in made("tried together") if f"half{attempt}" in one["text"]]:
+                        tried_at = time.monotonic()
+                    return said(undone) or tried_at is not None and time.monotonic() - tried_at > 30
+
+                node.reach(tried_for_a_while, "the two are tried together")
+                if said(undone):
+                    break
+                node.end_all()
+            self.assertTrue(said(undone), node.decisions())
             self.assertTrue(said("tried together"), node.decisions())
             end = made(undone)[-1]
             self.assertLess(float(end["text"].split(" it made ")[1].split()[0]), 1.05)  # the margin
