@@ -11,6 +11,8 @@ namespace {
 // Chosen on the recorded programs (tools/bench/sampled_totals): with 2 the intervals of the
 // training on four streams hold the truth in 88 of 100 cases. Judged on others: tools/bench/README.md.
 constexpr double kAlikeInARow = 4;
+// Events tell times half a microsecond apart (cuEventElapsedTime): so far apart equal samples may be.
+constexpr double kResolutionNs = 500;
 constexpr uint64_t kTrimFrom = 5;    // samples; of fewer nobody can say which is the outlier
 constexpr uint64_t kTrimOneIn = 50;  // at each end, one at least
 
@@ -59,7 +61,9 @@ SampleMean sample_mean(const LogHistogram& lengths) {
     return out;
   }
   const double about_mean = squares - 2 * mean * unclipped + count * mean * mean;
-  out.deviation_ns = std::sqrt(std::max(0.0, about_mean) / (count - 1));
+  // Of what is spread evenly within the resolution: its square over 12.
+  out.deviation_ns = std::sqrt(
+      std::max(about_mean / (count - 1), kResolutionNs * kResolutionNs / 12));
   out.independent = std::max(2.0, count / kAlikeInARow);
   out.student = student(static_cast<uint64_t>(out.independent) - 1);
   return out;
