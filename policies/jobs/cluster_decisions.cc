@@ -143,6 +143,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       if (to.size() != job->request.gpus || !job->request.migratable) return false;
       if (unit->jobs.size() > 1) {
         const bool ran = unit->running;
+        if (ran && !job->may_stop()) return false;  // it cannot leave the others now
         unit = &split(now, *job);
         if (ran) out.push_back({Unpack{command.job}, reason});
       }
