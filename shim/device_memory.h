@@ -30,8 +30,8 @@ enum class MemoryKind : uint8_t { kPointer = 0, kHandle = 1, kMapping = 2, kArra
 // Reserves; false: over the limit.
 bool admit_memory(uint32_t device, uint64_t bytes);
 // The driver has refused what was admitted as out of memory. True: the task takes turns, and has waited
-// for a change: try again. What was admitted stays so, and is told as wanted, not as held. `alone_since_ns`: 0 for an allocation's first wait,
-// then as it was left.
+// for a change: try again. What was admitted stays so, and is told as wanted, not as held.
+// `alone_since_ns`: 0 for an allocation's first wait, then as it was left.
 bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns);
 void refund_memory(uint32_t device, uint64_t bytes);
 // After the driver's success, for what was admitted. `fixed`: it is the driver's own, and why.
