@@ -4,6 +4,7 @@ Everything that is started is ended by the id it was started with; nothing outsi
 touched. Waits have deadlines: they say that something never happened, not that it was slow.
 """
 
+import faulthandler
 import json
 import os
 import pathlib
@@ -20,6 +21,8 @@ LIB = BUILD / "lib/lull"
 SIM = LIB / "sim"
 PROGRAMS = BUILD / "tests/programs"
 DEADLINE_S = 120.0
+# Shortly before ctest ends a test that hangs (tests/e2e/CMakeLists.txt): where each thread of it is.
+faulthandler.dump_traceback_later(float(os.environ.get("LULL_TEST_HANGS_S", "1700")), exit=True)
 
 
 class Lab:

@@ -120,6 +120,7 @@ class DaemonInEveryState(unittest.TestCase):
             def act(here, case):
                 here.daemon.send_signal(signal.SIGSTOP)
                 case.program.goes_on(40)
+                case.program.stays.touch()
                 here.daemon.send_signal(signal.SIGCONT)
                 lab.until(here.alive, "the daemon answers again")
 
