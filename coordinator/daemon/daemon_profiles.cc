@@ -85,9 +85,14 @@ std::expected<nlohmann::json, std::string> read_profiles(ProfileStore store,
   return reply;
 }
 
-// On the disk's thread. Empty: it is saved.
-std::string why_not_saved(ProfileStore& store, const engine::TaskRecord& record) {
+// On the disk's thread. Empty: it is saved, or there is one that the engine has not heard of yet:
+// that is not written over.
+std::string why_not_saved(ProfileStore& store, const engine::TaskRecord& record, bool recalled) {
   try {
+    if (!recalled) {
+      const auto kept = store.load(record.task, record.gpu);
+      if (kept && *kept) return "";
+    }
     const auto saved = store.save(record);
     return saved ? "" : saved.error();
   } catch (const std::exception& error) {
@@ -137,16 +142,26 @@ void Daemon::read_profile(Session& session) {
   reader_.post([this, store = store_, client = session.id(), task = task_key(session.who()),
                 recall = *session.recall]() mutable -> Background::Then {
     auto kept = store.load(task, recall.gpu);
-    if (!kept) return [this, why = kept.error()] { log_.line(why); };
-    if (!*kept) return {};
+    if (!kept || !*kept) {
+      return [this, client, why = kept ? "" : kept.error()] {
+        if (!why.empty()) log_.line(why);
+        recalled(client);
+      };
+    }
     const size_t kernels = (*kept)->record.kernels.size();
     return [this, client, task, kernels, at = recall.at,
             parts = parts_of(std::move((*kept)->record))]() mutable {
+      if (parts.empty()) recalled(client);
       recalled_ = {.client = client, .at = at, .parts = std::move(parts)};
       log_.detail(fmt::format("client {}: {} kernels of {} known from earlier runs", client.value,
                               kernels, task));
     };
   });
+}
+
+void Daemon::recalled(ClientId client) {
+  const auto found = sessions_.find(client.value);
+  if (found != sessions_.end()) found->second->recall->done = true;
 }
 
 bool Daemon::tell_recalled() {
@@ -162,7 +177,10 @@ bool Daemon::tell_recalled() {
         recalled_.at, engine::TaskRecalled{recalled_.client, std::move(recalled_.parts.front())});
     recalled_.parts.pop_front();
   }
-  if (recalled_.parts.empty()) ++figures_.profiles_recalled;
+  if (recalled_.parts.empty()) {
+    recalled(recalled_.client);
+    ++figures_.profiles_recalled;
+  }
   return true;
 }
 
@@ -181,20 +199,21 @@ bool Daemon::keep_profile(Session& session) {
   if (launches == session.kept_launches) return false;
   auto record = engine_->record(session.id());
   if (!record || record->gpu.empty()) return false;
-  session.kept_launches = launches;
+  const bool recalled = session.recall && session.recall->done;
+  if (recalled) session.kept_launches = launches;
   for (engine::TaskRecord::Kernel& kernel : record->kernels) {
     kernel.name = session.kernel_name(kernel.id);
     if (kernel.name == "?") kernel.name.clear();
   }
   const uid_t user = session.who().peer.uid;
   ++keeping_[user];
-  const bool posted = disk_.post(
-      [this, user, store = store_, record = std::move(*record)]() mutable -> Background::Then {
-        return [this, user, why = why_not_saved(store, record)] {
-          if (--keeping_[user] == 0) keeping_.erase(user);
-          if (!why.empty()) log_.line(why);
-        };
-      });
+  const bool posted = disk_.post([this, user, store = store_, recalled,
+                                  record = std::move(*record)]() mutable -> Background::Then {
+    return [this, user, why = why_not_saved(store, record, recalled)] {
+      if (--keeping_[user] == 0) keeping_.erase(user);
+      if (!why.empty()) log_.line(why);
+    };
+  });
   if (!posted) {
     keeping_.erase(user);
     log_.line("cannot keep profiles: no thread for it: raise the limit of processes");

@@ -71,6 +71,7 @@ std::string task_key(const SessionBirth& who);
 struct Recall {
   std::string gpu;
   Instant at;
+  bool done = false;  // the engine knows what there is
 };
 
 class Session {

@@ -30,10 +30,12 @@ void TaskProfile::first_measured(KernelId id, const TaskKernel& kernel) {
 
 void TaskProfile::recall(KernelId id, const policies::KernelProfile::Saved& saved) {
   TaskKernel* known = kernel(id);
-  if (known == nullptr || known->profile.count() > 0 || saved.count == 0) return;
+  if (known == nullptr || known->profile.count() >= saved.count) return;
+  const bool first = known->profile.count() == 0;
+  sum_of_means_ns_ -= known->profile.mean().ns;
   known->profile = policies::KernelProfile::from(saved);
   sum_of_means_ns_ += known->profile.mean().ns;
-  first_measured(id, *known);
+  if (first) first_measured(id, *known);
 }
 
 std::vector<TaskRecord::Kernel> TaskProfile::saved() const {

@@ -66,7 +66,7 @@ class TaskProfile {
   // Takes a measurement of one of this task's kernels.
   void add(KernelId id, TaskKernel& kernel, Duration duration, Duration gap,
            Disturbed disturbed = {});
-  // Takes up what is known from earlier; nothing where this kernel has been measured since.
+  // Takes up what is known from earlier; nothing where this kernel has been measured as often since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.
   std::vector<TaskRecord::Kernel> saved() const;

@@ -97,6 +97,13 @@ class Ours(unittest.TestCase):
         self.addCleanup(stack.__exit__, None, None, None)
         return context
 
+    def _be_impatient(self):
+        """From now on; not from the beginning, for a busy machine may answer late."""
+        for what in ("_ASK_S", "_END_S"):
+            patience = unittest.mock.patch.object(mps, what, 0.3)
+            patience.start()
+            self.addCleanup(patience.stop)
+
     def test_clients_have_their_priorities_and_everything_is_gone_behind_it(self):
         context = self.context()
         with mps.service(context) as served:
@@ -126,11 +133,7 @@ class Ours(unittest.TestCase):
         context = self.context()
         with mps.service(context) as served:
             server, = served.servers()
-            # Not before: a busy machine may answer late.
-            for what in ("_ASK_S", "_END_S"):
-                patience = unittest.mock.patch.object(mps, what, 0.3)
-                patience.start()
-                self.addCleanup(patience.stop)
+            self._be_impatient()
             self.assertIsNone(served.ask("go deaf"))
             self.assertEqual(served.servers(), [])
             self.assertTrue(_runs(server, 0))
@@ -167,11 +170,11 @@ class Ours(unittest.TestCase):
 
     def test_a_server_that_nobody_listed_is_ended_too(self):
         context = self.context()
-        with unittest.mock.patch.object(mps, "_ASK_S", 0.3), unittest.mock.patch.object(mps, "_END_S", 0.3):
-            with mps.service(context) as served:
-                server, = served.servers()
-                self.assertIsNone(served.ask("go deaf"))
-                served._servers.clear()
+        with mps.service(context) as served:
+            server, = served.servers()
+            self._be_impatient()
+            self.assertIsNone(served.ask("go deaf"))
+            served._servers.clear()
         self.assertFalse(_runs(server))
 
     def test_the_control_program_of_a_container_is_found_though_path_lacks_its_folder(self):

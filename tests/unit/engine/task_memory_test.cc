@@ -44,6 +44,26 @@ TEST_CASE("A kernel that was never measured is expected to be as others of its k
   CHECK(again.unknown_kernel(shape(1, 2)) == Duration{10'000});
 }
 
+TEST_CASE("What is known from earlier comes in the place of what few launches have said since") {
+  TaskMemory memory;
+  const auto measured = [](TaskProfile& task, uint64_t id, int times, int64_t us) {
+    for (int n = 0; n < times; ++n) {
+      task.add(KernelId{id}, *task.kernel(KernelId{id}), Duration{us * 1000}, Duration{-1});
+    }
+  };
+  TaskProfile& before = memory.acquire("before", ClientId{1});
+  measured(before, 1, 100, 10);
+  measured(before, 2, 5, 10);
+  TaskProfile& now = memory.acquire("now", ClientId{2});
+  measured(now, 1, 3, 90);
+  measured(now, 2, 7, 90);
+  for (const auto& kernel : before.saved()) now.recall(kernel.id, kernel.saved);
+  CHECK(now.kernel(KernelId{1})->profile.count() == 100);
+  CHECK(now.kernel(KernelId{1})->profile.mean() == Duration{10'000});
+  CHECK(now.kernel(KernelId{2})->profile.count() == 7);
+  CHECK(now.unknown_kernel(KernelId{3}) == Duration{50'000});  // the mean over both
+}
+
 TEST_CASE("The memory has a bound, and what is in use stays") {
   TaskMemory memory;
   TaskProfile& kept = memory.acquire("kept", ClientId{1});
