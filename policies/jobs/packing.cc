@@ -1,6 +1,7 @@
 #include "policies/jobs/packing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
+constexpr uint32_t kFull = 1000;
 // Turns, as long as its moves make them, for which a pair that was bad is not tried again, at
 // first.
 constexpr int64_t kBadTurns = 15;
@@ -85,10 +87,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     if (!measured && now - unit->joined_at < rules_.patience) continue;
     const std::vector<Job*> joined = std::exchange(unit->joined, {});
     if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) {
-      MultiJob* of = cluster.multi_job(unit->first());
-      if (of != nullptr && unit->multi_job().value != 0) {
-        of->good_together = std::max(of->good_together, unit->jobs.size());
-      }
+      if (unit->multi_job().value != 0) hold_enough(now, cluster, *unit, *worth, joined, out);
       continue;
     }
     const auto per_mille = static_cast<int64_t>(*worth / std::max(1.0, unit->sum_before) * 1000);
@@ -107,15 +106,26 @@ void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Jo
   const Duration first{kBadTurns * unit.turn(rules_.patience).ns};
   MultiJob* of = cluster.multi_job(unit.first());
   if (of != nullptr && unit.multi_job().value != 0) {  // of siblings their number counts, not who
-    of->bad_together = unit.jobs.size();
-    of->good_together = std::min(of->good_together, unit.jobs.size() - 1);
-    of->bad_for = of->bad_for.ns == 0 ? first : of->bad_for + of->bad_for;
-    of->bad_until = now + of->bad_for;
+    of->too_many(now, unit.jobs.size(), first);
     return;
   }
   Bad& bad = bad_.try_emplace(pair_of(a, b), Bad{now, first}).first->second;
   bad.until = now + bad.next;
   bad.next = bad.next + bad.next;
+}
+
+// No job is faster than alone: so many make no more than their number, and the sum of rates rounded
+// up is how many are needed for it.
+void Packing::hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
+                          const std::vector<Job*>& joined, Cluster::Out& out) {
+  MultiJob& of = *cluster.multi_job(unit.first());
+  const size_t enough = std::min(static_cast<size_t>(std::ceil(sum)), unit.jobs.size());
+  of.good_together = std::max(of.good_together, enough);
+  if (unit.jobs.size() <= of.good_together) return;
+  of.too_many(now, of.good_together + 1, Duration{kBadTurns * unit.turn(rules_.patience).ns});
+  for (size_t i = joined.size(); i-- > 0 && unit.jobs.size() > of.good_together;) {
+    cluster.unpack(now, *joined[i], {Why::kTooMany, unit.first().request.job}, out);
+  }
 }
 
 bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
@@ -148,7 +158,7 @@ void Packing::tried(Instant now, Unit& host, Job& job, double before) {
   host.sum_before = before;
 }
 
-// More on trial: twice as many at a time, or half way to the number that was too many.
+// More on trial: as many as fill the GPU by their use, or half way to the number that was too many.
 void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& waiting,
                             bool try_others, Cluster::Out& out) {
   std::map<MultiJobId, std::vector<Unit*>> hosts;
@@ -165,8 +175,8 @@ void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& w
       if (now < of.bad_until) most = std::min(most, of.bad_together - 1);
       const bool on_trial = there >= of.good_together;
       if (on_trial && !try_others) continue;
-      size_t target = on_trial ? 2 * there : of.good_together;
-      if (on_trial && now < of.bad_until) target = std::min(target, (there + most + 1) / 2);
+      size_t target = on_trial ? most : of.good_together;
+      if (on_trial && now < of.bad_until) target = (there + most + 1) / 2;
       target = std::min(target, most);
       const auto before = there == 1 ? 1.0 : cluster.sum_of_rates(*host);
       if (on_trial && !before) continue;
@@ -174,7 +184,9 @@ void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& w
       for (size_t i = 0; i < waiting.size() && host->jobs.size() < target;) {
         Unit& single = *waiting[i];
         Job& job = single.first();
-        const bool joins = single.jobs.size() == 1 && job.request.multi_job == id &&
+        const bool fits =
+            !on_trial || joined.empty() || use_of(*host) + job.busy_per_mille <= kFull;
+        const bool joins = fits && single.jobs.size() == 1 && job.request.multi_job == id &&
                            may_join(now, cluster, job, single, *host);
         if (!joins) {
           ++i;
