@@ -12,6 +12,7 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
+// Siblings on trial together; their number is then known from their rates.
 constexpr uint32_t kFull = 1000;
 // Turns, as long as its moves make them, for which a pair that was bad is not tried again, at
 // first.
@@ -96,6 +97,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     note_bad(now, cluster, *unit, *joined.front(), host);
     for (Job* job : joined) {
       if (unit->jobs.size() < 2) break;
+      if (!job->may_stop()) continue;
       cluster.unpack(now, *job, {Why::kBadPack, other, per_mille}, out);
     }
   }
@@ -114,8 +116,7 @@ void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Jo
   bad.next = bad.next + bad.next;
 }
 
-// No job is faster than alone: so many make no more than their number, and the sum of rates rounded
-// up is how many are needed for it.
+// No job is faster than alone: a pack needs at least as many jobs as its sum of rates, rounded up.
 void Packing::hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
                           const std::vector<Job*>& joined, Cluster::Out& out) {
   MultiJob& of = *cluster.multi_job(unit.first());
@@ -124,6 +125,7 @@ void Packing::hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
   if (unit.jobs.size() <= of.good_together) return;
   of.too_many(now, of.good_together + 1, Duration{kBadTurns * unit.turn(rules_.patience).ns});
   for (size_t i = joined.size(); i-- > 0 && unit.jobs.size() > of.good_together;) {
+    if (!joined[i]->may_stop()) continue;
     cluster.unpack(now, *joined[i], {Why::kTooMany, unit.first().request.job}, out);
   }
 }
@@ -132,6 +134,7 @@ bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, cons
                        const Unit& host) const {
   if (!host.joined.empty() || host.jobs.size() >= rules_.most || host.extra() > 0) return false;
   if (!host.running || &from == &host || host.pinned || from.pinned) return false;
+  if (!job.may_stop()) return false;  // it could not leave again
   if (host.gpus.size() != job.request.gpus || host.priority() != job.request.priority) return false;
   if (job.busy_per_mille == 0 || !use_known(host)) return false;
   if (use_of(host) + job.busy_per_mille > kMostUse) return false;
