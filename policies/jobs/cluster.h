@@ -83,7 +83,7 @@ class Cluster {
   void resize(Instant now, Unit& unit, Places gpus, Reason reason, Out& out);
   // A single job joins a running unit there.
   void pack(Instant now, Unit& single, Unit& host, Reason reason, Out& out);
-  // A packed job becomes a suspended unit of its own.
+  // A packed job, running or waiting, becomes a suspended unit of its own.
   Unit& unpack(Instant now, Job& job, Reason reason, Out& out);
   // A packed job goes on alone on free GPUs, in a unit of its own.
   Unit& part(Instant now, Job& job, Places gpus, Reason reason, Out& out);

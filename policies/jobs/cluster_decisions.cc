@@ -87,8 +87,9 @@ void Cluster::pack(Instant now, Unit& single, Unit& host, Reason reason, Out& ou
 }
 
 Unit& Cluster::unpack(Instant now, Job& job, Reason reason, Out& out) {
+  const bool ran = job.unit->running;
   Unit& unit = split(now, job);
-  out.push_back({Unpack{job.request.job}, reason});
+  if (ran) out.push_back({Unpack{job.request.job}, reason});
   return unit;
 }
 
@@ -115,13 +116,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
   Unit* unit = job->unit;
   switch (command.order) {
     case Command::Order::kSuspend:
-      if (unit->jobs.size() > 1) {
-        Unit& own = split(now, *job);
-        if (unit->running) out.push_back({Unpack{command.job}, reason});
-        own.held = true;
-        job->pinned = own.pinned = false;
-        return true;
-      }
+      if (unit->jobs.size() > 1) unit = &unpack(now, *job, reason, out);
       unit->held = true;
       job->pinned = unit->pinned = false;
       if (unit->running) stop(now, *unit, reason, out);
@@ -142,10 +137,8 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       Places to = places(command.to);
       if (to.size() != job->request.gpus || !job->request.migratable) return false;
       if (unit->jobs.size() > 1) {
-        const bool ran = unit->running;
-        if (ran && !job->may_stop()) return false;  // it cannot leave the others now
-        unit = &split(now, *job);
-        if (ran) out.push_back({Unpack{command.job}, reason});
+        if (unit->running && !job->may_stop()) return false;  // it cannot leave the others now
+        unit = &unpack(now, *job, reason, out);
       }
       unit->held = false;
       job->pinned = unit->pinned = true;
@@ -163,8 +156,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
         for (Job* one : jobs) {
           if ((one == job) == stays || (ran && !one->may_stop())) continue;
           if (one->unit->jobs.size() < 2) break;
-          split(now, *one);
-          if (ran) out.push_back({Unpack{one->request.job}, reason});
+          unpack(now, *one, reason, out);
           if (one == job) break;
         }
       }

@@ -31,6 +31,13 @@ void MultiJob::ended(uint64_t iterations) {
   if (ends_.size() > kEndsKept) ends_.pop_front();
 }
 
+void MultiJob::too_many(Instant now, size_t together, Duration first) {
+  bad_together = together;
+  good_together = std::min(good_together, together - 1);
+  bad_for = bad_for.ns == 0 ? first : bad_for + bad_for;
+  bad_until = now + bad_for;
+}
+
 void MultiJob::expect(Job& job) const {
   if (job.busy_per_mille == 0 && loads_ > 0) {
     job.busy_per_mille = static_cast<uint32_t>(std::max<uint64_t>(1, load_per_mille_ / loads_));

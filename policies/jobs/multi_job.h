@@ -26,6 +26,9 @@ class MultiJob {
   // Looks of their owner that a job of so many iterations has passed; 0 while it is not known.
   uint64_t looks(uint64_t iterations) const;
 
+  // So many on a GPU are not tried again for `first`; the next time for twice as long.
+  void too_many(Instant now, size_t together, Duration first);
+
   size_t members = 0;  // jobs of it that are there
 
   // The most of them that were faster together than by turns; of a number that was not, until when

@@ -1,6 +1,7 @@
 #include "policies/jobs/packing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,8 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
+// Siblings on trial together; their number is then known from their rates.
+constexpr uint32_t kFull = 1000;
 // Turns, as long as its moves make them, for which a pair that was bad is not tried again, at
 // first.
 constexpr int64_t kBadTurns = 15;
@@ -85,10 +88,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     if (!measured && now - unit->joined_at < rules_.patience) continue;
     const std::vector<Job*> joined = std::exchange(unit->joined, {});
     if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) {
-      MultiJob* of = cluster.multi_job(unit->first());
-      if (of != nullptr && unit->multi_job().value != 0) {
-        of->good_together = std::max(of->good_together, unit->jobs.size());
-      }
+      if (unit->multi_job().value != 0) hold_enough(now, cluster, *unit, *worth, joined, out);
       continue;
     }
     const auto per_mille = static_cast<int64_t>(*worth / std::max(1.0, unit->sum_before) * 1000);
@@ -97,6 +97,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     note_bad(now, cluster, *unit, *joined.front(), host);
     for (Job* job : joined) {
       if (unit->jobs.size() < 2) break;
+      if (!job->may_stop()) continue;
       cluster.unpack(now, *job, {Why::kBadPack, other, per_mille}, out);
     }
   }
@@ -107,10 +108,7 @@ void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Jo
   const Duration first{kBadTurns * unit.turn(rules_.patience).ns};
   MultiJob* of = cluster.multi_job(unit.first());
   if (of != nullptr && unit.multi_job().value != 0) {  // of siblings their number counts, not who
-    of->bad_together = unit.jobs.size();
-    of->good_together = std::min(of->good_together, unit.jobs.size() - 1);
-    of->bad_for = of->bad_for.ns == 0 ? first : of->bad_for + of->bad_for;
-    of->bad_until = now + of->bad_for;
+    of->too_many(now, unit.jobs.size(), first);
     return;
   }
   Bad& bad = bad_.try_emplace(pair_of(a, b), Bad{now, first}).first->second;
@@ -118,10 +116,25 @@ void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Jo
   bad.next = bad.next + bad.next;
 }
 
+// No job is faster than alone: a pack needs at least as many jobs as its sum of rates, rounded up.
+void Packing::hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
+                          const std::vector<Job*>& joined, Cluster::Out& out) {
+  MultiJob& of = *cluster.multi_job(unit.first());
+  const size_t enough = std::min(static_cast<size_t>(std::ceil(sum)), unit.jobs.size());
+  of.good_together = std::max(of.good_together, enough);
+  if (unit.jobs.size() <= of.good_together) return;
+  of.too_many(now, of.good_together + 1, Duration{kBadTurns * unit.turn(rules_.patience).ns});
+  for (size_t i = joined.size(); i-- > 0 && unit.jobs.size() > of.good_together;) {
+    if (!joined[i]->may_stop()) continue;
+    cluster.unpack(now, *joined[i], {Why::kTooMany, unit.first().request.job}, out);
+  }
+}
+
 bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                        const Unit& host) const {
   if (!host.joined.empty() || host.jobs.size() >= rules_.most || host.extra() > 0) return false;
   if (!host.running || &from == &host || host.pinned || from.pinned) return false;
+  if (!job.may_stop()) return false;  // it could not leave again
   if (host.gpus.size() != job.request.gpus || host.priority() != job.request.priority) return false;
   if (job.busy_per_mille == 0 || !use_known(host)) return false;
   if (use_of(host) + job.busy_per_mille > kMostUse) return false;
@@ -148,7 +161,7 @@ void Packing::tried(Instant now, Unit& host, Job& job, double before) {
   host.sum_before = before;
 }
 
-// More on trial: twice as many at a time, or half way to the number that was too many.
+// More on trial: as many as fill the GPU by their use, or half way to the number that was too many.
 void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& waiting,
                             bool try_others, Cluster::Out& out) {
   std::map<MultiJobId, std::vector<Unit*>> hosts;
@@ -165,8 +178,8 @@ void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& w
       if (now < of.bad_until) most = std::min(most, of.bad_together - 1);
       const bool on_trial = there >= of.good_together;
       if (on_trial && !try_others) continue;
-      size_t target = on_trial ? 2 * there : of.good_together;
-      if (on_trial && now < of.bad_until) target = std::min(target, (there + most + 1) / 2);
+      size_t target = on_trial ? most : of.good_together;
+      if (on_trial && now < of.bad_until) target = (there + most + 1) / 2;
       target = std::min(target, most);
       const auto before = there == 1 ? 1.0 : cluster.sum_of_rates(*host);
       if (on_trial && !before) continue;
@@ -174,7 +187,9 @@ void Packing::join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& w
       for (size_t i = 0; i < waiting.size() && host->jobs.size() < target;) {
         Unit& single = *waiting[i];
         Job& job = single.first();
-        const bool joins = single.jobs.size() == 1 && job.request.multi_job == id &&
+        const bool fits =
+            !on_trial || joined.empty() || use_of(*host) + job.busy_per_mille <= kFull;
+        const bool joins = fits && single.jobs.size() == 1 && job.request.multi_job == id &&
                            may_join(now, cluster, job, single, *host);
         if (!joins) {
           ++i;

@@ -7,7 +7,8 @@
 // above what it was without the new job, by the margin; else the new job leaves, and the two are
 // not tried again for kBadTurns turns, the next time for twice as many. A kept pack whose worth
 // falls below 1 loses the job that joined last. Jobs of one multi-job are alike: of them it counts
-// how many are together, and twice as many are tried at a time. While nobody waits, other
+// how many are together. As many are tried at a time as fill the GPU by their use, and as many
+// stay as the sum of their rates says, rounded up. While nobody waits, other
 // arrangements of a node are tried: arrange.h.
 #pragma once
 
@@ -42,6 +43,9 @@ class Packing {
   bool may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                 const Unit& host) const;
   void note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a, const Job& b);
+  // Of siblings that stay together on trial: those that are not needed for what all make leave.
+  void hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
+                   const std::vector<Job*>& joined, Cluster::Out& out);
   // What the two made together when they were measured; 0: never.
   double known_worth(const Job& job, const Unit& host) const;
   void tried(Instant now, Unit& host, Job& job, double before);

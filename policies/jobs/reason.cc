@@ -31,8 +31,9 @@ constexpr std::array kWords = {
     "its GPU has vanished",
     "has arrived, and the policy has given it no GPU yet",
     "runs beside job %j of the same search, as others of it do",
+    "with fewer beside job %j all together make as much",
 };
-static_assert(kWords.size() == static_cast<size_t>(Why::kSibling) + 1);
+static_assert(kWords.size() == static_cast<size_t>(Why::kTooMany) + 1);
 
 std::string per_mille(int64_t value) {
   std::string digits = std::to_string(value % 1000);

@@ -75,6 +75,7 @@ enum class Why : uint8_t {
   kLostMachine,    // its GPU has vanished
   kNotYet,         // it has arrived, and nothing is decided yet
   kSibling,        // runs beside `other` of its own multi-job, as others of it do
+  kTooMany,        // fewer beside `other` make as much together
 };
 
 struct Reason {
