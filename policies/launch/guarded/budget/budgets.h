@@ -53,16 +53,17 @@ class MeanBudget {
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
 // known; more where something is not foretold. It rises fast and falls slowly, so that about one
-// request in a hundred costs more. It falls faster until requests have cost more a few times.
+// request in a hundred costs more. It falls faster until it first rises.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`. `quick`: falls faster at first.
+  // A request was foretold to lose so much, and has lost `lost`. `quick`: falls faster until it
+  // rises.
   void learn(Duration foretold, Duration lost, bool quick = true) {
     const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     const int64_t off = seen - price_x1e6_;
     price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : quick ? falls_ : tuning::kPriceFalls);
-    if (off > 0) falls_ = std::min(2 * falls_, tuning::kPriceFalls);
+    if (off > 0) falls_ = tuning::kPriceFalls;
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
