@@ -1,7 +1,7 @@
 // What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
 // for each lower client that is awake; a RequestGuard says what the moment is.
 //
-//   D = price * max(0, back, ahead + cost - slack)  by so much later the important client's request ends
+//   D = price * max(0, back, ahead + cost - slack)     by so much later the request ends
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
@@ -20,6 +20,7 @@
 
 #include <cstdint>
 
+#include "policies/launch/guarded/tuning.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
@@ -54,6 +55,7 @@ struct LowHost {
   Duration reaction;  // from a decision to its launch
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
+  Duration may_be_ahead = tuning::kDeepCredit;  // in a large room
 };
 // The credit that keeps the device busy in so large a room.
 Duration busy_credit(const LowHost& host, Duration room);
