@@ -106,8 +106,7 @@ void RequestGuard::end_request(bool whole) {
       lost_lately_ = {};
     }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
-    if (compares && tells && !request_.meant)
-      price_.learn(request_.foretold, request_.lost, parts_.has(Part::kQuickPrice));
+    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /

@@ -52,8 +52,7 @@ inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 
 // ---- price --------------------------------------------------------------------------------------
 // A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
-// A 32nd until it first rises: so few requests tell nothing of one in a hundred.
-inline constexpr int64_t kPriceRises = 4, kPriceFallsFirst = 32, kPriceFalls = 512;
+inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 

@@ -105,19 +105,6 @@ TEST_CASE("The price rises fast to what requests lose, and falls slowly") {
   CHECK(price.x1024() > 4'080);
 }
 
-TEST_CASE("The price falls fast until it first rises") {
-  Price price, contradicted, slow;
-  contradicted.learn(us(100), us(150));
-  for (int n = 0; n < 100; ++n) {
-    price.learn(us(100), us(10));
-    slow.learn(us(100), us(10), /*quick=*/false);
-  }
-  CHECK(price.x1024() < 1'024 / 6);
-  CHECK(slow.x1024() > 1'024 * 4 / 5);
-  for (int n = 0; n < 100; ++n) contradicted.learn(us(100), us(10));
-  CHECK(contradicted.x1024() > 1'024 * 4 / 5);
-}
-
 TEST_CASE("About one request in a hundred costs more than the price") {
   Price price;
   for (int n = 0; n < 20'000; ++n) price.learn(us(100), us(n % 100 == 0 ? 100 : 20));

@@ -53,17 +53,15 @@ class MeanBudget {
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
 // known; more where something is not foretold. It rises fast and falls slowly, so that about one
-// request in a hundred costs more. It falls faster until it first rises.
+// request in a hundred costs more.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`. `quick`: falls faster until it
-  // rises.
-  void learn(Duration foretold, Duration lost, bool quick = true) {
+  // A request was foretold to lose so much, and has lost `lost`.
+  void learn(Duration foretold, Duration lost) {
     const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     const int64_t off = seen - price_x1e6_;
-    price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : quick ? falls_ : tuning::kPriceFalls);
-    if (off > 0) falls_ = tuning::kPriceFalls;
+    price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
@@ -71,7 +69,6 @@ class Price {
 
  private:
   int64_t price_x1e6_ = 1'000'000;
-  int64_t falls_ = tuning::kPriceFallsFirst;
 };
 
 class RequestBudget {
@@ -87,7 +84,9 @@ class RequestBudget {
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
   // Of the limit, what is aimed at: most of it; the less the more is owed.
-  Duration aimed(Duration limit) const { return {trusted(limit).ns / 1'000 * tuning::kAim_x1000}; }
+  Duration aimed(Duration limit) const {
+    return {trusted(limit).ns / 1'000 * tuning::kAim_x1000};
+  }
   // Of the slack all is believed in, until requests are over.
   Duration trusted(Duration slack) const {
     const int64_t none = tuning::kAimsAtNothing_x1000;
