@@ -294,8 +294,9 @@ class Rules(unittest.TestCase):
         with Node(devices=2) as node:
             node.lulld(config={"job_policy": "time_slice quantum_s=1"})
             node.start_job("fixed", BUSY, way=None)
+            node.runs("fixed")  # first: time slicing lets a job that has come to another's GPU by itself stay there
             node.start_job("one", BUSY)
-            node.runs("fixed", "one")
+            node.runs("one")
             node.reach(lambda jobs: jobs["fixed"][1] != jobs["one"][1], "the one that can be moved goes to the other GPU")
             node.order("suspend", "one", level="out", at="now")
             node.reach(lambda jobs: jobs["one"][0] == "suspended", "a person suspends one")
