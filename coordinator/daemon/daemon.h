@@ -168,7 +168,7 @@ class Daemon : private ControlTarget {
   // ---- what is kept between runs (daemon_profiles.cc) ----
   void recall_profiles();
   void read_profile(Session& session);
-  void recalled(ClientId client);
+  void recall_done(ClientId client);
   // True: something was told.
   bool tell_recalled();
   // True: there was something to keep.

@@ -142,16 +142,15 @@ void Daemon::read_profile(Session& session) {
   reader_.post([this, store = store_, client = session.id(), task = task_key(session.who()),
                 recall = *session.recall]() mutable -> Background::Then {
     auto kept = store.load(task, recall.gpu);
-    if (!kept || !*kept) {
+    if (!kept || !*kept || (*kept)->record.kernels.empty()) {
       return [this, client, why = kept ? "" : kept.error()] {
         if (!why.empty()) log_.line(why);
-        recalled(client);
+        recall_done(client);
       };
     }
     const size_t kernels = (*kept)->record.kernels.size();
     return [this, client, task, kernels, at = recall.at,
             parts = parts_of(std::move((*kept)->record))]() mutable {
-      if (parts.empty()) recalled(client);
       recalled_ = {.client = client, .at = at, .parts = std::move(parts)};
       log_.detail(fmt::format("client {}: {} kernels of {} known from earlier runs", client.value,
                               kernels, task));
@@ -159,7 +158,7 @@ void Daemon::read_profile(Session& session) {
   });
 }
 
-void Daemon::recalled(ClientId client) {
+void Daemon::recall_done(ClientId client) {
   const auto found = sessions_.find(client.value);
   if (found != sessions_.end()) found->second->recall->done = true;
 }
@@ -178,7 +177,7 @@ bool Daemon::tell_recalled() {
     recalled_.parts.pop_front();
   }
   if (recalled_.parts.empty()) {
-    recalled(recalled_.client);
+    recall_done(recalled_.client);
     ++figures_.profiles_recalled;
   }
   return true;

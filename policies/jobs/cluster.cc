@@ -328,6 +328,10 @@ MultiJob* Cluster::multi_job(const Job& job) {
   return found == multi_jobs_.end() ? nullptr : &found->second;
 }
 
+MultiJob* Cluster::multi_job(const Unit& unit) {
+  return unit.multi_job().value == 0 ? nullptr : multi_job(unit.first());
+}
+
 void Cluster::expect_of_siblings() {
   if (multi_jobs_.empty()) return;
   for (const Unit* unit : units_) {

@@ -72,6 +72,7 @@ class Cluster {
   std::optional<double> sum_of_rates(NodeId a, NodeId b) const;
   // Null: it is of none.
   MultiJob* multi_job(const Job& job);
+  MultiJob* multi_job(const Unit& unit);  // null: its jobs are not all of one
   // Jobs that were not measured have what is expected of them by their multi-job from now on.
   void expect_of_siblings();
 

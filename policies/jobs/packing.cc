@@ -88,7 +88,9 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     if (!measured && now - unit->joined_at < rules_.patience) continue;
     const std::vector<Job*> joined = std::exchange(unit->joined, {});
     if (*worth >= std::max(1.0, unit->sum_before) * (1 + rules_.margin)) {
-      if (unit->multi_job().value != 0) hold_enough(now, cluster, *unit, *worth, joined, out);
+      if (MultiJob* of = cluster.multi_job(*unit)) {
+        hold_enough(now, cluster, *of, *unit, *worth, joined, out);
+      }
       continue;
     }
     const auto per_mille = static_cast<int64_t>(*worth / std::max(1.0, unit->sum_before) * 1000);
@@ -106,8 +108,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
 void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a,
                        const Job& b) {
   const Duration first{kBadTurns * unit.turn(rules_.patience).ns};
-  MultiJob* of = cluster.multi_job(unit.first());
-  if (of != nullptr && unit.multi_job().value != 0) {  // of siblings their number counts, not who
+  if (MultiJob* of = cluster.multi_job(unit)) {  // of siblings their number counts, not who
     of->too_many(now, unit.jobs.size(), first);
     return;
   }
@@ -117,9 +118,8 @@ void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Jo
 }
 
 // No job is faster than alone: a pack needs at least as many jobs as its sum of rates, rounded up.
-void Packing::hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
+void Packing::hold_enough(Instant now, Cluster& cluster, MultiJob& of, Unit& unit, double sum,
                           const std::vector<Job*>& joined, Cluster::Out& out) {
-  MultiJob& of = *cluster.multi_job(unit.first());
   const size_t enough = std::min(static_cast<size_t>(std::ceil(sum)), unit.jobs.size());
   of.good_together = std::max(of.good_together, enough);
   if (unit.jobs.size() <= of.good_together) return;

@@ -44,7 +44,7 @@ class Packing {
                 const Unit& host) const;
   void note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a, const Job& b);
   // Of siblings that stay together on trial: those that are not needed for what all make leave.
-  void hold_enough(Instant now, Cluster& cluster, Unit& unit, double sum,
+  void hold_enough(Instant now, Cluster& cluster, MultiJob& of, Unit& unit, double sum,
                    const std::vector<Job*>& joined, Cluster::Out& out);
   // What the two made together when they were measured; 0: never.
   double known_worth(const Job& job, const Unit& host) const;

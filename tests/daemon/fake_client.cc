@@ -31,6 +31,7 @@ int connect_to(const std::string& path) {
 }
 
 constexpr uint64_t kTurnNs = 1'000'000;
+constexpr const char* kDeviceName = "simulated GPU";
 
 }  // namespace
 
@@ -65,21 +66,28 @@ DaemonSettings quiet_settings(const TempDir& dir) {
   settings.socket_path = dir.path("lulld.sock");
   settings.silent = true;
   for (const uint8_t byte : {7, 8}) {
-    KnownDevice device{.name = "simulated GPU", .total_bytes = kDeviceBytes};
+    KnownDevice device{.name = kDeviceName, .total_bytes = kDeviceBytes};
     device.uuid.fill(byte);
     settings.config.devices.push_back(device);
   }
   return settings;
 }
 
+engine::TaskRecord known_task(const std::string& task, uint64_t kernels, const std::string& name,
+                              const policies::KernelProfile& profile) {
+  engine::TaskRecord record{.task = std::to_string(::getuid()) + "/" + task, .gpu = kDeviceName};
+  for (uint64_t n = 1; n <= kernels; ++n) {
+    record.kernels.push_back({KernelId{n}, name, profile.saved()});
+  }
+  return record;
+}
+
 void know_long_kernel(DaemonSettings& settings, const TempDir& dir, const std::string& task,
                       uint64_t kernel) {
   policies::KernelProfile profile;
   for (int n = 0; n < 9; ++n) profile.add_duration(Duration{10'000'000'000}, /*disturbed=*/false);
-  const engine::TaskRecord record{
-      .task = std::to_string(::getuid()) + "/" + task,
-      .gpu = "simulated GPU",
-      .kernels = {{.id = KernelId{kernel}, .name = "long", .saved = profile.saved()}}};
+  engine::TaskRecord record = known_task(task, 1, "long", profile);
+  record.kernels[0].id = KernelId{kernel};
   settings.config.profiles = dir.path("profiles");
   if (!ProfileStore(*settings.config.profiles).save(record)) throw std::runtime_error("profile");
 }
@@ -339,7 +347,8 @@ void FakeClient::obey() {
     }
   }
   constexpr uint32_t kEnds[] = {channel::kResident, channel::kOut, channel::kGivenUp};
-  channel::publish_state(client, static_cast<channel::lull_residence_state>(kEnds[wanted.target % 3]));
+  channel::publish_state(client,
+                         static_cast<channel::lull_residence_state>(kEnds[wanted.target % 3]));
   end_order();
 }
 

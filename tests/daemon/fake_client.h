@@ -44,6 +44,10 @@ bool turn_until(Daemon& daemon, const std::function<bool()>& done);
 // Turns until every ring is drained, every doorbell armed and nothing is left to do.
 bool settle(Daemon& daemon, const std::vector<const class FakeClient*>& clients);
 
+// What is known of a task of this user on those devices: of kernels 1 to `kernels`, all called
+// `name`.
+engine::TaskRecord known_task(const std::string& task, uint64_t kernels, const std::string& name,
+                              const policies::KernelProfile& profile);
 // A kernel of this user's task is known from an earlier run: it takes ten seconds.
 void know_long_kernel(DaemonSettings& settings, const TempDir& dir, const std::string& task,
                       uint64_t kernel);

@@ -12,16 +12,11 @@ TEST_CASE("a program that leaves before its profile has been read takes nothing 
   DaemonSettings settings = quiet_settings(dir);
   settings.config.profiles = dir.path("profiles");
   const std::string socket = settings.socket_path;
-  engine::TaskRecord record{.task = std::to_string(::getuid()) + "/serve",
-                            .gpu = settings.config.devices[0].name};
   policies::KernelProfile profile;
   for (int n = 0; n < 9; ++n) profile.add_duration(Duration{5000}, /*disturbed=*/false);
-  // So many that reading them takes longer than the program stays.
-  for (uint64_t n = 1; n <= 8000; ++n) {
-    record.kernels.push_back({KernelId{n}, "k", profile.saved()});
-  }
   ProfileStore store(*settings.config.profiles);
-  REQUIRE(store.save(record));
+  // So many that reading them takes longer than the program stays.
+  REQUIRE(store.save(known_task("serve", 8000, "k", profile)));
   auto daemon = start_daemon(std::move(settings));
   FakeClient client(socket, FakeClient::hello("serve"));
   REQUIRE(client.join(*daemon));

@@ -155,15 +155,10 @@ TEST_CASE("programs with long profiles that attach at once are recalled one a tu
   DaemonSettings settings = quiet_settings(dir);
   settings.config.profiles = dir.path("profiles");
   const std::string socket = settings.socket_path;
-  engine::TaskRecord record{.task = std::to_string(::geteuid()) + "/hostile",
-                            .gpu = settings.config.devices[0].name};
   policies::KernelProfile profile;
   profile.add_duration(Duration{5000}, /*disturbed=*/false);
-  for (uint64_t n = 1; n <= 2000; ++n) {
-    record.kernels.push_back({KernelId{n}, std::string(400, 'k'), profile.saved()});
-  }
   ProfileStore store(*settings.config.profiles);
-  REQUIRE(store.save(record));
+  REQUIRE(store.save(known_task("hostile", 2000, std::string(400, 'k'), profile)));
   REQUIRE(store.list()[0].bytes > 1U << 20);
   const auto daemon = start_daemon(std::move(settings));
   std::vector<std::unique_ptr<HostileClient>> flood;
@@ -193,13 +188,9 @@ TEST_CASE("long profiles of programs that leave at once are written off the loop
   DaemonSettings settings = quiet_settings(dir);
   settings.config.profiles = dir.path("profiles");
   const std::string socket = settings.socket_path;
-  const std::string task = std::to_string(::geteuid()) + "/hostile";
-  engine::TaskRecord record{.task = task, .gpu = settings.config.devices[0].name};
   policies::KernelProfile profile;
   for (int n = 0; n < 120; ++n) profile.add_duration(Duration{5000 + n * n * 20}, false);
-  for (uint64_t n = 1; n <= 1000; ++n) {
-    record.kernels.push_back({KernelId{n}, "k", profile.saved()});
-  }
+  const engine::TaskRecord record = known_task("hostile", 1000, "k", profile);
   ProfileStore store(*settings.config.profiles);
   const uint64_t before_ns = processor_ns();
   REQUIRE(store.save(record));
@@ -226,7 +217,7 @@ TEST_CASE("long profiles of programs that leave at once are written off the loop
   CHECK(processor_ns() - leaving_ns < 2 * written_ns);
   CHECK(turn_until(*daemon, [&] {
     const auto kept = store.list();
-    return kept.size() == 1 && kept[0].task == task && kept[0].kernels == 1000;
+    return kept.size() == 1 && kept[0].task == record.task && kept[0].kernels == 1000;
   }));
 }
 
