@@ -85,8 +85,8 @@ std::expected<nlohmann::json, std::string> read_profiles(ProfileStore store,
   return reply;
 }
 
-// On the disk's thread. Empty: it is saved, or there is one that the engine has not heard of yet:
-// that is not written over.
+// On the disk's thread. Empty: it is saved, or not `recalled` and there is a profile already. The
+// engine has not heard of that one yet, so it stays as it is.
 std::string why_not_saved(ProfileStore& store, const engine::TaskRecord& record, bool recalled) {
   try {
     if (!recalled) {

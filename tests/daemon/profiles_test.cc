@@ -1,4 +1,4 @@
-// What lulld keeps of tasks, where programs come and go faster than disks.
+// What lulld keeps of tasks whose programs leave before their profiles have been read.
 #include <catch2/catch.hpp>
 
 #include "coordinator/daemon/profile_store.h"

@@ -294,7 +294,7 @@ class Rules(unittest.TestCase):
         with Node(devices=2) as node:
             node.lulld(config={"job_policy": "time_slice quantum_s=1"})
             node.start_job("fixed", BUSY, way=None)
-            node.runs("fixed")  # first: time slicing lets a job that has come to another's GPU by itself stay there
+            node.runs("fixed")  # before the other comes: time_slice does not part two jobs that share a GPU already
             node.start_job("one", BUSY)
             node.runs("one")
             node.reach(lambda jobs: jobs["fixed"][1] != jobs["one"][1], "the one that can be moved goes to the other GPU")

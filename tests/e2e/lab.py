@@ -21,7 +21,7 @@ LIB = BUILD / "lib/lull"
 SIM = LIB / "sim"
 PROGRAMS = BUILD / "tests/programs"
 DEADLINE_S = 120.0
-# A minute before ctest ends a test that hangs: where each thread of it is.
+# A minute before ctest would end this test: it says where each of its threads is, and ends.
 if "LULL_TEST_HANGS_S" in os.environ:
     faulthandler.dump_traceback_later(float(os.environ["LULL_TEST_HANGS_S"]), exit=True)
 

@@ -191,7 +191,7 @@ class Profiles(unittest.TestCase):
                 here.lulld("--config", config, "--timing", "full")
 
                 def learnt():
-                    """Where lulld comes late on a busy machine, it learns nothing of so short a run: then of the next one."""
+                    """On a busy machine lulld may miss all of so short a run: then it learns from the next one."""
                     code, _, err = here.run(lab.PROGRAMS / "loop_launch", 40000, 10, launches, LULL_NAME="painter")
                     self.assertEqual(code, 0, err)
                     return json.loads(profile("list", "--json"))["profiles"] and counted() > before
