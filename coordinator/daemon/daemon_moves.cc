@@ -273,6 +273,7 @@ void Daemon::set_paces() {
   }
   const auto choice = policies::parse_policy(engine_->policy());
   const bool keeps_bounds = choice && choice->row->name == "guarded";
+  const Instant now = clock_.now();
   const engine::EngineStatus status = engine_->status();
   std::map<uint32_t, uint64_t> launches;
   struct Task {
@@ -288,7 +289,7 @@ void Daemon::set_paces() {
     if (!bound.is_set() && !keeps_bounds) continue;
     const auto before = launches_at_pace_.find(client.client.value);
     const bool works =
-        std::ranges::any_of(client.devices, [](const auto& d) { return d.outstanding > 0; });
+        std::ranges::any_of(client.devices, [now](const auto& d) { return d.works_until > now; });
     if (!works && before != launches_at_pace_.end() && before->second == client.launches) continue;
     if (client.launches == 0) continue;
     const int32_t mean = bound.is_set() ? bound.mean_per_mille : guarded_mean_per_mille();

@@ -25,7 +25,7 @@ constexpr size_t kKernelBytes = 200;
 json bytes_json(uint64_t bytes) { return bytes == UINT64_MAX ? json(nullptr) : json(bytes); }
 
 json client_devices(const Session& session, const engine::ClientStatus* known,
-                    const DeviceTable& devices) {
+                    const DeviceTable& devices, Instant now) {
   json list = json::array();
   std::set<uint32_t> shown;
   for (uint32_t index = 0; index < session.device_count(); ++index) {
@@ -44,9 +44,10 @@ json client_devices(const Session& session, const engine::ClientStatus* known,
       const auto seat = std::find_if(known->devices.begin(), known->devices.end(),
                                      [&](const engine::SeatStatus& s) { return s.device == *id; });
       if (seat != known->devices.end()) {
-        device["in_flight_ns"] = seat->in_flight.ns;
+        const bool works = seat->works_until > now;
+        device["in_flight_ns"] = works ? seat->in_flight.ns : 0;
         device["device_time_ns"] = seat->device_time.ns;
-        device["outstanding"] = seat->outstanding;
+        device["outstanding"] = works ? seat->outstanding : 0;
       }
     }
     list.push_back(std::move(device));
@@ -118,7 +119,7 @@ json client_json(const Session& session, const engine::ClientStatus* known,
           {"program", who.program},
           {"priority", who.priority.level},
           {"max_slowdown", bound_json(who.bound)},
-          {"devices", client_devices(session, known, devices)},
+          {"devices", client_devices(session, known, devices, now)},
           {"unscheduled", client_unscheduled(session, why_unknown)},
           {"launches", totals.launches},
           {"graph_kernels", totals.graph_kernels},

@@ -160,6 +160,7 @@ class Engine::Core {
             Instant at, bool reported);
   // When untracked work of the seat counts as done.
   static Instant due(const Seat& seat, const Unit& unit);
+  static Instant works_until(const Client& client, const Seat& seat);
   // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has
   // reported what lay before it.
   void reckon_tail(Seat& seat, UnitQueue& units) const;

@@ -59,6 +59,9 @@ struct SeatStatus {  // a client on a device
   Duration in_flight;        // predicted length of what was launched and is not known complete
   Duration device_time;      // device time used, settled at completion
   uint32_t outstanding = 0;  // units in flight
+  // None of them is in flight any more from here on, whatever the counts above say: work that is not
+  // reported is settled with the next launch. kNever: the device reports it.
+  Instant works_until;
   Progress progress = Progress::kNone;
 };
 struct HeldStatus {  // a thread waiting at the gate

@@ -516,6 +516,20 @@ Instant Engine::Core::due(const Seat& seat, const Unit& unit) {
                   std::max(seat.last_launch, seat.last_progress) + patience);
 }
 
+Instant Engine::Core::works_until(const Client& client, const Seat& seat) {
+  Instant until;
+  if (seat.units == 0) return until;
+  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    for (const Unit& unit : units) {
+      if (unit.device != seat.device) continue;
+      if (unit.tracked || units.awaits_report()) return kNever;
+      until = std::max(until, due(seat, unit));
+    }
+  }
+  return until;
+}
+
 // Work that nobody reports counts as done when it is predicted to be, in the order of its stream. What
 // was launched while few are tracked is reported with a tracked one close behind it.
 void Engine::Core::retire_due(Client& client) {

@@ -104,6 +104,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
           .in_flight = seat->in_flight,
           .device_time = seat->device_time,
           .outstanding = seat->units,
+          .works_until = works_until(*client, *seat),
           .progress = seat->progress,
       });
     }

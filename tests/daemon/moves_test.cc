@@ -541,7 +541,9 @@ TEST_CASE("copies go by a pace only while a more important task with a bound is 
   auto train = node.client(FakeClient::movable("train", channel::kMovesSwap, 7), kGiB);
   auto serve = node.client(FakeClient::hello("serve", 2), kGiB, 8);
   REQUIRE(settle(*node.daemon, {serve.get(), train.get()}));
-  serve->launch(0, 1, /*tracked=*/false);
+  uint64_t sequence = 0;
+  const auto serve_one = [&] { serve->launch(0, ++sequence, /*tracked=*/false); };
+  serve_one();
   REQUIRE(node.ask_for({{"op", "suspend"}, {"job", "train"}, {"at", "now"}})["ok"] == true);
   REQUIRE(node.is_ordered(*train, channel::kTargetOut));
   const channel::lull_order& words = train->region().control()->order;
@@ -550,9 +552,9 @@ TEST_CASE("copies go by a pace only while a more important task with a bound is 
   CHECK(words.chunk_bytes == 1U << 20);
   // Its copies have been slower than that: it is paced as they are.
   train->region().client()->residence.copy_bytes_per_s = 12'000'000'000;
-  serve->launch(0, 2, /*tracked=*/false);
+  serve_one();
   REQUIRE(turn_until(*node.daemon, [&] {
-    if (words.pace_bytes_per_s == 0) serve->launch(0, 1, /*tracked=*/false);
+    if (words.pace_bytes_per_s == 0) serve_one();
     return words.pace_bytes_per_s == 180'000'000;
   }));
   // It rests: as fast as they go.

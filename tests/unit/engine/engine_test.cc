@@ -287,6 +287,26 @@ TEST_CASE("Streams hold a bounded number of units and lose none of the count") {
   CHECK(engine.status().clients[0].devices[0].in_flight.ns == 0);
 }
 
+TEST_CASE("Until when a client works is told, though what nobody reports is settled with the next launch") {
+  Engine engine;
+  step(engine, 0, {attach(1, 2), uses(1)});
+  CHECK(engine.status().clients[0].devices[0].works_until == Instant{});
+  const auto launched = [](uint64_t sequence, bool tracked) {
+    return Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{0},
+                    .sequence = sequence, .kernel = KernelId{1}, .at = Instant{}, .tracked = tracked};
+  };
+  step(engine, 10, {launched(1, false), launched(2, false)});
+  // A kernel of which nothing is known takes 50 us.
+  CHECK(engine.status().clients[0].devices[0].works_until.ns == 100'000);
+  step(engine, 1000, {});
+  CHECK(engine.status().clients[0].devices[0].outstanding == 2);
+  CHECK(engine.status().clients[0].devices[0].works_until.ns == 100'000);
+  step(engine, 1000, {launched(3, true)});
+  CHECK(engine.status().clients[0].devices[0].works_until == kNever);
+  step(engine, 2000, {Progressed{ClientId{1}, StreamSlot{0}, 3}});
+  CHECK(engine.status().clients[0].devices[0].works_until == Instant{});
+}
+
 TEST_CASE("Device time is the union of busy intervals, however many streams were busy") {
   Engine engine;
   std::vector<Input> inputs{attach(1, 2), uses(1), attach(2, 7), uses(2)};
