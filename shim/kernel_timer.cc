@@ -1,6 +1,7 @@
 #include "shim/kernel_timer.h"
 
 #include "coordinator/channel/model_clock.h"
+#include "coordinator/channel/timing_windows.h"
 #include "shim/captures.h"
 #include "shim/connection.h"
 #include "shim/idle_start.h"
@@ -280,9 +281,11 @@ Sample* take_sample(CUcontext context, CUevent& base_event) {
 
 // Which of a thread's units: a kernel that is not warm, and the windows in between.
 void move_window(ThreadState& thread, uint32_t period, ShapeEntry& entry, uint32_t had) {
-  if (entry.launches_to_window.load(std::memory_order_relaxed) == 0 && had + 1 >= kWarmUpSamples) {
-    entry.launches_to_window.store(launches_between_windows(period), std::memory_order_relaxed);
-    if (had >= kWarmUpSamples) thread.window_left = kWindowUnits;
+  if (entry.launches_to_window.load(std::memory_order_relaxed) == 0 &&
+      had + 1 >= channel::kWarmUpSamples) {
+    entry.launches_to_window.store(channel::launches_to_window(period, thread.window_random),
+                                   std::memory_order_relaxed);
+    if (had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
   }
   // Also when it comes to nothing, or a window that cannot be timed would never end.
   if (thread.window_left != 0) --thread.window_left;

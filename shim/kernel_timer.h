@@ -1,19 +1,17 @@
 // Durations and gaps of kernels, measured by device events of the shim's own around a launch.
 //
-// Which launches (lull_control.timing_period): none at 0; at 1 (`--timing full`) every one, and what
-// cannot be timed is counted in lull_thread.untimed; else every one of a kernel until it has
-// kWarmUpSamples, then each timing_period * kWindowUnits launches of it a window of kWindowUnits
-// consecutive units of the thread, whatever they are, so that the gap behind each is known as well:
-// one launch in timing_period is timed. Never while any capture
-// is open in the process, never around launches with programmatic stream serialisation, never on the
-// legacy stream while blocking streams live. Nothing here waits for the device: events are asked
-// later, when another launch is timed or a synchronising call has returned.
+// Which launches (lull_control.timing_period): none at 0; at 1 (`--timing full`) every one, and
+// what cannot be timed is counted in lull_thread.untimed; else about one in timing_period, in
+// windows (coordinator/channel/timing_windows.h). Never while any capture is open in the process,
+// never around launches with programmatic stream serialisation, never on the legacy stream while
+// blocking streams live. Nothing here waits for the device: events are asked later, when another
+// launch is timed or a synchronising call has returned.
 //
 //   free -> recording (begin_timing .. end_timing, owner thread) -> pending -> harvested -> free
 //
 // The gap of a sample is the time from its end to the begin of the thread's next timed unit; where
-// another thread's unit went to the stream before that, to the begin of that one. An untimed unit in
-// between makes it unknown. Durations, gaps and starts are corrected for streams that were idle
+// another thread's unit went to the stream before that, to the begin of that one. An untimed unit
+// in between makes it unknown. Durations, gaps and starts are corrected for streams that were idle
 // (idle_start.h); starts count from a base event (time_base.h). What the two events take themselves
 // is still in them: lulld takes it off.
 #pragma once
@@ -28,12 +26,6 @@
 namespace lull::shim {
 
 struct Attachment;
-
-inline constexpr uint32_t kWarmUpSamples = 8;
-inline constexpr uint32_t kWindowUnits = 16;
-inline uint32_t launches_between_windows(uint32_t period) {
-  return period < UINT32_MAX / kWindowUnits ? period * kWindowUnits : UINT32_MAX;
-}
 
 // The launch path's question, a few relaxed loads. Counts the launch.
 inline bool wants_timing(ThreadState& thread, uint32_t period, ShapeEntry& entry) {

@@ -10,9 +10,11 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "coordinator/channel/timing_windows.h"
 #include "tests/shim/coordinator.h"
 #include "tests/shim/probe_process.h"
 
@@ -208,4 +210,14 @@ TEST_CASE(
   CHECK(sampled.timings.size() + sampled.totals.dropped > 50);
   const Run off = run("groups", 60, 30'000, 0, 1);
   CHECK(off.timings.empty());
+}
+
+TEST_CASE("sampling times every place of a program that repeats itself") {
+  constexpr uint64_t kPlaces = 33;  // a window and the launches to the next
+  const Run sampled = run("queued", 3300, 5'000, /*timing_period=*/2, 1);
+  std::set<uint64_t> places;
+  for (const auto& record : sampled.timings) {
+    if (record.sequence > channel::kWarmUpSamples) places.insert(record.sequence % kPlaces);
+  }
+  CHECK(places.size() == kPlaces);
 }

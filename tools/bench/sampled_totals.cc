@@ -1,5 +1,5 @@
 // Are totals from samples within their stated error? Takes fully timed traces, PyTorch profiler
-// recordings or workloads, thins their timings by the shim's own rule (shim/kernel_timer.h), and
+// recordings or workloads, thins their timings by the shim's own rule (timing_windows.h), and
 // compares the estimates with what was thinned away. Deterministic; measures nothing.
 //
 //   lull-sampled-totals [--least SHARE] FILE...
@@ -18,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "coordinator/channel/timing_windows.h"
 #include "coordinator/trace/reader.h"
 #include "tools/lull/trace/analysis.h"
 #include "tools/lull/trace/kernel_display.h"
@@ -30,8 +31,7 @@ namespace {
 using namespace lull;
 using namespace lull::trace;
 
-constexpr uint32_t kIterations = 200;          // of a workload
-constexpr uint32_t kWarmUp = 8, kWindow = 16;  // shim/kernel_timer.h
+constexpr uint32_t kIterations = 200;  // of a workload
 
 struct Recording {
   FileInfo info;
@@ -101,19 +101,19 @@ std::expected<Recording, std::string> read(const std::string& path) {
 // Which launches of a recording the shim times at this period.
 class Sampler {
  public:
-  explicit Sampler(uint32_t period) : between_(period * kWindow) {}
+  explicit Sampler(uint32_t period) : period_(period) {}
   bool wants(const Launch& launch) {
     Kernel& kernel = kernels_[{launch.client.value, launch.kernel}];
-    uint32_t& window = windows_[{launch.client.value, launch.thread.value}];
+    Thread& thread = threads_[{launch.client.value, launch.thread.value}];
     if (kernel.left != 0) {
       --kernel.left;
-      if (window == 0) return false;
+      if (thread.window_left == 0) return false;
     }
-    if (kernel.left == 0 && kernel.had + 1 >= kWarmUp) {
-      kernel.left = between_;
-      if (kernel.had >= kWarmUp) window = kWindow;
+    if (kernel.left == 0 && kernel.had + 1 >= channel::kWarmUpSamples) {
+      kernel.left = channel::launches_to_window(period_, thread.random);
+      if (kernel.had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
     }
-    if (window != 0) --window;
+    if (thread.window_left != 0) --thread.window_left;
     ++kernel.had;
     return true;
   }
@@ -122,9 +122,12 @@ class Sampler {
   struct Kernel {
     uint32_t left = 0, had = 0;
   };
-  uint32_t between_;
+  struct Thread {
+    uint32_t window_left = 0, random = 0;
+  };
+  uint32_t period_;
   std::map<std::pair<uint32_t, KernelIndex>, Kernel> kernels_;
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> windows_;
+  std::map<std::pair<uint32_t, uint32_t>, Thread> threads_;
 };
 
 struct Found {

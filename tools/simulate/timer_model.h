@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "coordinator/channel/timing_windows.h"
 #include "policies/vocabulary.h"
 
 namespace lull::simulate {
@@ -74,8 +75,6 @@ class TimerModel {
   }
 
  private:
-  static constexpr uint32_t kWarmUpSamples = 8;
-  static constexpr uint32_t kWindowUnits = 16;
   static constexpr size_t kSamples = 4096;
   static constexpr size_t kOldSample = 1024;  // with so many behind it, a gap is not waited for
   static constexpr uint32_t kNotReadyLimit = 4;
@@ -86,7 +85,7 @@ class TimerModel {
   };
 
   bool wants(uint32_t unit) {
-    if (period_ == 0) return false;
+    if (period_ <= 1) return period_ == 1;
     Shape& shape = shapes_[unit];
     if (shape.to_window != 0) {
       shape.to_window -= 1;
@@ -97,9 +96,9 @@ class TimerModel {
   template <typename Report>
   uint64_t begin(const Sample& sample, Report&& report) {
     Shape& shape = shapes_[sample.unit];
-    if (shape.to_window == 0 && shape.samples + 1 >= kWarmUpSamples) {
-      shape.to_window = period_ * kWindowUnits;
-      if (shape.samples >= kWarmUpSamples) window_left_ = kWindowUnits;
+    if (period_ > 1 && shape.to_window == 0 && shape.samples + 1 >= channel::kWarmUpSamples) {
+      shape.to_window = channel::launches_to_window(period_, window_random_);
+      if (shape.samples >= channel::kWarmUpSamples) window_left_ = channel::kWindowUnits;
     }
     if (window_left_ != 0) window_left_ -= 1;
     harvest(report);
@@ -119,6 +118,7 @@ class TimerModel {
   uint64_t first_ = 1;          // id of the front
   uint64_t last_ = 0;
   uint32_t window_left_ = 0;
+  uint32_t window_random_ = 0;
 };
 
 }  // namespace lull::simulate
