@@ -283,7 +283,7 @@ Sample* take_sample(CUcontext context, CUevent& base_event) {
 void move_window(ThreadState& thread, uint32_t period, ShapeEntry& entry, uint32_t had) {
   if (entry.launches_to_window.load(std::memory_order_relaxed) == 0 &&
       had + 1 >= channel::kWarmUpSamples) {
-    entry.launches_to_window.store(channel::launches_to_window(period, thread.window_random),
+    entry.launches_to_window.store(channel::launches_to_window(period, had, thread.window_random),
                                    std::memory_order_relaxed);
     if (had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
   }

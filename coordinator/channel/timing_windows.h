@@ -16,11 +16,14 @@ namespace lull::channel {
 inline constexpr uint32_t kWarmUpSamples = 8;
 inline constexpr uint32_t kWindowUnits = 16;
 
-// Launches of a kernel to its next window: from a half of the mean distance to one and a half.
-// `random` is the thread's, a seed at first; 0 is one as well.
-inline uint32_t launches_to_window(uint32_t period, uint32_t& random) {
+// Launches of a kernel to its next window: from a half of the mean distance to one and a half, and
+// to the first one, when it has `had` fewer samples than the warm-up, the mean: at 64, as shipped,
+// that is behind the longest queue of a device, so that the warm-up's samples can be read. `random`
+// is the thread's, a seed at first; 0 is one as well.
+inline uint32_t launches_to_window(uint32_t period, uint32_t had, uint32_t& random) {
   constexpr uint32_t kMostPeriod = UINT32_MAX / kWindowUnits / 2;
   const uint32_t mean = (period < kMostPeriod ? period : kMostPeriod) * kWindowUnits;
+  if (had < kWarmUpSamples) return mean;
   if (random == 0) random = 0x9E3779B9;
   random ^= random << 13;  // Marsaglia 2003, xorshift32
   random ^= random >> 17;

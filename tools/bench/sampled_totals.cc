@@ -110,7 +110,7 @@ class Sampler {
       if (thread.window_left == 0) return false;
     }
     if (kernel.left == 0 && kernel.had + 1 >= channel::kWarmUpSamples) {
-      kernel.left = channel::launches_to_window(period_, thread.random);
+      kernel.left = channel::launches_to_window(period_, kernel.had, thread.random);
       if (kernel.had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
     }
     if (thread.window_left != 0) --thread.window_left;

@@ -97,7 +97,7 @@ class TimerModel {
   uint64_t begin(const Sample& sample, Report&& report) {
     Shape& shape = shapes_[sample.unit];
     if (period_ > 1 && shape.to_window == 0 && shape.samples + 1 >= channel::kWarmUpSamples) {
-      shape.to_window = channel::launches_to_window(period_, window_random_);
+      shape.to_window = channel::launches_to_window(period_, shape.samples, window_random_);
       if (shape.samples >= channel::kWarmUpSamples) window_left_ = channel::kWindowUnits;
     }
     if (window_left_ != 0) window_left_ -= 1;
