@@ -1,10 +1,15 @@
 #include "coordinator/command_line/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace lull {
 namespace {
+
+constexpr size_t kHelpColumns = 80;
+constexpr size_t kHelpIndent = 30;  // of what an option does
 
 // CLI11 keeps the words of one_of() only as a part of the type's name: "TEXT:{off,sampled}".
 std::vector<std::string> choices_of(const CLI::Option& option) {
@@ -14,17 +19,120 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   return CLI::detail::split(type.substr(open + 2, close - open - 2), ',');
 }
 
-nlohmann::ordered_json describe_option(const CLI::Option& option) {
-  nlohmann::ordered_json names = nlohmann::json::array();
+std::vector<std::string> names_of(const CLI::Option& option) {
+  std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
   if (names.empty()) names.push_back(option.get_single_name());
+  return names;
+}
+
+// Also of a flag that may have a value, whose name is "--sim{default}" in CLI11.
+bool takes_value(const CLI::Option& option) {
+  return option.get_items_expected_max() > 0 ||
+         option.get_name(false, true).find('{') != std::string::npos;
+}
+
+// What stands for the value: the words that it may be, else the name that it was given, else a word
+// for its type.
+std::string value_of(const CLI::Option& option) {
+  if (!takes_value(option)) return "";
+  if (const auto choices = choices_of(option); !choices.empty()) {
+    return CLI::detail::join(choices, "|");
+  }
   const std::string type = option.get_type_name();
-  return {{"names", std::move(names)},
+  const std::string word = type.substr(0, type.find(':'));
+  if (word == "UINT" || word == "INT") return "N";
+  if (word == "FLOAT") return "X";
+  return word.empty() || word == "TEXT" ? "VALUE" : word;
+}
+
+// "1 to 16" of a value that is checked to be within; empty: it is not. CLI11 has "UINT:INT in [1 -
+// 16]".
+std::string range_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.rfind(" in ["), between = type.rfind(" - ");
+  if (open == std::string::npos || between == std::string::npos) return "";
+  return type.substr(open + 5, between - open - 5) + " to " +
+         type.substr(between + 3, type.size() - between - 4);
+}
+
+// Lines but the first begin with `indent` blanks; what follows in one that has blanks of its own,
+// with two more than those.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string out;
+  for (const std::string& paragraph : CLI::detail::split(text, '\n')) {
+    const size_t own = std::min(paragraph.find_first_not_of(' '), paragraph.size());
+    if (!out.empty()) out.append("\n").append(indent, ' ');
+    out.append(own, ' ');
+    size_t column = indent + own;
+    std::istringstream words(paragraph);
+    for (std::string word, between; words >> word; between = " ") {
+      column += between.size() + word.size();
+      if (column > kHelpColumns && !between.empty()) {
+        const size_t hanging = indent + (own > 0 ? own + 2 : 0);
+        between = '\n' + std::string(hanging, ' ');
+        column = hanging + word.size();
+      }
+      out += between + word;
+    }
+  }
+  return out;
+}
+
+// CLI11's help in lines that fit, in the words of the manual pages.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(app->get_description(), 0) + '\n';
+  }
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    if (!positional) return CLI::detail::join(names_of(*option), ", ");
+    std::string name = option->get_name(true, false);
+    for (char& c : name) {
+      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    }
+    return name;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string value = value_of(*option);
+    if (value.empty()) return "";
+    return option->get_items_expected_min() > 0 ? " " + value : "[=" + value + "]";
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string what = option->get_description();
+    if (const std::string range = range_of(*option); !range.empty()) what += "; " + range;
+    if (option->get_required() && !option->get_positional()) what += "; it must be given";
+    for (const CLI::Option* other : option->get_needs()) what += "; with " + other->get_name();
+    for (const CLI::Option* other : option->get_excludes()) {
+      what += "; not with " + names_of(*other).front();
+    }
+    return what;
+  }
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    std::string line = "  " + make_option_name(option, positional);
+    if (!positional) line += make_option_opts(option);
+    return row(std::move(line), make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return row("  " + command->get_name(), command->get_description());
+  }
+
+ private:
+  static std::string row(std::string line, const std::string& what) {
+    if (what.empty()) return line + '\n';
+    if (line.size() + 2 > kHelpIndent) line += '\n' + std::string(kHelpIndent, ' ');
+    line.append(line.size() < kHelpIndent ? kHelpIndent - line.size() : 0, ' ');
+    return line + wrapped(what, kHelpIndent) + '\n';
+  }
+};
+
+nlohmann::ordered_json describe_option(const CLI::Option& option) {
+  return {{"names", names_of(option)},
           {"positional", option.get_positional()},
           {"what", option.get_description()},
-          {"value", type.substr(0, type.find(':'))},
-          {"takes_value", option.get_items_expected_max() > 0},
+          {"value", value_of(option)},
+          {"takes_value", takes_value(option)},
           {"needs_value", option.get_items_expected_min() > 0},
           {"several", option.get_items_expected_max() > 1 ||
                           option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll},
@@ -101,7 +209,9 @@ Option::operator bool() const { return option_->count() > 0; }
 
 CommandLine::CommandLine(std::string description, std::string name)
     : owned_(std::make_unique<CLI::App>(std::move(description), std::move(name))),
-      app_(owned_.get()) {}
+      app_(owned_.get()) {
+  app_->formatter(std::make_shared<Help>());
+}
 
 CommandLine::CommandLine(CLI::App* app) : app_(app) {}
 

@@ -33,18 +33,16 @@ std::variant<Options, ExitCode> parse_options(int argc, const char* const* argv)
   line.option("--policy", options.policy,
               fmt::format("Launch policy with its options, e.g. \"priority in_flight_us=50\" "
                           "(default: the configuration's, else {})",
-                          policies::kDefaultPolicy))
-      .value_name("TEXT");
+                          policies::kDefaultPolicy));
   line.option("--timing", options.timing,
               "What is timed of clients that do not ask for more or less: off, sampled, full "
               "(default: the configuration's, else sampled)")
-      .value_name("WORD")
       .one_of({"off", "sampled", "full"});
   const Option sim =
       line.option("--sim", options.sim_device,
                   "Coordinate simulated GPUs: times come from this simulated device (default: "
                   "$SIMGPU_DEVICE, else /dev/shm/simgpu-<uid>)")
-          .value_name("[DEVICE_FILE]")
+          .value_name("FILE")
           .optional_value();
   line.option("--pid-file", options.pid_file, "Write the process id here while running")
       .value_name("FILE");

@@ -125,6 +125,38 @@ TEST_CASE("help is on stdout and exits 0; nothing at all is a usage error") {
   CHECK(lull.run({}).code == 2);
 }
 
+TEST_CASE("help fits 80 columns and names what stands for a value") {
+  Lull lull;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{},
+                                                {"run"},
+                                                {"top"},
+                                                {"policy"},
+                                                {"suspend"},
+                                                {"compare"},
+                                                {"simulate"},
+                                                {"simulate", "cluster"},
+                                                {"ask"},
+                                                {"trace"},
+                                                {"trace", "show"},
+                                                {"trace", "export"}}) {
+    auto asked = words;
+    asked.push_back("--help");
+    std::istringstream help(lull.run(asked).out);
+    for (std::string line; std::getline(help, line);) {
+      INFO(line);
+      CHECK(line.size() <= 80);
+    }
+  }
+  const auto says = [&](const std::string& command, const std::string& text) {
+    INFO(lull.run({command, "--help"}).out);
+    return lull.run({command, "--help"}).out.find(text) != std::string::npos;
+  };
+  CHECK(says("run", "  --timing off|sampled|full  "));
+  CHECK(says("run", "  --sim[=SHARING]  "));
+  CHECK(says("status", "  --json[=FILE]  "));
+  CHECK(says("compare", "  --json[=FILE]  "));
+}
+
 TEST_CASE("every command says its version, wherever it is asked") {
   Lull lull;
   const std::string said = lull.run({"--version"}).out;

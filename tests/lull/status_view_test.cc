@@ -71,6 +71,14 @@ TEST_CASE("the status is what the daemon says") {
         "program were lost; 1 notice to read.\n");
 }
 
+TEST_CASE("of a simulated GPU that no program has made yet nothing is said but that") {
+  const json status = {{"simulated", true}, {"sharing", ""}, {"slow_motion", 1}};
+  const std::string text = status_text(status, kAnyWidth);
+  CHECK(text.find("\nsimulated GPU: the first program makes it\nno device is known yet\n") !=
+        std::string::npos);
+  CHECK(text.find("slow motion") == std::string::npos);
+}
+
 TEST_CASE("it fits the terminal, with every figure") {
   testing::check_fits([](size_t width) { return status_text(kStatus, width); }, kAnyWidth);
 }

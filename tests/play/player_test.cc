@@ -111,10 +111,12 @@ TEST_CASE("an unreadable workload is one line, in the report too, and exit code 
   CHECK(events[0]["event"] == "error");
 }
 
-TEST_CASE("lull-play describes a workload without a device") {
-  const Scratch scratch;
-  CHECK(run(scratch, {example("training_step"), "--describe"}) == 0);
-  CHECK(scratch.text_of("out").starts_with("training_step (training): 123 launches"));
+TEST_CASE("lull-play describes a workload without a device, a shipped one by its name") {
+  for (const std::string& workload : {example("training_step"), std::string("training_step")}) {
+    const Scratch scratch;
+    CHECK(run(scratch, {workload, "--describe"}) == 0);
+    CHECK(scratch.text_of("out").starts_with("training_step (training): 123 launches"));
+  }
 }
 
 #ifdef LULL_SIM_LIBRARIES

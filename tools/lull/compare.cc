@@ -59,7 +59,7 @@ std::expected<void, std::string> check_workload(TaskPlan& plan) {
       return std::unexpected(fmt::format("--{}: cmd: has no command behind it", plan.role));
     }
   } else {
-    plan.workload = workload_file(plan.workload);
+    plan.workload = play::workload_file(plan.workload);
     const auto workload = play::load_workload(plan.workload);
     if (!workload) return std::unexpected(fmt::format("--{}: {}", plan.role, workload.error()));
     loaded = workload->name;
@@ -230,7 +230,8 @@ std::optional<int> read_wishes(const Words& words, Wishes& wishes) {
                   "of a command 1)")
           .range(0, 1'000'000);
   line.flag("--low-greedy", wishes.low.greedy, "play the low program without its host pauses");
-  line.flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial");
+  line.flag("--sim{default}", sim, "on the simulated GPU; --sim=time_slice, mps or serial")
+      .value_name("SHARING");
   const Option slow = line.option("--slow-motion", slow_motion,
                                   "with --sim: stretch time by this factor (default 20)");
   line.option("--seed", seed, "seed of what is random in the players");

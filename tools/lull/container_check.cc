@@ -62,7 +62,7 @@ std::string mend_silence(const ContainerFacts& facts) {
     return facts.socket_exists ? "look at its log, or start it again" : "start lulld";
   }
   const std::string mount = fmt::format("-v {0}:{0}:ro", facts.directory);
-  if (!facts.directory_exists) return "start the container with " + mount;
+  if (!facts.directory_exists) return "start lulld, or start the container with " + mount;
   if (!facts.socket_exists) {
     return fmt::format("start lulld outside; if it runs, start the container with {}", mount);
   }

@@ -16,15 +16,7 @@ Installed installed() {
   const std::filesystem::path exe = std::filesystem::read_symlink("/proc/self/exe", ignored);
   const std::filesystem::path bin = exe.parent_path();
   const std::filesystem::path lib = bin.parent_path() / "lib" / "lull";
-  const std::filesystem::path share = bin.parent_path() / "share" / "lull";
-  return {bin.string(), (lib / "liblull.so").string(), (lib / "sim").string(),
-          (share / "workloads").string()};
-}
-
-std::string workload_file(const std::string& word) {
-  if (word.find('/') != std::string::npos || access(word.c_str(), F_OK) == 0) return word;
-  const std::string shipped = fmt::format("{}/{}.json", installed().workloads, word);
-  return access(shipped.c_str(), R_OK) == 0 ? shipped : word;
+  return {bin.string(), (lib / "liblull.so").string(), (lib / "sim").string()};
 }
 
 std::string default_sim_device() {

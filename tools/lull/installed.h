@@ -11,13 +11,8 @@ struct Installed {
   std::string bin;         // folder of lull, lulld, lull-play
   std::string shim;        // .../lib/lull/liblull.so
   std::string sim_folder;  // .../lib/lull/sim
-  std::string workloads;   // .../share/lull/workloads
 };
 Installed installed();
-
-// The file of a workload that is named as a file, or else by the name of a shipped one, as
-// "chatty_inference"; `word` where it is neither.
-std::string workload_file(const std::string& word);
 
 // The shipped pair: what `lull simulate` shows when it is given nothing.
 inline constexpr const char* kShippedHigh = "chatty_inference";

@@ -18,8 +18,9 @@ bool cannot_write(std::string_view command, const std::string& file) {
 }  // namespace
 
 Option JsonOutput::add_to(CommandLine& line, bool after_blank) {
-  if (after_blank) return line.option("--json", file_, kWhat).optional_value("-");
-  return line.flag("--json{-}", file_, kWhat);
+  if (after_blank)
+    return line.option("--json", file_, kWhat).value_name("FILE").optional_value("-");
+  return line.flag("--json{-}", file_, kWhat).value_name("FILE");
 }
 
 bool JsonOutput::check(std::string_view command) const {

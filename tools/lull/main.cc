@@ -5,6 +5,7 @@
 
 #include "coordinator/channel/socket_place.h"
 #include "tools/lull/command.h"
+#include "tools/measure/text_table.h"
 
 namespace lull::command {
 namespace {
@@ -24,20 +25,21 @@ constexpr Command kCommands[] = {
     {"discover", "how many workers an elastic job may have now, for launchers", discover_main},
     {"doctor", "what here would stop lull from working, and how to mend it", doctor_main},
     {"compare", "measure two programs alone and together, under each policy", compare_main},
-    {"simulate", "the same in a simulator: no GPU, no processes, many times faster", simulate_main},
+    {"simulate", "programs, or a cluster, in a simulator: no GPU, no processes", simulate_main},
     {"ask", "send lulld one request as JSON, for scripts", ask_main},
     {"trace", "record and show where every kernel's time went", trace_main},
 };
 
 constexpr const char* kWhat =
-    "lull lets several CUDA programs share one GPU without hurting the one that matters.";
+    "lull lets CUDA programs share one GPU without hurting the one that matters.";
 
 void print_help(std::FILE* to) {
   fmt::print(to, "{}\n\nusage: lull COMMAND ...   (lull COMMAND --help says more)\n\n", kWhat);
   print_commands(to, kCommands);
-  fmt::print(to,
-             "\nThe daemon is lulld. A program finds it at the first of {}.\n",
-             lull::channel::kSocketPlaces);
+  fmt::print(to, "\n{}\n",
+             wrapped(fmt::format("The daemon is lulld. A program finds it at the first of {}.",
+                                 channel::kSocketPlaces),
+                     80));
 }
 
 }  // namespace

@@ -111,7 +111,8 @@ int run_main(const Words& words) {
       .one_of({"off", "sampled", "full"});
   line.flag("--call-sites", wishes.call_sites,
             "tell kernels apart by the host code that launches them (needs libunwind.so.8)");
-  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
+  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial")
+      .value_name("SHARING");
   const Option slow = line.option("--slow-motion", slow_motion,
                                   "with --sim: stretch the model's time by this factor");
   line.flag("--suspendable", wishes.suspendable,

@@ -13,6 +13,7 @@
 #include "tools/lull/installed.h"
 #include "tools/lull/json_output.h"
 #include "tools/lull/output_width.h"
+#include "tools/lull/simulate_cluster.h"
 #include "tools/measure/values.h"
 #include "tools/play/workload.h"
 #include "tools/simulate/experiment.h"
@@ -57,7 +58,7 @@ std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uin
     return std::unexpected(
         fmt::format("{}: there is no device {}: --devices says {}", word, spec.device, devices));
   }
-  const auto workload = play::load_workload(workload_file(file));
+  const auto workload = play::load_workload(play::workload_file(file));
   if (!workload) return std::unexpected(workload.error());
   spec.script = simulate::make_script(*workload, profile);
   spec.task = workload->name.substr(0, 56);
@@ -123,6 +124,7 @@ std::optional<int> read_words(const Words& words, Words1& w) {
       line.option("--replay", w.replay,
                   "play FILE, as `lulld --decision-log` wrote it, through the engine "
                   "and check that it decides the same in the same order");
+  describe_simulate_cluster(line);
   if (const auto code = parse_words(line, words)) return code;
   if (replay) {
     if (line.given_count() == 1) return std::nullopt;

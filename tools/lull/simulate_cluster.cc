@@ -1,4 +1,6 @@
 // `lull simulate cluster`: job policies on a simulated cluster (tools/simulate/cluster).
+#include "tools/lull/simulate_cluster.h"
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -42,6 +44,35 @@ std::string description() {
   return text;
 }
 
+void add_options(CommandLine& line, ClusterWords& w) {
+  line.option("--nodes", w.nodes,
+              "NODESxGPUS:KIND,... of the kinds h100, a100, l4 (default: 13x4:h100,12x4:a100)");
+  line.option("--jobs", w.jobs, "jobs from FILE, JSON of ours").value_name("FILE");
+  line.option("--philly", w.philly, "jobs from a Philly cluster_job_log").value_name("FILE");
+  line.option("--helios", w.helios, "jobs from a Helios cluster_log.csv").value_name("FILE");
+  line.option("--pai", w.pai, "jobs from an Alibaba PAI pai_task_table.csv").value_name("FILE");
+  line.option("--limit", w.limit, "of a trace: the first so many jobs");
+  line.option("--generate", w.generate, "so many jobs made from the seed").range(1, 1'000'000);
+  line.option("--case", w.name, fmt::format("nodes and jobs of a case: {}", sim::kCases));
+  line.option("--policy", w.policies,
+              "a job policy with its options; may be repeated (default: all)")
+      .repeated();
+  line.option("--seed", w.seed, "seed of all that is random (1)");
+  line.option("--report-s", w.report_s, "policies are told of iterations so often (15)")
+      .range(1.0, 3600.0);
+  line.option("--network-gb-per-s", w.network_gb_per_s, "of each node (12.5)")
+      .range(0.01, 10'000.0);
+  line.option("--node-mtbf-days", w.mtbf_days, "a node fails so often; 0: never (0)")
+      .range(0.0, 1e6);
+  line.option("--gpu-mtbf-days", w.gpu_mtbf_days, "a GPU fails by itself so often; 0: never (0)")
+      .range(0.0, 1e6);
+  line.flag("--free-moves", w.free_moves, "suspend, resume and migrate cost nothing");
+  line.flag("--log", w.log, "print every decision with its reason first");
+  line.flag("--speed", w.speed, "say on stderr how long it took");
+  line.option("--html", w.html, "write a page with plots into FILE").value_name("FILE");
+  w.json.add_to(line, /*after_blank=*/true);
+}
+
 std::expected<sim::Plan, std::string> plan_of(const ClusterWords& w) {
   if (!w.name.empty()) return sim::plan_of_case(w.name, w.seed);
   sim::Plan plan;
@@ -76,31 +107,17 @@ std::expected<sim::Plan, std::string> plan_of(const ClusterWords& w) {
 
 }  // namespace
 
+void describe_simulate_cluster(CommandLine& simulate) {
+  static ClusterWords unused;
+  add_options(
+      simulate.command("cluster", "job policies on a cluster of nodes: who lives on which GPU"),
+      unused);
+}
+
 int simulate_cluster_main(const Words& words) {
   ClusterWords w;
   CommandLine line(description(), "lull simulate cluster");
-  line.option("--nodes", w.nodes,
-              "NODESxGPUS:KIND,... of the kinds h100, a100, l4 (default: 13x4:h100,12x4:a100)");
-  line.option("--jobs", w.jobs, "jobs from FILE, JSON of ours").value_name("FILE");
-  line.option("--philly", w.philly, "jobs from a Philly cluster_job_log").value_name("FILE");
-  line.option("--helios", w.helios, "jobs from a Helios cluster_log.csv").value_name("FILE");
-  line.option("--pai", w.pai, "jobs from an Alibaba PAI pai_task_table.csv").value_name("FILE");
-  line.option("--limit", w.limit, "of a trace: the first so many jobs");
-  line.option("--generate", w.generate, "so many jobs made from the seed").range(1, 1'000'000);
-  line.option("--case", w.name, fmt::format("nodes and jobs of a case: {}", sim::kCases));
-  line.option("--policy", w.policies, "a job policy with its options; may be repeated (default: all)")
-      .repeated();
-  line.option("--seed", w.seed, "seed of all that is random (1)");
-  line.option("--report-s", w.report_s, "policies are told of iterations so often (15)").range(1.0, 3600.0);
-  line.option("--network-gb-per-s", w.network_gb_per_s, "of each node (12.5)").range(0.01, 10'000.0);
-  line.option("--node-mtbf-days", w.mtbf_days, "a node fails so often; 0: never (0)").range(0.0, 1e6);
-  line.option("--gpu-mtbf-days", w.gpu_mtbf_days, "a GPU fails by itself so often; 0: never (0)")
-      .range(0.0, 1e6);
-  line.flag("--free-moves", w.free_moves, "suspend, resume and migrate cost nothing");
-  line.flag("--log", w.log, "print every decision with its reason first");
-  line.flag("--speed", w.speed, "say on stderr how long it took");
-  line.option("--html", w.html, "write a page with plots into FILE").value_name("FILE");
-  w.json.add_to(line, /*after_blank=*/true);
+  add_options(line, w);
   if (const auto code = parse_words(line, words)) return *code;
   const int sources = !w.name.empty() + !w.jobs.empty() + !w.philly.empty() + !w.helios.empty() +
                       !w.pai.empty() + (w.generate > 0);

@@ -144,12 +144,15 @@ std::string status_text(const json& status, size_t width) {
                   field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
                   field<double>(status, "uptime_s", 0), simulated ? " of real time" : "",
                   field<std::string>(status, "policy", "?")));
-  if (simulated) {
+  const auto sharing = field<std::string>(status, "sharing", "?");
+  if (simulated && sharing.empty()) {
+    say(kNotMade);
+  } else if (simulated) {
     const auto slow_motion = field<double>(status, "slow_motion", 1);
-    say(fmt::format("simulated GPU: sharing {}, slow motion {}, control latency {} us; times below "
-                    "are model time: {:g} s of real time are 1 s of it",
-                    field<std::string>(status, "sharing", "?"), slow_motion,
-                    field<double>(status, "control_latency_us", 0), slow_motion));
+    say(fmt::format(
+        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below "
+        "are model time: {:g} s of real time are 1 s of it",
+        sharing, slow_motion, field<double>(status, "control_latency_us", 0), slow_motion));
   }
   const KernelNames names = held_names(status);
   if (list(status, "devices").empty()) say("no device is known yet");

@@ -8,6 +8,9 @@
 
 namespace lull::command {
 
+// Of a simulated GPU whose sharing lulld does not know yet.
+inline constexpr const char* kNotMade = "simulated GPU: the first program makes it";
+
 // The whole text, in lines of at most `width` characters.
 std::string status_text(const nlohmann::json& status, size_t width);
 

@@ -1,4 +1,5 @@
 // load_workload: tells workloads from traces by the outermost keys of the file, wherever they are.
+#include <filesystem>
 #include <string_view>
 
 #include "coordinator/trace/block_file.h"
@@ -29,6 +30,15 @@ std::expected<Workload, std::string> load_own(const std::string& path, const std
 }
 
 }  // namespace
+
+std::string workload_file(const std::string& word) {
+  std::error_code ignored;
+  if (word.find('/') != std::string::npos || std::filesystem::exists(word, ignored)) return word;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const auto shipped =
+      program.parent_path().parent_path() / "share/lull/workloads" / (word + ".json");
+  return std::filesystem::exists(shipped, ignored) ? shipped.string() : word;
+}
 
 std::expected<Workload, std::string> load_workload(const std::string& path) {
   const std::string failed = "cannot read " + path + ": ";

@@ -124,7 +124,7 @@ int play(const Arguments& arguments) {
     return fail(report, fmt::format("cannot write {}: {}: name a file in a folder you may write to",
                                     arguments.report, std::strerror(errno)));
   }
-  const auto workload = load_workload(arguments.workload);
+  const auto workload = load_workload(workload_file(arguments.workload));
   if (!workload) return fail(report, workload.error());
   if (arguments.describe) return describe(*workload);
 
@@ -201,8 +201,10 @@ int main(int argc, char** argv) {
       "Replays a workload, or a PyTorch profiler trace, as a CUDA program: the same "
       "launches, streams, host pauses and synchronisations.",
       "lull-play");
-  line.option("WORKLOAD", arguments.workload,
-              "workload file (examples/workloads) or trace (.json, .json.gz)")
+  line.option(
+          "WORKLOAD", arguments.workload,
+          "a workload file, a PyTorch profiler trace (.json, .json.gz), or a shipped workload's "
+          "name, as chatty_inference")
       .required();
   const lull::Option iterations =
       line.option("--iterations", arguments.iterations, "play N iterations (default 10)")
@@ -221,11 +223,14 @@ int main(int argc, char** argv) {
   line.option("--jitter-us", arguments.jitter_us,
               "lengthen each host pause by 0 to J us at random (default 0)")
       .range(0ULL, 1000000ULL);
-  line.option("--report", arguments.report, "write events as JSON lines to FILE");
+  line.option("--report", arguments.report, "write events as JSON lines to FILE")
+      .value_name("FILE");
   line.option("--start-file", arguments.start_file,
-              "once ready, wait until FILE exists before playing");
+              "once ready, wait until FILE exists before playing")
+      .value_name("FILE");
   line.option("--pause-file", arguments.pause_file,
-              "while FILE exists, wait between two iterations");
+              "while FILE exists, wait between two iterations")
+      .value_name("FILE");
   line.option("--device", arguments.play.device, "device number (default 0)");
   line.flag("--describe", arguments.describe, "say what is in WORKLOAD and play nothing");
   line.version("lull-play " LULL_VERSION);

@@ -130,6 +130,11 @@ struct Repeat {
 // The same, with the repeats written as such.
 std::string write_workload(const Workload& workload, const std::vector<Repeat>& repeats);
 
+// The file of a workload that is named as a file, or else by the name of a shipped one, as
+// "chatty_inference" (share/lull/workloads beside the folder of the running program); `word` where
+// it is neither.
+std::string workload_file(const std::string& word);
+
 // A workload file or a PyTorch profiler trace (kineto.h), plain or gzip: found out by content.
 // Errors are one line "cannot read FILE: why: what to do".
 std::expected<Workload, std::string> load_workload(const std::string& path);

@@ -244,7 +244,8 @@ int trace_record_main(const Words& words) {
               "full, sampled or off: which launches are timed while it records (default: full)")
       .one_of({"off", "sampled", "full"});
   line.flag("--call-sites", call_sites, "tell kernels apart by the host code that launches them");
-  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial");
+  line.flag("--sim{default}", sim, "use the simulated GPU; --sim=time_slice, mps or serial")
+      .value_name("SHARING");
   const Option slow = line.option("--slow-motion", slow_motion,
                                   "with --sim: stretch the model's time by this factor");
   line.option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
