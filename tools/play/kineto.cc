@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -89,7 +88,7 @@ double real(std::string_view text) {
 //     "baseTimeNanoseconds": .. }                                     where they are there
 class TraceHandler {
  public:
-  std::deque<KeptEvent> kept;  // grows without being copied
+  std::vector<KeptEvent> kept;
   std::vector<std::string> names;
   std::vector<TracedDevice> devices;
   int64_t base_unix_ns = 0;
