@@ -350,12 +350,11 @@ Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int ap
   for (size_t g = 0; g < groups.size(); ++g) {
     const Group& group = groups[g];
     if (group.free < gpus || static_cast<int>(g) == apart_from) continue;
-    if (!cluster.kind_will_do(unit, group)) continue;
     const Score score{group.kind.value, group.free == group.present, group.free};
-    if (best < 0 || score < best_score) {
-      best = static_cast<int>(g);
-      best_score = score;
-    }
+    if (best >= 0 && score >= best_score) continue;
+    if (!cluster.kind_will_do(unit, group)) continue;
+    best = static_cast<int>(g);
+    best_score = score;
   }
   if (best < 0) return {};
   std::vector<Candidate> found;

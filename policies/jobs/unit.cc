@@ -70,6 +70,7 @@ uint64_t Unit::least_iterations() const {
 
 MultiJobId Unit::multi_job() const {
   const MultiJobId of = first().request.multi_job;
+  if (of.value == 0) return of;
   const bool all =
       std::ranges::all_of(jobs, [&](const Job* job) { return job->request.multi_job == of; });
   return all ? of : MultiJobId{};
