@@ -257,6 +257,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     remove_unit(unit);
     there->jobs.push_back(job);
     there->pinned = there->any_pinned();
+    there->unasked = true;
     job->unit = there;
     forget_pace(*there);
     return;
@@ -304,10 +305,7 @@ Job* Cluster::leave(Instant now, JobId id) {
     if (unit.running) give(unit);
     remove_unit(unit);
   } else {
-    std::erase(unit.jobs, job);
-    std::erase(unit.joined, job);
-    if (unit.jobs.size() == 1) unit.joined.clear();
-    forget_pace(unit);
+    take_out(unit, *job);
   }
   job->unit = nullptr;
   job->pace = {};
@@ -342,11 +340,7 @@ void Cluster::expect_of_siblings() {
 Unit& Cluster::split(Instant now, Job& job) {
   Unit& old = *job.unit;
   if (old.running) settle(now, old);
-  std::erase(old.jobs, &job);
-  std::erase(old.joined, &job);
-  if (old.jobs.size() == 1) old.joined.clear();
-  forget_pace(old);
-  old.pinned = old.any_pinned();
+  take_out(old, job);
   Unit& unit = make_unit(job, now);
   unit.pinned = job.pinned;
   if (job.pinned) unit.wanted = old.wanted;
@@ -354,6 +348,16 @@ Unit& Cluster::split(Instant now, Job& job) {
   unit.move_cost = old.move_cost;
   job.pace = {};
   return unit;
+}
+
+void Cluster::take_out(Unit& pack, Job& job) {
+  std::erase(pack.jobs, &job);
+  std::erase(pack.joined, &job);
+  forget_pace(pack);
+  pack.pinned = pack.any_pinned();
+  if (pack.jobs.size() > 1) return;
+  pack.joined.clear();
+  pack.unasked = false;
 }
 
 // A packed job is charged its share of what the unit has had.

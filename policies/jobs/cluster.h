@@ -108,6 +108,7 @@ class Cluster {
   void settle(Instant now, Unit& unit);
   void take(Unit& unit);
   void give(Unit& unit);
+  void take_out(Unit& pack, Job& job);
   void forget_pace(Unit& unit);
   void add_free(Group& group, int gpus);
   void appear(const Gpu& gpu);

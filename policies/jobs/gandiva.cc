@@ -23,7 +23,7 @@ constexpr int64_t kPatienceTurns = 30;
 class Gandiva final : public OrderedPolicy {
  public:
   explicit Gandiva(const SettingValues& values)
-      : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver}),
+      : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver, .parts_all = true}),
         quantum_{values[0] * 1'000'000'000},
         packing_(trial_rules(values)),
         arrange_(trial_rules(values)),

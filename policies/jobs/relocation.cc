@@ -53,22 +53,6 @@ bool Relocation::rests(Instant now, const Job& job) const {
 
 void Relocation::spread(Instant now, Cluster& cluster, Cluster::Out& out) {
   std::erase_if(moved_, [&](const auto& one) { return now - one.second >= kRest; });
-  std::vector<Unit*> packs;
-  for (Unit* unit : cluster.units()) {
-    if (unit->running && unit->jobs.size() > 1 && !unit->pinned) packs.push_back(unit);
-  }
-  std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
-    return a->jobs.size() > b->jobs.size();  // the fullest first
-  });
-  for (Unit* unit : packs) {
-    while (unit->jobs.size() > 1) {
-      Job* last = unit->last_that_may_stop();
-      if (last == nullptr || !last->request.migratable) break;
-      Places gpus = free_places(cluster, *unit, unit->size());
-      if (gpus.empty()) break;
-      cluster.part(now, *last, std::move(gpus), {Why::kVacated}, out);
-    }
-  }
   const std::vector<Unit*> units = cluster.units();
   for (Unit* unit : units) {
     if (cluster.free_gpus() == 0) return;

@@ -367,6 +367,25 @@ Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int ap
   return out;
 }
 
+void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
+  std::vector<Unit*> packs;
+  for (Unit* unit : cluster.units()) {
+    if (unit->running && unit->jobs.size() > 1 && (all || unit->unasked)) packs.push_back(unit);
+  }
+  std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
+    return a->jobs.size() > b->jobs.size();  // the fullest first
+  });
+  for (Unit* unit : packs) {
+    while (unit->jobs.size() > 1) {
+      Job* leaves = unit->last_that_may_move();
+      if (leaves == nullptr) break;
+      Places gpus = free_places(cluster, *unit, unit->size());
+      if (gpus.empty()) break;
+      cluster.part(now, *leaves, std::move(gpus), {Why::kVacated}, out);
+    }
+  }
+}
+
 std::vector<Unit*> waiting_of(std::span<Unit* const> order) {
   std::vector<Unit*> out;
   for (Unit* unit : order) {

@@ -89,6 +89,13 @@ Job* Unit::last_that_may_stop() const {
   return nullptr;
 }
 
+Job* Unit::last_that_may_move() const {
+  for (size_t i = jobs.size(); i-- > 0;) {
+    if (jobs[i]->may_move()) return jobs[i];
+  }
+  return nullptr;
+}
+
 bool Unit::may_move() const {
   return may_stop() && std::all_of(jobs.begin(), jobs.end(),
                                    [](const Job* job) { return job->request.migratable; });
