@@ -96,6 +96,8 @@ class Cluster {
   void dissolve(Instant now, Unit& unit);
   // The operator's command; true where it changed something.
   bool obey(Instant now, const Command& command, Out& out);
+  // Commands to migrate a job that could not be stopped then, and not leave those of its pack.
+  void obey_wishes(Instant now, Out& out);
 
   GpuSet devices(const Places& gpus) const;
 
@@ -126,6 +128,7 @@ class Cluster {
   std::map<MultiJobId, MultiJob> multi_jobs_;
   std::unordered_map<uint64_t, std::unique_ptr<Unit>> owned_;
   std::vector<Unit*> units_;
+  std::vector<Command> wishes_;  // of obey_wishes; one a job
   uint64_t arrivals_ = 0;
   uint64_t made_units_ = 0;
   uint32_t free_gpus_ = 0;

@@ -26,6 +26,7 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
     if (const auto* command = std::get_if<Command>(&event)) cluster_.obey(now, *command, out);
   }
   if (!changed) return;
+  cluster_.obey_wishes(now, out);
   before_round(now, out);
   put_in_order(now);
   run_round(now, cluster_, order_, rules_, out);

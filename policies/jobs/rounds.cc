@@ -110,7 +110,8 @@ class Round {
     }
     for (size_t i = 0; i < order_.size(); ++i) order_[i]->rank = i + 1;
     const auto wants_others = [](const Unit& unit) {
-      return unit.pinned && !unit.wanted.empty() && !(unit.running && unit.wanted == unit.gpus);
+      if (!unit.pinned || unit.wanted.empty()) return false;
+      return !unit.running || (unit.wanted != unit.gpus && unit.may_leave());
     };
     for (Unit* unit : cluster_.units()) {
       if (unit->running && !wants_others(*unit) && (!rules_.preempt || !unit->may_stop())) {

@@ -76,11 +76,11 @@ MultiJobId Unit::multi_job() const {
   return all ? of : MultiJobId{};
 }
 
-bool Unit::may_stop() const {
-  if (pinned) return false;
-  return std::all_of(jobs.begin(), jobs.end(),
-                     [](const Job* job) { return job->request.suspendable && job->movable; });
+bool Unit::may_leave() const {
+  return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->may_leave(); });
 }
+
+bool Unit::may_stop() const { return !pinned && may_leave(); }
 
 Job* Unit::last_that_may_stop() const {
   for (size_t i = jobs.size(); i-- > 0;) {

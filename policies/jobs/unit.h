@@ -53,7 +53,8 @@ struct Job {
   // Its pace alone on so many GPUs of a kind; null: not measured.
   const Pace* alone(GpuKind kind, size_t gpus) const;
   Pace& note_alone(GpuKind kind, size_t gpus);
-  bool may_stop() const { return request.suspendable && movable && !pinned; }
+  bool may_leave() const { return request.suspendable && movable; }  // at a person's command
+  bool may_stop() const { return may_leave() && !pinned; }
   bool may_move() const { return may_stop() && request.migratable; }
   // Whether its pace alone is known on GPUs of any kind.
   bool profiled() const;
@@ -110,7 +111,8 @@ struct Unit {
   // How long a turn of it lasts: moves take 1 % at most.
   Duration turn(Duration quantum) const;
   uint64_t least_iterations() const;  // of any of its jobs, since something last changed
-  bool may_stop() const;  // all of its jobs may be suspended, and the operator has not pinned it
+  bool may_leave() const;             // all of its jobs may be suspended
+  bool may_stop() const;              // ... and the operator has not pinned it
   bool may_move() const;
   bool started() const;  // any of its jobs has been placed before
   bool any_pinned() const;
