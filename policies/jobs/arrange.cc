@@ -81,17 +81,18 @@ uint64_t Arrange::signature(const Cluster& cluster, const Arrangement& how) {
 }
 
 bool Arrange::may_gain(const Cluster& cluster, const Group& group) {
-  // Jobs of one multi-job are alike: it makes no difference who is beside whom.
-  std::set<MultiJobId> multi_jobs;
-  for (const GpuIndex index : group.gpus) {
-    const Unit* unit = cluster.slots()[index].unit;
-    if (unit != nullptr) multi_jobs.insert(unit->multi_job());
-  }
-  if (multi_jobs.size() == 1 && multi_jobs.begin()->value != 0) return false;
-  return std::any_of(group.gpus.begin(), group.gpus.end(), [&](GpuIndex index) {
+  const Unit* one = nullptr;
+  const bool badly = std::ranges::any_of(group.gpus, [&](GpuIndex index) {
     const Unit* unit = cluster.slots()[index].unit;
     if (unit == nullptr) return false;
+    one = unit;
     return unit->jobs.size() > 1 || cluster.sum_of_rates(*unit).value_or(1) < kSlow;
+  });
+  if (!badly || one->multi_job().value == 0) return badly;
+  // Jobs of one multi-job are alike: it makes no difference who is beside whom.
+  return std::ranges::any_of(group.gpus, [&](GpuIndex index) {
+    const Unit* unit = cluster.slots()[index].unit;
+    return unit != nullptr && unit->multi_job() != one->multi_job();
   });
 }
 
@@ -271,9 +272,11 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
   for (size_t g = 0; g < searches_.size(); ++g) {
     const Group& group = cluster.groups()[g];
     if (group.present - group.free < 2) continue;
+    Search& search = searches_[g];
+    const bool rests = !search.trial && search.measured.empty();
+    if (rests && !may_gain(cluster, group)) continue;
     const auto here = arrangement_of(cluster, group);
     if (!here) continue;
-    Search& search = searches_[g];
     std::vector<uint64_t> jobs;
     for (const Spot& spot : *here) jobs.insert(jobs.end(), spot.jobs.begin(), spot.jobs.end());
     std::sort(jobs.begin(), jobs.end());
@@ -290,7 +293,7 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
       search.over = false;
     }
     if (search.over || moved) continue;
-    const auto sum = cluster.sum_of_rates(group.node, group.node);
+    const auto sum = cluster.sum_of_rates(group.node);
     if (search.trial) {
       if (!sum && now - search.since < Duration{4 * rules_.patience.ns}) continue;
       search.measured.push_back(sum ? measure(cluster, *here) : Measured{.how = *here});

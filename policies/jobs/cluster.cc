@@ -87,11 +87,10 @@ std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
   return sum;
 }
 
-std::optional<double> Cluster::sum_of_rates(NodeId a, NodeId b) const {
+std::optional<double> Cluster::sum_of_rates(NodeId node) const {
   double sum = 0;
-  for (const Group& group : groups_) {
-    if (group.node != a && group.node != b) continue;
-    for (const GpuIndex index : group.gpus) {
+  for (const uint32_t group : groups_of_.at(node)) {
+    for (const GpuIndex index : groups_[group].gpus) {
       const Unit* unit = slots_[index].unit;
       if (unit == nullptr || unit->gpus.front() != index) continue;
       const auto rates = sum_of_rates(*unit);
@@ -201,8 +200,7 @@ void Cluster::appear(const Gpu& gpu) {
     if (slot.present) return;
     slot.present = true;
     groups_[slot.group].present++;
-    groups_[slot.group].free++;
-    free_gpus_++;
+    add_free(groups_[slot.group], 1);
     return;
   }
   const auto index = static_cast<GpuIndex>(slots_.size());
@@ -210,14 +208,14 @@ void Cluster::appear(const Gpu& gpu) {
     return one.node == gpu.node && one.kind == gpu.kind;
   });
   if (group == groups_.end()) {
+    groups_of_[gpu.node].push_back(static_cast<uint32_t>(groups_.size()));
     groups_.push_back({.node = gpu.node, .kind = gpu.kind, .memory_bytes = gpu.memory_bytes});
     group = std::prev(groups_.end());
   }
   group->memory_bytes = std::min(group->memory_bytes, gpu.memory_bytes);
   group->gpus.push_back(index);
   group->present++;
-  group->free++;
-  free_gpus_++;
+  add_free(*group, 1);
   slots_.push_back({.gpu = gpu, .group = static_cast<uint32_t>(group - groups_.begin())});
   index_.emplace(gpu.device.value, index);
 }
@@ -235,8 +233,7 @@ void Cluster::vanish(Instant now, DeviceId device) {
   }
   slot.present = false;
   groups_[slot.group].present--;
-  groups_[slot.group].free--;
-  free_gpus_--;
+  add_free(groups_[slot.group], -1);
 }
 
 void Cluster::stands(Instant now, const JobStands& event) {
@@ -260,6 +257,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     remove_unit(unit);
     there->jobs.push_back(job);
     there->pinned = there->any_pinned();
+    there->unasked = true;
     job->unit = there;
     forget_pace(*there);
     return;
@@ -307,10 +305,7 @@ Job* Cluster::leave(Instant now, JobId id) {
     if (unit.running) give(unit);
     remove_unit(unit);
   } else {
-    std::erase(unit.jobs, job);
-    std::erase(unit.joined, job);
-    if (unit.jobs.size() == 1) unit.joined.clear();
-    forget_pace(unit);
+    take_out(unit, *job);
   }
   job->unit = nullptr;
   job->pace = {};
@@ -345,11 +340,7 @@ void Cluster::expect_of_siblings() {
 Unit& Cluster::split(Instant now, Job& job) {
   Unit& old = *job.unit;
   if (old.running) settle(now, old);
-  std::erase(old.jobs, &job);
-  std::erase(old.joined, &job);
-  if (old.jobs.size() == 1) old.joined.clear();
-  forget_pace(old);
-  old.pinned = old.any_pinned();
+  take_out(old, job);
   Unit& unit = make_unit(job, now);
   unit.pinned = job.pinned;
   if (job.pinned) unit.wanted = old.wanted;
@@ -357,6 +348,16 @@ Unit& Cluster::split(Instant now, Job& job) {
   unit.move_cost = old.move_cost;
   job.pace = {};
   return unit;
+}
+
+void Cluster::take_out(Unit& pack, Job& job) {
+  std::erase(pack.jobs, &job);
+  std::erase(pack.joined, &job);
+  forget_pace(pack);
+  pack.pinned = pack.any_pinned();
+  if (pack.jobs.size() > 1) return;
+  pack.joined.clear();
+  pack.unasked = false;
 }
 
 // A packed job is charged its share of what the unit has had.
@@ -367,6 +368,12 @@ void Cluster::settle(Instant now, Unit& unit) {
   unit.settled = now;
 }
 
+void Cluster::add_free(Group& group, int gpus) {
+  group.free += static_cast<uint32_t>(gpus);
+  free_gpus_ += static_cast<uint32_t>(gpus);
+  free_of_kind_[group.kind] += static_cast<uint32_t>(gpus);
+}
+
 void Cluster::take(Unit& unit) {
   size_t taken = 0;
   for (const GpuIndex index : unit.gpus) {
@@ -374,8 +381,7 @@ void Cluster::take(Unit& unit) {
     assert(slot.unit == nullptr);
     slot.unit = &unit;
     slot.extra = taken++ >= unit.size();
-    groups_[slot.group].free--;
-    free_gpus_--;
+    add_free(groups_[slot.group], -1);
   }
 }
 
@@ -385,8 +391,7 @@ void Cluster::give(Unit& unit) {
     if (slot.unit != &unit) continue;
     slot.unit = nullptr;
     slot.extra = false;
-    groups_[slot.group].free++;
-    free_gpus_++;
+    add_free(groups_[slot.group], 1);
   }
 }
 

@@ -57,6 +57,10 @@ class Cluster {
   const std::vector<Unit*>& units() const { return units_; }  // ascending by id
   Job* find(JobId job) const;
   uint32_t free_gpus() const { return free_gpus_; }
+  uint32_t free_gpus(GpuKind kind) const {
+    const auto found = free_of_kind_.find(kind);
+    return found == free_of_kind_.end() ? 0 : found->second;
+  }
   GpuKind kind_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.kind; }
   NodeId node_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.node; }
   // What jobs of a unit need of each GPU together; none: one of them is not known.
@@ -68,8 +72,8 @@ class Cluster {
   // Its jobs' rates, each as a share of the best that it has made alone on such GPUs, summed; none
   // while one is not known.
   std::optional<double> sum_of_rates(const Unit& unit) const;
-  // The same of all that run in two nodes; none while one has not done kTrialIterations.
-  std::optional<double> sum_of_rates(NodeId a, NodeId b) const;
+  // The same of all that run in a node; none while one has not done kTrialIterations.
+  std::optional<double> sum_of_rates(NodeId node) const;
   // Null: it is of none.
   MultiJob* multi_job(const Job& job);
   MultiJob* multi_job(const Unit& unit);  // null: its jobs are not all of one
@@ -92,6 +96,8 @@ class Cluster {
   void dissolve(Instant now, Unit& unit);
   // The operator's command; true where it changed something.
   bool obey(Instant now, const Command& command, Out& out);
+  // Commands to migrate a job that could not be stopped then, and not leave those of its pack.
+  void obey_wishes(Instant now, Out& out);
 
   GpuSet devices(const Places& gpus) const;
 
@@ -104,7 +110,9 @@ class Cluster {
   void settle(Instant now, Unit& unit);
   void take(Unit& unit);
   void give(Unit& unit);
+  void take_out(Unit& pack, Job& job);
   void forget_pace(Unit& unit);
+  void add_free(Group& group, int gpus);
   void appear(const Gpu& gpu);
   void vanish(Instant now, DeviceId device);
   void stands(Instant now, const JobStands& event);
@@ -114,14 +122,17 @@ class Cluster {
 
   std::vector<Slot> slots_;
   std::vector<Group> groups_;
+  std::map<NodeId, std::vector<uint32_t>> groups_of_;  // by node
   std::unordered_map<uint32_t, GpuIndex> index_;
   std::unordered_map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::map<MultiJobId, MultiJob> multi_jobs_;
   std::unordered_map<uint64_t, std::unique_ptr<Unit>> owned_;
   std::vector<Unit*> units_;
+  std::vector<Command> wishes_;  // of obey_wishes; one a job
   uint64_t arrivals_ = 0;
   uint64_t made_units_ = 0;
   uint32_t free_gpus_ = 0;
+  std::map<GpuKind, uint32_t> free_of_kind_;
 };
 
 }  // namespace lull::jobs

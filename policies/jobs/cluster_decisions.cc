@@ -1,5 +1,6 @@
 // The decisions of cluster.h.
 #include <algorithm>
+#include <utility>
 
 #include "policies/jobs/cluster.h"
 
@@ -109,7 +110,14 @@ void Cluster::dissolve(Instant now, Unit& unit) {
   while (unit.jobs.size() > 1) split(now, *unit.jobs.back()).since = since;
 }
 
+void Cluster::obey_wishes(Instant now, Out& out) {
+  for (const Command& wish : std::exchange(wishes_, {})) obey(now, wish, out);
+}
+
 bool Cluster::obey(Instant now, const Command& command, Out& out) {
+  if (command.order != Command::Order::kPrioritise && command.order != Command::Order::kResize) {
+    std::erase_if(wishes_, [&](const Command& wish) { return wish.job == command.job; });
+  }
   Job* job = find(command.job);
   if (job == nullptr) return false;
   const Reason reason{Why::kOperator};
@@ -137,7 +145,10 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       Places to = places(command.to);
       if (to.size() != job->request.gpus || !job->request.migratable) return false;
       if (unit->jobs.size() > 1) {
-        if (unit->running && !job->may_stop()) return false;  // it cannot leave the others now
+        if (unit->running && !job->may_leave()) {  // the others, as long as it cannot be stopped
+          wishes_.push_back(command);
+          return false;
+        }
         unit = &unpack(now, *job, reason, out);
       }
       unit->held = false;

@@ -23,7 +23,7 @@ constexpr int64_t kPatienceTurns = 30;
 class Gandiva final : public OrderedPolicy {
  public:
   explicit Gandiva(const SettingValues& values)
-      : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver}),
+      : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver, .parts_all = true}),
         quantum_{values[0] * 1'000'000'000},
         packing_(trial_rules(values)),
         arrange_(trial_rules(values)),
@@ -40,9 +40,10 @@ class Gandiva final : public OrderedPolicy {
 
   // Not yet measured alone, and not for longer than a turn.
   bool to_be_profiled(Instant now, const Unit& unit) const {
-    return unit.jobs.size() == 1 && !unit.first().profiled() &&
+    return unit.jobs.size() == 1 &&
            cluster_.served_gpu_ns(unit, now) <
-               static_cast<double>(quantum_.ns) * static_cast<double>(unit.size());
+               static_cast<double>(quantum_.ns) * static_cast<double>(unit.size()) &&
+           !unit.first().profiled();
   }
 
   int64_t level_of(double served_gpu_ns) const {

@@ -1,6 +1,7 @@
 #include "policies/jobs/ordered_policy.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace lull::jobs {
 
@@ -9,16 +10,13 @@ void OrderedPolicy::put_in_order(Instant now) {
   for (Unit* unit : cluster_.units()) {
     if (unit->held) continue;
     unit->start_why = Why::kNext;
-    keyed_.emplace_back(key_of(now, *unit), unit);
+    keyed_.push_back({unit->priority(), key_of(now, *unit), unit->id, unit});
   }
-  std::sort(keyed_.begin(), keyed_.end(), [](const auto& a, const auto& b) {
-    if (a.second->priority() != b.second->priority()) {
-      return a.second->priority() < b.second->priority();
-    }
-    return a.first != b.first ? a.first < b.first : a.second->id < b.second->id;
+  std::sort(keyed_.begin(), keyed_.end(), [](const Keyed& a, const Keyed& b) {
+    return std::tie(a.priority, a.key, a.id) < std::tie(b.priority, b.key, b.id);
   });
   order_.clear();
-  for (const auto& [key, unit] : keyed_) order_.push_back(unit);
+  for (const Keyed& one : keyed_) order_.push_back(one.unit);
 }
 
 void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector<Decision>& out) {
@@ -28,6 +26,7 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
     if (const auto* command = std::get_if<Command>(&event)) cluster_.obey(now, *command, out);
   }
   if (!changed) return;
+  cluster_.obey_wishes(now, out);
   before_round(now, out);
   put_in_order(now);
   run_round(now, cluster_, order_, rules_, out);
@@ -37,6 +36,7 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
     run_round(now, cluster_, order_, rules_, out);
     waiting = waiting_of(order_);
   }
+  if (waiting.empty()) part_packs(now, cluster_, rules_.parts_all, out);
   after_round(now, waiting, out);
   const Instant next = next_time(now, !waiting.empty());
   if (next == timer_ && next > now) return;

@@ -35,7 +35,14 @@ class OrderedPolicy : public JobPolicy {
 
   RoundRules rules_;
   Instant timer_ = kNever;
-  std::vector<std::pair<Key, Unit*>> keyed_;
+  // A unit and its place in the order; compared without a look at the unit, which is far away.
+  struct Keyed {
+    Priority priority;
+    Key key;
+    uint64_t id;
+    Unit* unit;
+  };
+  std::vector<Keyed> keyed_;
   std::vector<Unit*> order_;
 };
 

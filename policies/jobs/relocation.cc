@@ -1,7 +1,6 @@
 #include "policies/jobs/relocation.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 
 #include "policies/jobs/rounds.h"
@@ -15,16 +14,34 @@ constexpr Duration kRest{600'000'000'000};
 constexpr double kSlow = 0.9;
 constexpr uint64_t kSteady = 20;  // iterations after which a pace is believed
 
-// How far apart GPUs are: sockets first, then switches.
-std::pair<size_t, size_t> spread_of(const Cluster& cluster, const Places& gpus) {
-  std::set<std::pair<uint32_t, uint32_t>> sockets;
-  std::set<std::tuple<uint32_t, uint32_t, uint32_t>> switches;
-  for (const GpuIndex index : gpus) {
-    const Gpu& gpu = cluster.slots()[index].gpu;
-    sockets.emplace(gpu.node.value, gpu.socket);
-    switches.emplace(gpu.node.value, gpu.socket, gpu.pcie_switch);
+// How far apart GPUs are: how many sockets, then how many switches they sit on.
+using Spread = std::pair<size_t, size_t>;
+constexpr Spread kNearest{1, 1};
+Spread spread_of(const Cluster& cluster, const Places& gpus) {
+  const auto gpu = [&](size_t i) -> const Gpu& { return cluster.slots()[gpus[i]].gpu; };
+  Spread out{0, 0};
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    bool same_socket = false, same_switch = false;
+    for (size_t k = 0; k < i; ++k) {
+      if (gpu(k).node != gpu(i).node || gpu(k).socket != gpu(i).socket) continue;
+      same_socket = true;
+      same_switch |= gpu(k).pcie_switch == gpu(i).pcie_switch;
+    }
+    out.first += !same_socket;
+    out.second += !same_switch;
   }
-  return {sockets.size(), switches.size()};
+  return out;
+}
+
+// Whether enough GPUs are free of a faster kind that is not known to be no better than `here`.
+bool may_be_faster(const Cluster& cluster, const Unit& unit, double here) {
+  for (uint32_t kind = 0; kind < cluster.kind_of(unit).value; ++kind) {
+    if ((unit.first().request.kinds >> kind & 1) == 0) continue;
+    if (cluster.free_gpus(GpuKind{kind}) < unit.size()) continue;
+    const double there = unit.first().best_per_second(GpuKind{kind}, unit.gpus.size());
+    if (there == 0 || there > here / kSlow) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -36,44 +53,28 @@ bool Relocation::rests(Instant now, const Job& job) const {
 
 void Relocation::spread(Instant now, Cluster& cluster, Cluster::Out& out) {
   std::erase_if(moved_, [&](const auto& one) { return now - one.second >= kRest; });
-  std::vector<Unit*> packs;
-  for (Unit* unit : cluster.units()) {
-    if (unit->running && unit->jobs.size() > 1 && !unit->pinned) packs.push_back(unit);
-  }
-  std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
-    return a->jobs.size() > b->jobs.size();  // the fullest first
-  });
-  for (Unit* unit : packs) {
-    while (unit->jobs.size() > 1) {
-      Job* last = unit->last_that_may_stop();
-      if (last == nullptr || !last->request.migratable) break;
-      Places gpus = free_places(cluster, *unit, unit->size());
-      if (gpus.empty()) break;
-      cluster.part(now, *last, std::move(gpus), {Why::kVacated}, out);
-    }
-  }
   const std::vector<Unit*> units = cluster.units();
   for (Unit* unit : units) {
     if (cluster.free_gpus() == 0) return;
-    if (!unit->running || unit->jobs.size() != 1 || !unit->may_move() || unit->extra() > 0)
-      continue;
+    if (!unit->running || unit->jobs.size() != 1 || unit->extra() > 0) continue;
+    if (cluster.node_of(*unit) != cluster.slots()[unit->gpus.back()].gpu.node) continue;
     Job& job = unit->first();
-    if (rests(now, job) || cluster.slots()[unit->gpus.front()].gpu.node !=
-                               cluster.slots()[unit->gpus.back()].gpu.node) {
-      continue;
-    }
     const GpuKind kind = cluster.kind_of(*unit);
+    const double here = job.best_per_second(kind, unit->gpus.size());
+    const bool slow = job.pace.iterations >= kSteady && job.pace.per_second() < kSlow * here;
+    const Spread apart = spread_of(cluster, unit->gpus);
+    if (!slow && apart == kNearest && !may_be_faster(cluster, *unit, here)) continue;
+    if (rests(now, job) || !unit->may_move()) continue;
     Places gpus = free_places(cluster, *unit, unit->size());
     if (gpus.empty()) continue;
     const GpuKind other = cluster.slots()[gpus.front()].gpu.kind;
-    const double here = job.best_per_second(kind, unit->gpus.size());
     const double there = job.best_per_second(other, unit->gpus.size());
     Reason reason;
     if (other < kind && (there == 0 || there > here / kSlow)) {
       reason.why = Why::kVacated;
-    } else if (other == kind && spread_of(cluster, gpus) < spread_of(cluster, unit->gpus)) {
+    } else if (other == kind && spread_of(cluster, gpus) < apart) {
       reason.why = Why::kNearer;
-    } else if (job.pace.iterations >= kSteady && job.pace.per_second() < kSlow * here) {
+    } else if (slow) {
       const auto group = static_cast<int>(cluster.slots()[unit->gpus.front()].group);
       gpus = free_places(cluster, *unit, unit->size(), group);
       if (gpus.empty() || cluster.slots()[gpus.front()].gpu.kind != kind) continue;

@@ -1,4 +1,4 @@
-// Moves of running jobs to better GPUs: out of packs to GPUs that became free, to a faster kind, to
+// Moves of running jobs that have their GPUs alone to better ones: to a faster kind, to
 // GPUs that are nearer to each other, away from where they are slow; and out of the way of a larger
 // job that waits. Pure; owned by `gandiva`.
 //

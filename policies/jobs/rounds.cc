@@ -110,7 +110,8 @@ class Round {
     }
     for (size_t i = 0; i < order_.size(); ++i) order_[i]->rank = i + 1;
     const auto wants_others = [](const Unit& unit) {
-      return unit.pinned && !unit.wanted.empty() && !(unit.running && unit.wanted == unit.gpus);
+      if (!unit.pinned || unit.wanted.empty()) return false;
+      return !unit.running || (unit.wanted != unit.gpus && unit.may_leave());
     };
     for (Unit* unit : cluster_.units()) {
       if (unit->running && !wants_others(*unit) && (!rules_.preempt || !unit->may_stop())) {
@@ -350,12 +351,11 @@ Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int ap
   for (size_t g = 0; g < groups.size(); ++g) {
     const Group& group = groups[g];
     if (group.free < gpus || static_cast<int>(g) == apart_from) continue;
-    if (!cluster.kind_will_do(unit, group)) continue;
     const Score score{group.kind.value, group.free == group.present, group.free};
-    if (best < 0 || score < best_score) {
-      best = static_cast<int>(g);
-      best_score = score;
-    }
+    if (best >= 0 && score >= best_score) continue;
+    if (!cluster.kind_will_do(unit, group)) continue;
+    best = static_cast<int>(g);
+    best_score = score;
   }
   if (best < 0) return {};
   std::vector<Candidate> found;
@@ -366,6 +366,25 @@ Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int ap
   Places out = nearest(cluster, found, gpus);
   std::sort(out.begin(), out.end());
   return out;
+}
+
+void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
+  std::vector<Unit*> packs;
+  for (Unit* unit : cluster.units()) {
+    if (unit->running && unit->jobs.size() > 1 && (all || unit->unasked)) packs.push_back(unit);
+  }
+  std::stable_sort(packs.begin(), packs.end(), [](const Unit* a, const Unit* b) {
+    return a->jobs.size() > b->jobs.size();  // the fullest first
+  });
+  for (Unit* unit : packs) {
+    while (unit->jobs.size() > 1) {
+      Job* leaves = unit->last_that_may_move();
+      if (leaves == nullptr) break;
+      Places gpus = free_places(cluster, *unit, unit->size());
+      if (gpus.empty()) break;
+      cluster.part(now, *leaves, std::move(gpus), {Why::kVacated}, out);
+    }
+  }
 }
 
 std::vector<Unit*> waiting_of(std::span<Unit* const> order) {

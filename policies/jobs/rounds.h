@@ -20,12 +20,18 @@ struct RoundRules {
   bool preempt = false;            // later units may lose their GPUs to earlier ones
   bool strict = false;             // nobody passes a unit that finds no GPUs
   Why displaced = Why::kTurnOver;  // why a unit loses its GPUs to one that is as important
+  bool parts_all = false;          // packs go apart where GPUs are free, also those it has made
 };
 
 // Decides and appends. `order`: every unit that may run, best first; the operator's held ones are
 // not in it. Pinned units keep (or get) their place before all others.
 void run_round(Instant now, Cluster& cluster, std::span<Unit* const> order, const RoundRules& rules,
                Cluster::Out& out);
+
+// Nobody waits: jobs leave packs for free GPUs, those of the fullest first. Of packs that no
+// decision has made (Unit::unasked), unless `all`: somebody came onto a job's GPUs who could not be
+// stopped.
+void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out);
 
 // Free GPUs for the unit, by the same rules; empty: there are none. `apart_from`: not in this
 // group.

@@ -70,20 +70,28 @@ uint64_t Unit::least_iterations() const {
 
 MultiJobId Unit::multi_job() const {
   const MultiJobId of = first().request.multi_job;
+  if (of.value == 0) return of;
   const bool all =
       std::ranges::all_of(jobs, [&](const Job* job) { return job->request.multi_job == of; });
   return all ? of : MultiJobId{};
 }
 
-bool Unit::may_stop() const {
-  if (pinned) return false;
-  return std::all_of(jobs.begin(), jobs.end(),
-                     [](const Job* job) { return job->request.suspendable && job->movable; });
+bool Unit::may_leave() const {
+  return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->may_leave(); });
 }
+
+bool Unit::may_stop() const { return !pinned && may_leave(); }
 
 Job* Unit::last_that_may_stop() const {
   for (size_t i = jobs.size(); i-- > 0;) {
     if (jobs[i]->may_stop()) return jobs[i];
+  }
+  return nullptr;
+}
+
+Job* Unit::last_that_may_move() const {
+  for (size_t i = jobs.size(); i-- > 0;) {
+    if (jobs[i]->may_move()) return jobs[i];
   }
   return nullptr;
 }

@@ -53,7 +53,9 @@ struct Job {
   // Its pace alone on so many GPUs of a kind; null: not measured.
   const Pace* alone(GpuKind kind, size_t gpus) const;
   Pace& note_alone(GpuKind kind, size_t gpus);
-  bool may_stop() const { return request.suspendable && movable && !pinned; }
+  bool may_leave() const { return request.suspendable && movable; }  // at a person's command
+  bool may_stop() const { return may_leave() && !pinned; }
+  bool may_move() const { return may_stop() && request.migratable; }
   // Whether its pace alone is known on GPUs of any kind.
   bool profiled() const;
   // The best that it has made there; 0: not measured.
@@ -81,12 +83,13 @@ struct Unit {
   std::vector<Job*> jobs;  // never empty
   Places gpus;             // where it runs, or ran last; empty: never placed
   bool running = false;
-  bool held = false;    // suspended by the operator
-  bool pinned = false;  // any of its jobs is: it stays where it is
-  Places wanted;        // of a pinned one: where the operator wants it
-  Instant since;        // running: from when; else: when it stopped (or arrived)
-  Instant settled;      // until when its jobs were charged for what they had
-  Duration move_cost;   // what its GPUs lost when it last started
+  bool held = false;     // suspended by the operator
+  bool pinned = false;   // any of its jobs is: it stays where it is
+  bool unasked = false;  // somebody came onto its GPUs by himself: no decision has made this pack
+  Places wanted;         // of a pinned one: where the operator wants it
+  Instant since;         // running: from when; else: when it stopped (or arrived)
+  Instant settled;       // until when its jobs were charged for what they had
+  Duration move_cost;    // what its GPUs lost when it last started
   // The pack that is being tried: who joined last, when, and the sum of rates before.
   std::vector<Job*> joined;
   Instant joined_at;
@@ -108,12 +111,14 @@ struct Unit {
   // How long a turn of it lasts: moves take 1 % at most.
   Duration turn(Duration quantum) const;
   uint64_t least_iterations() const;  // of any of its jobs, since something last changed
-  bool may_stop() const;  // all of its jobs may be suspended, and the operator has not pinned it
+  bool may_leave() const;             // all of its jobs may be suspended
+  bool may_stop() const;              // ... and the operator has not pinned it
   bool may_move() const;
   bool started() const;  // any of its jobs has been placed before
   bool any_pinned() const;
-  // The last of its jobs that may be stopped; null: none.
+  // The last of its jobs that may be stopped, or moved; null: none.
   Job* last_that_may_stop() const;
+  Job* last_that_may_move() const;
 };
 
 }  // namespace lull::jobs

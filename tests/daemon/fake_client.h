@@ -16,7 +16,7 @@
 namespace lull::daemon {
 
 // Liveness bound of everything that waits for the daemon.
-inline constexpr uint64_t kPatienceNs = 120'000'000'000;
+inline constexpr uint64_t kPatienceNs = 300'000'000'000;
 
 inline constexpr uint64_t kDeviceBytes = 80ULL << 30;
 

@@ -103,14 +103,16 @@ class Recorded(unittest.TestCase):
         return trace, pairs
 
     def back_to_back(self, trace, pairs):
-        """(timing, device's entry) of the kernels that the device began when the one before ended, and whose follower it began
-        when they ended: their events were there in time however slow the host was, and say exactly what the device did."""
+        """(timing, device's entry) of the kernels in a row of four without a pause, the second of it: events of this one and of the
+        next were there in time however slow the host was, and say exactly what the device did. (Of a kernel that had ended before
+        its end event was there, the shim cannot tell whether it began late or the host was held up afterwards.)"""
         exact = []
         for (client, stream), launches in trace.streams().items():
             of = {launch["sequence"]: pairs[client, stream, launch["sequence"]] for launch in launches}
             for at, entry in of.items():
-                before, after, timing = of.get(at - 1), of.get(at + 1), trace.timings.get((client, stream, at))
-                if before and after and timing and before["end_ns"] == entry["start_ns"] and after["start_ns"] == entry["end_ns"]:
+                row = [of.get(n) for n in range(at - 1, at + 3)]
+                timing = trace.timings.get((client, stream, at))
+                if timing and all(row) and all(one["end_ns"] == next_one["start_ns"] for one, next_one in zip(row, row[1:])):
                     exact.append((timing, entry))
         return exact
 

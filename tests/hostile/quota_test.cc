@@ -190,7 +190,7 @@ TEST_CASE("long profiles of programs that leave at once are written off the loop
   const std::string socket = settings.socket_path;
   policies::KernelProfile profile;
   for (int n = 0; n < 120; ++n) profile.add_duration(Duration{5000 + n * n * 20}, false);
-  const engine::TaskRecord record = known_task("hostile", 1000, "k", profile);
+  const engine::TaskRecord record = known_task("hostile", 250, "k", profile);
   ProfileStore store(*settings.config.profiles);
   const uint64_t before_ns = processor_ns();
   REQUIRE(store.save(record));
@@ -204,7 +204,7 @@ TEST_CASE("long profiles of programs that leave at once are written off the loop
     flood.back()->name_device(7);
   }
   REQUIRE(turn_until(*daemon, [&] { return daemon->profiles_recalled() == flood.size(); }));
-  CHECK(store.list()[0].kernels == 1000);
+  CHECK(store.list()[0].kernels == 250);
   std::filesystem::remove_all(store.directory());
   for (const auto& client : flood) {
     client->region().thread(0)->launches += 1;
@@ -217,7 +217,7 @@ TEST_CASE("long profiles of programs that leave at once are written off the loop
   CHECK(processor_ns() - leaving_ns < 2 * written_ns);
   CHECK(turn_until(*daemon, [&] {
     const auto kept = store.list();
-    return kept.size() == 1 && kept[0].task == record.task && kept[0].kernels == 1000;
+    return kept.size() == 1 && kept[0].task == record.task && kept[0].kernels == 250;
   }));
 }
 

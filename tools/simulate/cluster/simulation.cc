@@ -197,6 +197,7 @@ class Simulation {
   void arrive(size_t job) {
     const JobSpec& one = spec(job);
     live_[job].where = Where::kQueued;
+    there_.insert(std::lower_bound(there_.begin(), there_.end(), job), job);
     ++arrived_;
     ++waiting_;
     jobs::JobRequest request;
@@ -294,12 +295,13 @@ class Simulation {
     result.end_s = seconds(now_) - spec(job).arrival_s;
     leave_gpus(job);
     live_[job].where = Where::kGone;
+    there_.erase(std::lower_bound(there_.begin(), there_.end(), job));
     --left_;
     events_.push_back(std::move(event));
   }
 
   void report() {
-    for (size_t job = 0; job < live_.size(); ++job) {
+    for (const size_t job : there_) {
       Live& live = live_[job];
       if (live.where != Where::kRunning) continue;
       advance(job);
@@ -337,12 +339,9 @@ class Simulation {
       if (gpus_[gpu].failures++ > 0) continue;
       events_.push_back(jobs::DeviceVanished{plan_.cluster.gpus[gpu].device});
     }
-    for (size_t job = 0; job < live_.size(); ++job) {
+    for (const size_t job : there_) {
       Live& live = live_[job];
-      if (live.where == Where::kAway || live.where == Where::kGone ||
-          live.where == Where::kQueued) {
-        continue;
-      }
+      if (live.where == Where::kQueued) continue;
       bool hit = live.where == Where::kOut && live.host_node == node;
       if (live.where != Where::kOut) {
         hit = std::ranges::any_of(
@@ -406,8 +405,7 @@ class Simulation {
     }
     std::sort(touched_.begin(), touched_.end());
     touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
-    const std::vector<size_t> touched = touched_;
-    for (const size_t job : touched) set_rate(job, rate_of(job));
+    for (const size_t job : touched_) set_rate(job, rate_of(job));
     for (const uint32_t gpu : gpus) busy_of(gpu);
   }
 
@@ -669,6 +667,7 @@ class Simulation {
   std::unique_ptr<jobs::JobPolicy> policy_;
   jobs::DecisionCheck check_;
   std::vector<Live> live_;
+  std::vector<size_t> there_;  // jobs that have arrived and not gone, ascending
   std::vector<LiveGpu> gpus_;
   std::vector<double> host_bytes_;     // by node
   std::vector<int64_t> link_free_ns_;  // by node: its network link is free from then on
