@@ -123,6 +123,9 @@ class RequestGuard {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
+  // Requests that are over are counted: not as long as it is not known what they take by
+  // themselves, and so long none may be.
+  bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
   struct Slack {
     Duration now;
@@ -146,6 +149,7 @@ class RequestGuard {
 
   uint64_t generation_ = 0;
   bool in_step_ = false;
+  bool compared_ = false;  // requests were, with undisturbed ones, at any time
   Duration pause_;  // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                 // ... of the next one, what is known before it
