@@ -110,8 +110,7 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
       std::max(kStuckAtLeast.ns, oldest->predicted.ns / oldest->count * kStuckFactor)};
   const Instant since = std::max(oldest->at, seat.last_progress);
   // It may well be behind the others' work: that has had its time, and has it yet.
-  const Instant at =
-      std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
+  const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
   if (at > now_) return at;
   Duration others;
   for (ClientId member : on.busy) {

@@ -96,9 +96,7 @@ void RequestGuard::end_request(bool whole) {
         compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                  : tuning::kEarnedUncompared_x1000;
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
-    // One that is slow by itself is not theirs.
-    const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-    const bool over = theirs && std::max(request_.lost, request_.most_lately) > limit();
+    const bool over = std::max(request_.lost, request_.most_lately) > limit();
     if (counts()) error_.ended(over, request_.meant);
     compared_ = compared_ || compares;
     if (over) {  // its waits have been counted, and make no other one over

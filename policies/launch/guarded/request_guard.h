@@ -150,7 +150,7 @@ class RequestGuard {
   uint64_t generation_ = 0;
   bool in_step_ = false;
   bool compared_ = false;  // requests were, with undisturbed ones, at any time
-  Duration pause_;  // of the host before the stretch, as far as it is part of the request
+  Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                 // ... of the next one, what is known before it
   std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
