@@ -37,9 +37,8 @@ enum class Part : uint8_t {
   kBestMoment,    // an exception waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
-  kGettingAhead,  // in a large room a low host may get further ahead than keeps the device busy
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
