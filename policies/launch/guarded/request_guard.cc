@@ -21,7 +21,9 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     end_request(/*whole=*/false);
     timeline.restart(place.length, pattern_.known());
     times_.restart();
-    if (!compared_) error_ = {};  // what single waits were over says nothing of requests
+    // What others were over, or single waits, says nothing of these requests. None is given twice.
+    error_.forgive();
+    if (!compared_) error_ = {};
     price_ = {};
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
