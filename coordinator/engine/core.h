@@ -34,8 +34,9 @@ inline constexpr Duration kGrantNoticed{100'000};
 //   turns double them.
 inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
-// - what others have in flight extends that by twice its length, up to twice this: a thousand
-//   kernels of a millisecond, about as many as a driver queues on a stream.
+// - what others have in flight extends that by twice its length, up to twice this, and what they
+//   have had complete meanwhile by so long as that took, up to this: a thousand kernels of a
+//   millisecond, about as many as a driver queues on a stream.
 inline constexpr Duration kAheadAtMost{1'000'000'000};
 // - a measurement is no longer than the time since its launch was heard of, and this: launches are
 //   heard of late, and some are no longer remembered.

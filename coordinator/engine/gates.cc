@@ -108,9 +108,10 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   if (oldest == nullptr) return kNever;
   const Duration patience{
       std::max(kStuckAtLeast.ns, oldest->predicted.ns / oldest->count * kStuckFactor)};
-  const Instant at = std::max(oldest->at, seat.last_progress) + patience;
+  const Instant since = std::max(oldest->at, seat.last_progress);
+  // It may well be behind the others' work: that has had its time, and has it yet.
+  const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
   if (at > now_) return at;
-  // It may well be behind the others' work; that has its time too.
   Duration others;
   for (ClientId member : on.busy) {
     if (member != client.id) others += seat_of(*find(member), seat.device).in_flight;

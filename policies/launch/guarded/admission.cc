@@ -45,7 +45,7 @@ Duration busy_credit(const LowHost& host, Duration room) {
       tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
   // Half of a large room, so that few launches have to be let go by name.
   const int64_t usable = (room - host.reaction).ns;
-  while (4 * most <= usable && 2 * most <= host.may_be_ahead.ns) most *= 2;
+  while (4 * most <= usable && 2 * most <= tuning::kMostCredit.ns) most *= 2;
   return {most};
 }
 

@@ -20,7 +20,6 @@
 
 #include <cstdint>
 
-#include "policies/launch/guarded/tuning.h"
 #include "policies/vocabulary.h"
 
 namespace lull::policies {
@@ -55,7 +54,6 @@ struct LowHost {
   Duration reaction;  // from a decision to its launch
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
-  Duration may_be_ahead = tuning::kDeepCredit;  // in a large room
 };
 // The credit that keeps the device busy in so large a room.
 Duration busy_credit(const LowHost& host, Duration room);

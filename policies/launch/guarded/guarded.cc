@@ -29,13 +29,7 @@ struct Client {
   bool awake = true;
   bool waited = false;  // events of its own in this step
 
-  LowHost host(Parts parts) const {
-    const bool ahead = parts.has(Part::kGettingAhead);
-    return {{reaction_ns},
-            {usual_launch_ns},
-            {beyond_charge_ns},
-            ahead ? tuning::kDeepCredit : tuning::kMostCredit};
-  }
+  LowHost host() const { return {{reaction_ns}, {usual_launch_ns}, {beyond_charge_ns}}; }
 };
 
 // What all important clients leave to one level, without an exception.
@@ -359,7 +353,7 @@ class Guarded final : public LaunchPolicy {
     const Room& room = room_for(low, now);
     if (room.clear) return {};
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
-    return std::max(idle, credit(room.room, room.sharers, own_[index].host(parts_), low.in_flight));
+    return std::max(idle, credit(room.room, room.sharers, own_[index].host(), low.in_flight));
   }
 
   // Launches that no credit covers, by name. Whether any went.
@@ -370,8 +364,7 @@ class Guarded final : public LaunchPolicy {
     const Duration bound = credit_of(index, now);
     // What goes early can do no more good than keep the device busy, and cannot be called back.
     const Duration there = low.in_flight - queue_.spared(low.client);
-    const bool busy =
-        there - queue_.progress(now) > busy_credit(own_[index].host(parts_), room.room);
+    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room);
     const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;

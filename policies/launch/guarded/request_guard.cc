@@ -18,10 +18,12 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   const IterationPlace place = pattern_.launch(launch.kernel, launch.at, launch.place);
   if (place.length != 0 && (generation_ != place.generation || timeline.length() != place.length)) {
     generation_ = place.generation;
+    end_request(/*whole=*/false);
     timeline.restart(place.length, pattern_.known());
     times_.restart();
-    end_request(/*whole=*/false);
-    error_ = {};  // what single waits were over says nothing about requests
+    // What others were over, or single waits, says nothing of these requests. None is given twice.
+    error_.forgive();
+    if (!compared_) error_ = {};
     price_ = {};
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
@@ -96,11 +98,9 @@ void RequestGuard::end_request(bool whole) {
         compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                  : tuning::kEarnedUncompared_x1000;
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
-    // One that is slow by itself is not theirs.
-    const bool theirs = 2 * std::max(said, request_.foretold).ns >= limit().ns;
-    // As long as it is not known how long requests take by themselves, none counts.
-    const bool over = theirs && std::max(request_.lost, request_.most_lately) > limit();
-    if (compares || !in_step_) error_.ended(over, request_.meant);
+    const bool over = std::max(request_.lost, request_.most_lately) > limit();
+    if (counts()) error_.ended(over, request_.meant);
+    compared_ = compared_ || compares;
     if (over) {  // its waits have been counted, and make no other one over
       lately_.clear();
       lost_lately_ = {};
@@ -169,7 +169,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (!parts_.has(Part::kBudgets)) return moment;
   moment.budget = budget;
   moment.tail = tail;
-  if (parts_.has(Part::kExceptions) && best_moment(slack))
+  if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
   if (parts_.has(Part::kChance) && knows() && idle()) moment.back_in = timeline().random_pause();
   if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();

@@ -37,9 +37,8 @@ enum class Part : uint8_t {
   kBestMoment,    // an exception waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
-  kGettingAhead,  // in a large room a low host may get further ahead than keeps the device busy
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
@@ -123,6 +122,9 @@ class RequestGuard {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
+  // Requests that are over are counted: not as long as it is not known what they take by
+  // themselves, and so long none may be.
+  bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
   struct Slack {
     Duration now;
@@ -146,7 +148,8 @@ class RequestGuard {
 
   uint64_t generation_ = 0;
   bool in_step_ = false;
-  Duration pause_;  // of the host before the stretch, as far as it is part of the request
+  bool compared_ = false;  // requests were, with undisturbed ones, at any time
+  Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                 // ... of the next one, what is known before it
   std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins

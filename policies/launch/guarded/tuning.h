@@ -13,8 +13,6 @@ namespace lull::policies::tuning {
 // back.
 inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
-// A host that gets ahead keeps the device busy while it pauses: within half of what may go anyway.
-inline constexpr Duration kDeepCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
 inline constexpr Duration kIdleCredit{50'000};

@@ -111,14 +111,13 @@ TEST_CASE("A p95 below the mean shortens nothing") {
 
 TEST_CASE(
     "The busy credit covers three launches, or five reactions, from 0.2 to 1 ms, and half of a "
-    "large room, up to 4 ms") {
+    "large room") {
   CHECK(busy_credit(kSteady, us(100)) == us(200));
   CHECK(busy_credit({us(15), us(100), {}}, us(100)) == us(300));
   CHECK(busy_credit({us(60), us(10), {}}, us(100)) == us(300));
   CHECK(busy_credit({us(15), us(900), {}}, us(100)) == us(1'000));
   CHECK(busy_credit(kSteady, us(1'000)) == us(400));
-  CHECK(busy_credit(kSteady, us(100'000)) == us(3'200));
-  CHECK(busy_credit({us(15), us(10), {}, us(1'000)}, us(100'000)) == us(800));
+  CHECK(busy_credit(kSteady, us(100'000)) == us(800));
 }
 
 TEST_CASE("A credit covers what is in flight, and is shared by those who launch") {

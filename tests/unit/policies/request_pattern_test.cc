@@ -86,6 +86,31 @@ TEST_CASE("Pauses at random make no period, whatever they look like for a while"
   }
 }
 
+TEST_CASE("Long pauses that happen to be equally far apart make no period") {
+  for (int before = 20; before < 150; ++before) {
+    Host host;
+    for (int n = 0; n < before; ++n) host.stretch(5, 200);
+    for (int n = 0; n < 3; ++n) {
+      host.stretch(5, 20'000);
+      host.stretch(5, 200);
+      host.stretch(5, 200);
+    }
+    for (int n = 0; n < 6; ++n) host.stretch(5, 200);
+    REQUIRE(host.last().length == 5);
+  }
+}
+
+TEST_CASE("Tokens of texts that come at random make a period, which begins with a text") {
+  std::mt19937 random(7);
+  Host host;
+  for (int request = 0; request < 200; ++request) {
+    host.stretch(5, 1'000 + static_cast<int64_t>(random() % 9'000));
+    for (int token = 1; token < 4; ++token) host.stretch(5, 100);
+  }
+  CHECK(host.last().length == 20);
+  CHECK(host.last().position == 19);
+}
+
 TEST_CASE("A stretch that is not as foretold is out of step, and the next ones are in it again") {
   Host host;
   for (int n = 0; n < 8; ++n) host.stretch(4);

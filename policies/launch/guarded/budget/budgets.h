@@ -80,6 +80,7 @@ class RequestBudget {
     left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
                              tuning::kSaved_x1000);
   }
+  void forgive() { left_x1000_ = std::max<int64_t>(0, left_x1000_); }
   // What it holds, times 1000. One that is under way may be over and is not counted yet:
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }

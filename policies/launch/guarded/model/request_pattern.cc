@@ -12,10 +12,8 @@ constexpr uint64_t kHashSeed = 0xcbf29ce484222325, kHashPrime = 0x100000001b3;  
 // docs/hardware).
 constexpr Duration kPauseDiffers{30'000};
 constexpr int64_t kPauseShare = 4;
-// One in so many that differ is chance; so many times fewer at one distance than at another are
-// not.
+// One in so many that differs is chance.
 constexpr size_t kMayDiffer = 16;
-constexpr size_t kFarLess = 4;
 constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
@@ -132,20 +130,38 @@ bool RequestPattern::repeats(size_t distance) const {
   return true;
 }
 
-// The pauses before the last stretches were as those at this distance, all but those before one
-// stretch of a period: a request comes at random. How many were not, of how many.
-std::optional<RequestPattern::Compared> RequestPattern::compare_pauses(size_t distance) const {
+// The pauses of the last stretches differ from those at this distance more often than by chance.
+bool RequestPattern::differs_often(size_t distance) const {
   const size_t compared = std::max(2 * distance, kCompared);
-  if (history_.size() < distance + compared) return {};
-  Compared result{.all = compared};
+  if (history_.size() < distance + compared) return false;
+  size_t off = 0;
   for (size_t n = history_.size() - compared; n < history_.size(); ++n) {
     const Stretch &one = history_[n], &other = history_[n - distance];
-    if (alike(one.pause, other.pause) && alike(one.span, other.span)) continue;
-    if (result.off > 0 && n % distance != result.where) result.elsewhere = true;
-    result.where = n % distance;
-    result.off += 1;
+    off += alike(one.pause, other.pause) && alike(one.span, other.span) ? 0 : 1;
   }
-  return result;
+  return off * kMayDiffer > compared;
+}
+
+// They are as those at this multiple of the distance, all but those before one stretch of a period,
+// where a request comes at random. There each of them differs from the one before: two that happen
+// to be so far apart are no period.
+bool RequestPattern::pauses_repeat(size_t multiple, size_t distance) const {
+  const size_t compared = std::max(2 * multiple, kCompared);
+  if (history_.size() < multiple + compared) return false;
+  const size_t first = history_.size() - compared;
+  std::optional<size_t> place;
+  for (size_t n = first; n < history_.size(); ++n) {
+    const Stretch &one = history_[n], &other = history_[n - multiple];
+    if (!alike(one.span, other.span)) return false;
+    if (alike(one.pause, other.pause)) continue;
+    if (place.value_or(n % multiple) != n % multiple) return false;
+    place = n % multiple;
+  }
+  for (size_t n = first; place && n < history_.size(); ++n) {
+    const bool stands_out = !alike(history_[n].pause, history_[n - distance].pause);
+    if (n % multiple == *place && !stands_out) return false;
+  }
+  return true;
 }
 
 size_t RequestPattern::find_repetition() const {
@@ -157,13 +173,9 @@ size_t RequestPattern::find_repetition() const {
 
 // Pauses that differ at random match at some distance by chance: it is looked for a few times only.
 size_t RequestPattern::find_multiple(size_t distance) const {
-  const auto at_once = compare_pauses(distance);
-  if (!at_once || at_once->off * kMayDiffer <= at_once->all) return distance;
+  if (!differs_often(distance)) return distance;
   for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
-    const auto found = compare_pauses(multiple);
-    if (!found) break;
-    const bool far_less = found->off * kFarLess * at_once->all <= at_once->off * found->all;
-    if (far_less && !found->elsewhere && repeats(multiple)) return multiple;
+    if (pauses_repeat(multiple, distance) && repeats(multiple)) return multiple;
   }
   return distance;
 }

@@ -62,12 +62,8 @@ class RequestPattern {
   std::optional<size_t> kind_of_current();
   void forget();
   bool repeats(size_t distance) const;
-  struct Compared {
-    size_t off = 0, all = 0;
-    size_t where = 0;
-    bool elsewhere = false;
-  };
-  std::optional<Compared> compare_pauses(size_t distance) const;
+  bool differs_often(size_t distance) const;
+  bool pauses_repeat(size_t multiple, size_t distance) const;
   size_t find_repetition() const;
   size_t find_multiple(size_t distance) const;
   void follow();
@@ -91,8 +87,8 @@ class RequestPattern {
   std::vector<uint32_t> start_;  // position of each one's first launch
   uint32_t length_ = 0;          // launches
   bool begins_surely_ = false;
-  size_t next_ = 0;              // stretch in progress
-  uint32_t cursor_ = 0;          // launches of it so far
+  size_t next_ = 0;      // stretch in progress
+  uint32_t cursor_ = 0;  // launches of it so far
   bool in_step_ = false;
   size_t followed_ = 0;     // stretches since the period was found
   size_t look_at_ = 0;      // ... at which a longer one is looked for next
