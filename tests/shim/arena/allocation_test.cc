@@ -373,7 +373,7 @@ TEST_CASE("a context takes its allocations along, but not those of pools") {
   OK(cuCtxDestroy_v2(context));
   OK(cuCtxSetCurrent(it.program.context));
   CHECK(cuMemFree_v2(address) != CUDA_SUCCESS);
-  CHECK(arena_probe_driver_free() + (32 + 6) * kMiB >= it.free_at_first);
+  CHECK(it.is_back((32 + 6) * kMiB));
   OK(cuMemFree_v2(pooled));
   it.check_no_leak();
 }
