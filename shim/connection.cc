@@ -331,7 +331,7 @@ void take_slot(ThreadState& thread, Attachment& link) {
   thread.ring = link.region.ring(slot);
   thread.cached_tail = 0;
   thread.last_sample = 0;
-  thread.window_left = 0;
+  thread.window.left = 0;
   channel::occupy_thread(*thread.slot, static_cast<uint32_t>(syscall(SYS_gettid)));
   thread.attachment = &link;
   register_thread_end(thread);

@@ -279,16 +279,13 @@ Sample* take_sample(CUcontext context, CUevent& base_event) {
   return &sample;
 }
 
-// Which of a thread's units: a kernel that is not warm, and the windows in between.
 void move_window(ThreadState& thread, uint32_t period, ShapeEntry& entry, uint32_t had) {
-  if (entry.launches_to_window.load(std::memory_order_relaxed) == 0 &&
-      had + 1 >= channel::kWarmUpSamples) {
-    entry.launches_to_window.store(channel::launches_to_window(period, had, thread.window_random),
-                                   std::memory_order_relaxed);
-    if (had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
+  const uint32_t before = entry.launches_to_window.load(std::memory_order_relaxed);
+  uint32_t to_window = before;
+  channel::move_window(period, had, to_window, thread.window);
+  if (to_window != before) {
+    entry.launches_to_window.store(to_window, std::memory_order_relaxed);
   }
-  // Also when it comes to nothing, or a window that cannot be timed would never end.
-  if (thread.window_left != 0) --thread.window_left;
 }
 
 bool record_event(ThreadState& thread, CUevent event, uintptr_t stream) {

@@ -33,7 +33,7 @@ inline bool wants_timing(ThreadState& thread, uint32_t period, ShapeEntry& entry
   const uint32_t left = entry.launches_to_window.load(std::memory_order_relaxed);
   if (left != 0) [[likely]] {
     entry.launches_to_window.store(left - 1, std::memory_order_relaxed);
-    return thread.window_left != 0;
+    return thread.window.left != 0;
   }
   return true;
 }

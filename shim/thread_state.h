@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "coordinator/channel/layout.h"
+#include "coordinator/channel/timing_windows.h"
 
 namespace lull::shim {
 
@@ -24,8 +25,7 @@ struct ThreadState {
   bool shares_slot;          // no slot of its own was left: pushes take Attachment::shared_lock
   bool exit_registered;
   uint32_t next_ticket;
-  uint32_t window_left;      // units still to be timed in a row
-  uint32_t window_random;    // timing_windows.h
+  channel::ThreadWindow window;
   uint64_t last_sample;      // id of the timing sample whose gap is open, 0: none
   uint32_t per_thread_ref;   // CU_STREAM_PER_THREAD's slot + 1, 0: none yet
   uint32_t per_thread_device;

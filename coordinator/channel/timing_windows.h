@@ -16,10 +16,14 @@ namespace lull::channel {
 inline constexpr uint32_t kWarmUpSamples = 8;
 inline constexpr uint32_t kWindowUnits = 16;
 
+struct ThreadWindow {
+  uint32_t left;    // units still to be timed in a row
+  uint32_t random;  // state of the generator; 0: its seed
+};
+
 // Launches of a kernel to its next window: from a half of the mean distance to one and a half, and
 // to the first one, when it has `had` fewer samples than the warm-up, the mean: at 64, as shipped,
-// that is behind the longest queue of a device, so that the warm-up's samples can be read. `random`
-// is the thread's, a seed at first; 0 is one as well.
+// that is behind the longest queue of a device, so that the warm-up's samples can be read.
 inline uint32_t launches_to_window(uint32_t period, uint32_t had, uint32_t& random) {
   constexpr uint32_t kMostPeriod = UINT32_MAX / kWindowUnits / 2;
   const uint32_t mean = (period < kMostPeriod ? period : kMostPeriod) * kWindowUnits;
@@ -29,6 +33,24 @@ inline uint32_t launches_to_window(uint32_t period, uint32_t had, uint32_t& rand
   random ^= random >> 17;
   random ^= random << 5;
   return mean / 2 + static_cast<uint32_t>(uint64_t{random} * mean >> 32);
+}
+
+// Of a launch that counts down `to_window`, its kernel's: whether it is timed.
+inline bool is_timed(uint32_t& to_window, const ThreadWindow& thread) {
+  if (to_window == 0) return true;
+  to_window -= 1;
+  return thread.left != 0;
+}
+
+// Before a launch is timed whose kernel `had` so many samples: a kernel that is not warm, and the
+// windows in between. Also where it comes to nothing, or a window that cannot be timed would never
+// end.
+inline void move_window(uint32_t period, uint32_t had, uint32_t& to_window, ThreadWindow& thread) {
+  if (to_window == 0 && had + 1 >= kWarmUpSamples) {
+    to_window = launches_to_window(period, had, thread.random);
+    if (had >= kWarmUpSamples) thread.left = kWindowUnits;
+  }
+  if (thread.left != 0) thread.left -= 1;
 }
 
 }  // namespace lull::channel

@@ -3,7 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
+
+#include "coordinator/command_line/wrapped.h"
 
 namespace lull {
 namespace {
@@ -57,34 +59,24 @@ std::string range_of(const CLI::Option& option) {
          type.substr(between + 3, type.size() - between - 4);
 }
 
-// Lines but the first begin with `indent` blanks; what follows in one that has blanks of its own,
-// with two more than those.
-std::string wrapped(const std::string& text, size_t indent) {
+// `text` in lines that fit, behind `begin` and in the columns behind it. A paragraph that begins
+// with blanks has its further lines two behind those.
+std::string behind(const std::string& begin, const std::string& text) {
+  const size_t indent = begin.size();
   std::string out;
   for (const std::string& paragraph : CLI::detail::split(text, '\n')) {
     const size_t own = std::min(paragraph.find_first_not_of(' '), paragraph.size());
-    if (!out.empty()) out.append("\n").append(indent, ' ');
-    out.append(own, ' ');
-    size_t column = indent + own;
-    std::istringstream words(paragraph);
-    for (std::string word, between; words >> word; between = " ") {
-      column += between.size() + word.size();
-      if (column > kHelpColumns && !between.empty()) {
-        const size_t hanging = indent + (own > 0 ? own + 2 : 0);
-        between = '\n' + std::string(hanging, ' ');
-        column = hanging + word.size();
-      }
-      out += between + word;
-    }
+    const std::string line = std::string(indent, ' ') + paragraph;
+    out += command::wrapped(line, kHelpColumns, indent + (own > 0 ? own + 2 : 0)) + '\n';
   }
-  return out;
+  return out.replace(0, indent, begin);
 }
 
 // CLI11's help in lines that fit, in the words of the manual pages.
 class Help : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description(), 0) + '\n';
+    return behind("", app->get_description());
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     if (!positional) return CLI::detail::join(names_of(*option), ", ");
@@ -121,9 +113,10 @@ class Help : public CLI::Formatter {
  private:
   static std::string row(std::string line, const std::string& what) {
     if (what.empty()) return line + '\n';
-    if (line.size() + 2 > kHelpIndent) line += '\n' + std::string(kHelpIndent, ' ');
-    line.append(line.size() < kHelpIndent ? kHelpIndent - line.size() : 0, ' ');
-    return line + wrapped(what, kHelpIndent) + '\n';
+    const bool fits = line.size() + 2 <= kHelpIndent;
+    const std::string above = fits ? "" : std::exchange(line, "") + '\n';
+    line.resize(kHelpIndent, ' ');
+    return above + behind(line, what);
   }
 };
 
@@ -145,7 +138,8 @@ nlohmann::ordered_json describe_app(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_group().empty()) options.push_back(describe_option(*option));
   }
-  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(describe_app(*command));
+  for (const CLI::App* command : app.get_subcommands({}))
+    commands.push_back(describe_app(*command));
   return {{"name", app.get_name()},
           {"what", app.get_description()},
           {"options", std::move(options)},

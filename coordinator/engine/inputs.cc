@@ -521,9 +521,10 @@ Instant Engine::Core::works_until(const Client& client, const Seat& seat) {
   if (seat.units == 0) return until;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const bool awaits_report = units.awaits_report();
     for (const Unit& unit : units) {
       if (unit.device != seat.device) continue;
-      if (unit.tracked || units.awaits_report()) return kNever;
+      if (unit.tracked || awaits_report) return kNever;
       until = std::max(until, due(seat, unit));
     }
   }

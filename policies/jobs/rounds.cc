@@ -378,7 +378,7 @@ void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
   });
   for (Unit* unit : packs) {
     while (unit->jobs.size() > 1) {
-      Job* leaves = unit->last_that_may_move();
+      Job* leaves = unit->last_that(&Job::may_move);
       if (leaves == nullptr) break;
       Places gpus = free_places(cluster, *unit, unit->size());
       if (gpus.empty()) break;

@@ -82,16 +82,9 @@ bool Unit::may_leave() const {
 
 bool Unit::may_stop() const { return !pinned && may_leave(); }
 
-Job* Unit::last_that_may_stop() const {
+Job* Unit::last_that(bool (Job::*may)() const) const {
   for (size_t i = jobs.size(); i-- > 0;) {
-    if (jobs[i]->may_stop()) return jobs[i];
-  }
-  return nullptr;
-}
-
-Job* Unit::last_that_may_move() const {
-  for (size_t i = jobs.size(); i-- > 0;) {
-    if (jobs[i]->may_move()) return jobs[i];
+    if ((jobs[i]->*may)()) return jobs[i];
   }
   return nullptr;
 }

@@ -116,9 +116,8 @@ struct Unit {
   bool may_move() const;
   bool started() const;  // any of its jobs has been placed before
   bool any_pinned() const;
-  // The last of its jobs that may be stopped, or moved; null: none.
-  Job* last_that_may_stop() const;
-  Job* last_that_may_move() const;
+  // The last of its jobs that `may` be stopped, or moved; null: none.
+  Job* last_that(bool (Job::*may)() const) const;
 };
 
 }  // namespace lull::jobs

@@ -104,16 +104,9 @@ class Sampler {
   explicit Sampler(uint32_t period) : period_(period) {}
   bool wants(const Launch& launch) {
     Kernel& kernel = kernels_[{launch.client.value, launch.kernel}];
-    Thread& thread = threads_[{launch.client.value, launch.thread.value}];
-    if (kernel.left != 0) {
-      --kernel.left;
-      if (thread.window_left == 0) return false;
-    }
-    if (kernel.left == 0 && kernel.had + 1 >= channel::kWarmUpSamples) {
-      kernel.left = channel::launches_to_window(period_, kernel.had, thread.random);
-      if (kernel.had >= channel::kWarmUpSamples) thread.window_left = channel::kWindowUnits;
-    }
-    if (thread.window_left != 0) --thread.window_left;
+    channel::ThreadWindow& thread = threads_[{launch.client.value, launch.thread.value}];
+    if (!channel::is_timed(kernel.left, thread)) return false;
+    channel::move_window(period_, kernel.had, kernel.left, thread);
     ++kernel.had;
     return true;
   }
@@ -122,12 +115,9 @@ class Sampler {
   struct Kernel {
     uint32_t left = 0, had = 0;
   };
-  struct Thread {
-    uint32_t window_left = 0, random = 0;
-  };
   uint32_t period_;
   std::map<std::pair<uint32_t, KernelIndex>, Kernel> kernels_;
-  std::map<std::pair<uint32_t, uint32_t>, Thread> threads_;
+  std::map<std::pair<uint32_t, uint32_t>, channel::ThreadWindow> threads_;
 };
 
 struct Found {

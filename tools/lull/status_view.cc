@@ -132,7 +132,17 @@ std::vector<std::string> refused_lines(const json& refused) {
   return lines;
 }
 
+// lulld knows how a simulated GPU is shared: some program has made it.
+bool is_made(const json& status) { return !field<std::string>(status, "sharing", "?").empty(); }
+
 }  // namespace
+
+std::string simulated_gpu(const json& status) {
+  if (!is_made(status)) return "simulated GPU: the first program makes it";
+  return fmt::format("simulated GPU: sharing {}, slow motion {}",
+                     field<std::string>(status, "sharing", "?"),
+                     field<double>(status, "slow_motion", 1));
+}
 
 std::string status_text(const json& status, size_t width) {
   std::string out;
@@ -144,15 +154,12 @@ std::string status_text(const json& status, size_t width) {
                   field<std::string>(status, "version", "?"), field<int64_t>(status, "pid", 0),
                   field<double>(status, "uptime_s", 0), simulated ? " of real time" : "",
                   field<std::string>(status, "policy", "?")));
-  const auto sharing = field<std::string>(status, "sharing", "?");
-  if (simulated && sharing.empty()) {
-    say(kNotMade);
-  } else if (simulated) {
-    const auto slow_motion = field<double>(status, "slow_motion", 1);
-    say(fmt::format(
-        "simulated GPU: sharing {}, slow motion {}, control latency {} us; times below "
-        "are model time: {:g} s of real time are 1 s of it",
-        sharing, slow_motion, field<double>(status, "control_latency_us", 0), slow_motion));
+  if (simulated) {
+    const std::string times = fmt::format(
+        ", control latency {} us; times below are model time: {:g} s of real time are "
+        "1 s of it",
+        field<double>(status, "control_latency_us", 0), field<double>(status, "slow_motion", 1));
+    say(simulated_gpu(status) + (is_made(status) ? times : ""));
   }
   const KernelNames names = held_names(status);
   if (list(status, "devices").empty()) say("no device is known yet");

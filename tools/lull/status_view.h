@@ -8,8 +8,8 @@
 
 namespace lull::command {
 
-// Of a simulated GPU whose sharing lulld does not know yet.
-inline constexpr const char* kNotMade = "simulated GPU: the first program makes it";
+// How a simulated GPU is shared; that there is none yet, where lulld does not know.
+std::string simulated_gpu(const nlohmann::json& status);
 
 // The whole text, in lines of at most `width` characters.
 std::string status_text(const nlohmann::json& status, size_t width);

@@ -113,10 +113,7 @@ std::vector<TopLine> top_lines(const json& status, size_t width) {
   say(fmt::format("lulld {}, up {:.0f} s, policy {}", field<std::string>(status, "version", "?"),
                   field<double>(status, "uptime_s", 0), field<std::string>(status, "policy", "?")));
   if (field(status, "simulated", false)) {
-    const auto sharing = field<std::string>(status, "sharing", "?");
-    say(sharing.empty() ? kNotMade
-                        : fmt::format("simulated GPU: sharing {}, slow motion {}", sharing,
-                                      field<double>(status, "slow_motion", 1)));
+    say(simulated_gpu(status));
   }
   // One layout for all devices.
   TextTable table = table_of_tasks();

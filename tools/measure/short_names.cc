@@ -103,11 +103,6 @@ std::vector<std::string> tell_apart(const std::vector<std::string>& names, size_
 
 }  // namespace
 
-size_t width_of(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
 std::string cut_middle(std::string_view name, size_t chars) {
   chars = std::max<size_t>(chars, 3);
   const size_t width = width_of(name);

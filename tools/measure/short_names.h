@@ -6,10 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace lull::command {
+#include "coordinator/command_line/wrapped.h"
 
-// Columns of a terminal that `text` takes: bytes of UTF-8 that begin a character.
-size_t width_of(std::string_view text);
+namespace lull::command {
 
 // At most `chars` characters (at least 3), what is too long cut in the middle: "a long..of it".
 std::string cut_middle(std::string_view name, size_t chars);

@@ -32,33 +32,7 @@ std::string indented(const std::string& lines, size_t by) {
   return out;
 }
 
-// A line may end at this blank: not between a figure and its unit.
-bool parts_words(std::string_view text, size_t i) {
-  return text[i] == ' ' && i > 0 && text[i - 1] != ' ' &&
-         (text[i - 1] < '0' || text[i - 1] > '9' || i + 1 == text.size() || text[i + 1] == ' ');
-}
-
 }  // namespace
-
-std::string wrapped(std::string_view text, size_t width, size_t indent) {
-  std::string out;
-  size_t room = width;
-  for (;;) {
-    // The last blank that a line can end at; the first one where none is near enough.
-    size_t at = std::string_view::npos, chars = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (parts_words(text, i)) {
-        if (chars > room && at != std::string_view::npos) break;
-        at = i;
-      }
-      if ((text[i] & 0xc0) != 0x80) ++chars;
-    }
-    if (width_of(text) <= room || at == std::string_view::npos) return out.append(text);
-    out.append(text.substr(0, at)).append("\n").append(indent, ' ');
-    text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', at)));
-    room = width > indent ? width - indent : 1;
-  }
-}
 
 void TextTable::add(std::vector<std::string> cells) {
   for (std::string& cell : cells) cell = plain(std::move(cell));

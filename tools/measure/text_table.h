@@ -15,16 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/command_line/wrapped.h"
 #include "tools/measure/short_names.h"
 
 namespace lull::command {
 
 inline constexpr size_t kAnyWidth =
     static_cast<size_t>(-1);  // a pipe or a file: nothing has to fit
-
-// `text` in lines of at most `width` characters, broken at blanks; those after the first begin with
-// `indent` blanks. A longer word stays whole. No newline at the end.
-std::string wrapped(std::string_view text, size_t width, size_t indent = 0);
 
 class TextTable {
  public:

@@ -86,21 +86,12 @@ class TimerModel {
 
   bool wants(uint32_t unit) {
     if (period_ <= 1) return period_ == 1;
-    Shape& shape = shapes_[unit];
-    if (shape.to_window != 0) {
-      shape.to_window -= 1;
-      return window_left_ != 0;
-    }
-    return true;
+    return channel::is_timed(shapes_[unit].to_window, window_);
   }
   template <typename Report>
   uint64_t begin(const Sample& sample, Report&& report) {
     Shape& shape = shapes_[sample.unit];
-    if (period_ > 1 && shape.to_window == 0 && shape.samples + 1 >= channel::kWarmUpSamples) {
-      shape.to_window = channel::launches_to_window(period_, shape.samples, window_random_);
-      if (shape.samples >= channel::kWarmUpSamples) window_left_ = channel::kWindowUnits;
-    }
-    if (window_left_ != 0) window_left_ -= 1;
+    if (period_ > 1) channel::move_window(period_, shape.samples, shape.to_window, window_);
     harvest(report);
     if (samples_.size() >= kSamples) return 0;
     shape.samples += 1;
@@ -117,8 +108,7 @@ class TimerModel {
   std::deque<Sample> samples_;  // by id
   uint64_t first_ = 1;          // id of the front
   uint64_t last_ = 0;
-  uint32_t window_left_ = 0;
-  uint32_t window_random_ = 0;
+  channel::ThreadWindow window_{};
 };
 
 }  // namespace lull::simulate
