@@ -21,9 +21,10 @@ struct ThreadWindow {
   uint32_t random;  // state of the generator; 0: its seed
 };
 
-// Launches of a kernel to its next window: from a half of the mean distance to one and a half, and
-// to the first one, when it has `had` fewer samples than the warm-up, the mean: at 64, as shipped,
-// that is behind the longest queue of a device, so that the warm-up's samples can be read.
+// How many launches of a kernel there are to its next window: between a half of the mean distance
+// and one and a half. The first window, which comes when the kernel `had` fewer samples than the
+// warm-up, is at the mean distance. At a period of 64, as shipped, that is further than a device's
+// longest queue, so that the warm-up's samples can be read before.
 inline uint32_t launches_to_window(uint32_t period, uint32_t had, uint32_t& random) {
   constexpr uint32_t kMostPeriod = UINT32_MAX / kWindowUnits / 2;
   const uint32_t mean = (period < kMostPeriod ? period : kMostPeriod) * kWindowUnits;
@@ -42,9 +43,9 @@ inline bool is_timed(uint32_t& to_window, const ThreadWindow& thread) {
   return thread.left != 0;
 }
 
-// Before a launch is timed whose kernel `had` so many samples: a kernel that is not warm, and the
-// windows in between. Also where it comes to nothing, or a window that cannot be timed would never
-// end.
+// Called before each launch that is timed; its kernel `had` so many samples. Begins the kernel's
+// next window where it is due, and counts down the thread's. Also called for a launch that cannot
+// be timed after all: else a window of such launches would never end.
 inline void move_window(uint32_t period, uint32_t had, uint32_t& to_window, ThreadWindow& thread) {
   if (to_window == 0 && had + 1 >= kWarmUpSamples) {
     to_window = launches_to_window(period, had, thread.random);
