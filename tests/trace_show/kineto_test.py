@@ -6,6 +6,7 @@ import gzip
 import json
 import pathlib
 import pty
+import select
 import subprocess
 import unittest
 
@@ -84,7 +85,11 @@ class Kineto(unittest.TestCase):
         with open(ours, "rb", buffering=0) as terminal:
             with open(theirs, "wb") as stderr:
                 subprocess.run([*words[:-1], self.at / "again.lull"], check=True, stdout=subprocess.DEVNULL, stderr=stderr)
-                shown = terminal.read(1 << 16).decode()
+                # The kernel hands it over piece by piece.
+                shown = b""
+                while not shown.endswith(b"\r\x1b[K") and select.select([terminal], [], [], 10)[0]:
+                    shown += terminal.read(1 << 16)
+        shown = shown.decode()
         self.assertRegex(shown, r"lull: trace import: t\.json: \d+ % read")
         self.assertTrue(shown.endswith("\r\x1b[K"), shown)
 
