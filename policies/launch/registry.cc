@@ -64,7 +64,7 @@ std::expected<PolicyChoice, std::string> parse_policy(std::string_view text,
     if (row.name == name) choice.row = &row;
   }
   if (choice.row == nullptr) {
-    return std::unexpected("unknown policy " + quoted(name) + ": one of " + names_of(rows));
+    return std::unexpected("unknown policy " + quoted(name) + ": one of " + names_of(policy_rows()));
   }
   const PolicyRow& row = *choice.row;
   const auto values = parse_settings(name, row.settings, text);

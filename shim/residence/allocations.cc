@@ -72,22 +72,45 @@ class InContext {
 // ---- giving back
 // ---------------------------------------------------------------------------------
 
-void keep_event(CUevent event, CUcontext context) {
-  if (event == nullptr) return;
-  {
-    Locked locked(arena_lock);
-    if (spare_event_count < kSpareEvents) {
-      spare_events[spare_event_count++] = {event, context};
-      return;
-    }
+// Under arena_lock. Its stream has got there.
+void keep_event(Block& block) {
+  if (block.event == nullptr) return;
+  if (spare_event_count < kSpareEvents) {
+    spare_events[spare_event_count++] = {block.event, block.event_context};
+  } else {
+    driver().cuEventDestroy_v2(block.event);
   }
-  driver().cuEventDestroy_v2(event);
+  block.event = nullptr;
+}
+
+// Under arena_lock. The context ends, or may: its events are not asked about from now on, and what
+// waited for one waits for the context. `alive`: they are to be destroyed.
+void drop_events(CUcontext context, bool alive) {
+  for (uint32_t n = 0; n < spare_event_count;) {
+    if (spare_events[n].context != context) {
+      ++n;
+      continue;
+    }
+    if (alive) driver().cuEventDestroy_v2(spare_events[n].event);
+    spare_events[n] = spare_events[--spare_event_count];
+  }
+  Records<Block>& blocks = all_blocks();
+  for (uint32_t n = 0; n < blocks.count(); ++n) {
+    Block& block = *blocks.at(n);
+    if (!block.head.in_use || block.event == nullptr || block.event_context != context) continue;
+    if (alive && !block.in_hand) driver().cuEventDestroy_v2(block.event);
+    block.event = nullptr;
+    block.context = context;
+  }
 }
 
 // Nothing uses it any more.
 void finish_block(Block& block) {
   OwnCall own(thread_state);
-  keep_event(block.event, block.event_context);
+  {
+    Locked locked(arena_lock);
+    keep_event(block);
+  }
   give_block(block);
 }
 
@@ -98,6 +121,7 @@ void not_counted(Block& block) {
 }
 
 void wait_list_push(Block& block) {
+  block.in_hand = false;
   block.next = waiting;
   waiting = &block;
   waiting_count.fetch_add(1, std::memory_order_relaxed);
@@ -116,6 +140,7 @@ Block* take_waiting(Chosen chosen) {
     }
     *link = block->next;
     block->next = taken;
+    block->in_hand = true;
     taken = block;
     waiting_count.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -133,19 +158,30 @@ void reclaim(bool wait) {
   });
   while (block != nullptr) {
     Block* next = block->next;
+    CUevent event = nullptr;
+    {
+      Locked locked(arena_lock);
+      if (!wait) keep_event(*block);  // it has been asked
+      event = block->event;
+    }
     CUresult done = CUDA_SUCCESS;
-    if (block->event == nullptr) {
+    if (event != nullptr) {
+      done = driver().cuEventSynchronize(event);
+    } else if (wait) {
       InContext in(block->context);
       if (in) done = driver().cuCtxSynchronize();
-    } else if (wait) {
-      done = driver().cuEventSynchronize(block->event);
     }
-    if (done == CUDA_SUCCESS) {
-      finish_block(*block);
-    } else {  // not yet; or its context has failed and will take it along
+    if (done != CUDA_SUCCESS) {
       Locked locked(arena_lock);
-      wait_list_push(*block);
+      // Where the event was not dropped, its context has failed and will take the block along.
+      const bool dropped = event != nullptr && block->event == nullptr;
+      if (!dropped) {
+        wait_list_push(*block);
+        block = next;
+        continue;
+      }
     }
+    finish_block(*block);
     block = next;
   }
 }
@@ -162,10 +198,9 @@ bool take_from_stream(const Order& order, uint64_t taken, CUdeviceptr& address) 
     return fits;
   });
   if (block == nullptr) return false;
-  keep_event(block->event, block->event_context);
   Locked locked(arena_lock);
+  keep_event(*block);
   give_to_pool(block->pool, block->taken);
-  block->event = nullptr;
   fill_block(*block, order, *block->backing, block->address, block->taken);
   address = block->address;
   return true;
@@ -387,8 +422,7 @@ bool arena_free_in_stream(CUdeviceptr address, CUstream stream, CUresult& result
     InContext in(context);
     result = driver().cuEventRecord(event, stream);
   }
-  if (result != CUDA_SUCCESS) {
-    keep_event(event, context);
+  if (result != CUDA_SUCCESS) {  // its context has failed, and takes the event along
     still_live(*block);
     return true;
   }
@@ -413,29 +447,29 @@ void reclaim_freed() {
   reclaim(/*wait=*/false);
 }
 
+void arena_context_pauses(CUcontext context) {
+  if (context == nullptr) return;
+  Cancellation off;
+  reclaim(/*wait=*/false);
+  OwnCall own(thread_state);
+  Locked locked(arena_lock);
+  drop_events(context, /*alive=*/true);
+}
+
 void arena_context_gone(CUcontext context, bool reset) {
   if (context == nullptr) return;
   Cancellation off;
   peer_access_of_gone(context);
   ipc_context_gone(context);
-  // Its events went with it.
   {
     Locked locked(arena_lock);
-    for (uint32_t n = 0; n < spare_event_count;) {
-      if (spare_events[n].context == context) {
-        spare_events[n] = spare_events[--spare_event_count];
-      } else {
-        ++n;
-      }
-    }
+    drop_events(context, /*alive=*/false);
   }
   const auto dies = [&](const Block& it) {
     return it.head.in_use && it.live && it.context == context && (!it.stream_ordered || reset);
   };
-  Block* gone = take_waiting([&](const Block& it) {
-    return it.event != nullptr ? it.event_context == context : it.context == context;
-  });
-  for (Block* block = gone; block != nullptr; block = block->next) block->event = nullptr;
+  Block* gone =
+      take_waiting([&](const Block& it) { return it.event == nullptr && it.context == context; });
   while (gone != nullptr) {
     Block* next = gone->next;
     finish_block(*gone);

@@ -23,6 +23,7 @@ struct Block {
   CUevent event;
   CUcontext event_context;
   uint64_t stream_id;
+  bool in_hand;  // a thread has taken it from the list, and may be waiting for its event
   Block* next;
 };
 

@@ -91,6 +91,9 @@ void look_at_graph_memory();
 // Gives back what was freed in stream order and whose stream has got there. Allocations and queries do so
 // themselves; the service thread now and then, with the gate open, for programs that call no more.
 void reclaim_freed();
+// Before the driver may destroy the context: its events are asked no more. What was freed in stream
+// order and has not got there then waits for the context.
+void arena_context_pauses(CUcontext context);
 // A context is gone, and the driver freed what was allocated in it: so does the arena. `reset`: all of the
 // device's, allocations of pools too. After the driver's success.
 void arena_context_gone(CUcontext context, bool reset);

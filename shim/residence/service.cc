@@ -655,6 +655,7 @@ void service_context_pauses(CUcontext context, bool dies) {
   if (!can_move.load(std::memory_order_relaxed)) return;
   context_pauses(context);
   leave_context(context);
+  arena_context_pauses(context);
   if (dies) {
     host_arena_context_gone(context, /*alive=*/true);
   } else {

@@ -378,6 +378,38 @@ TEST_CASE("a context takes its allocations along, but not those of pools") {
   it.check_no_leak();
 }
 
+TEST_CASE("a context ends while another's allocation waits for what was freed in it") {
+  MovedProgram it;
+  const uint64_t half = free_bytes() / 2 / (2 * kMiB) * (2 * kMiB) + 2 * kMiB;
+  CUcontext context = nullptr;
+  OK(cuCtxCreate_v2(&context, 0, 0));
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr address = 0;
+  OK(cuMemAllocAsync(&address, half, stream));
+  OK(it.program.hold(stream));
+  OK(cuMemFreeAsync(address, stream));
+  CUresult allocated = CUDA_ERROR_UNKNOWN;
+  std::thread other([&] {
+    CUdeviceptr second = 0;
+    allocated = cuCtxSetCurrent(it.program.context);
+    if (allocated == CUDA_SUCCESS) allocated = cuMemAlloc_v2(&second, half);
+    if (allocated == CUDA_SUCCESS) allocated = cuMemFree_v2(second);
+  });
+  // Destroying it waits for its work.
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    it.program.open_gate();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  OK(cuCtxDestroy_v2(context));
+  opener.join();
+  other.join();
+  CHECK(allocated == CUDA_SUCCESS);
+  OK(cuCtxSetCurrent(it.program.context));
+  it.check_no_leak();
+}
+
 TEST_CASE("a reset of the primary context takes everything along") {
   MovedProgram it;
   CUcontext primary = nullptr;
