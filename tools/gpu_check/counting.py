@@ -7,6 +7,7 @@ from gpu_check import witness
 from gpu_check.verdict import Failed, Skipped
 
 _AGREE_WAIT_S = 6.0
+_REST_S = 0.5  # without a record: all have been drained
 NOT_HERE = 77  # exit code of a program whose library is missing
 
 
@@ -77,7 +78,7 @@ def count(context, daemon, words, env=None, timeout_s=60, witnessed=True):
             raise Skipped(f"{what} fails without lull too: {bare.why()}")
         raise Failed(f"{what} works without lull and not under it: {child.last_words()}")
     own = said(child.line_with("launches="))
-    client, kernels = _settled(daemon, child.pid)
+    client, kernels = _settled(daemon, child.pid, own.get("launches"))
     wait_file.touch()
     code = child.wait(context.timeout(30))
     if code is None:
@@ -95,17 +96,20 @@ def count(context, daemon, words, env=None, timeout_s=60, witnessed=True):
     return Counted(client, kernels, own, seen, code, lines)
 
 
-def _settled(daemon, pid):
-    """The client's counters once every record has been drained."""
+def _settled(daemon, pid, launches):
+    """The client's counters once every record has been drained: those of all `launches`; where the program does not
+    know how many, once nothing has come for a while."""
     end = time.monotonic() + _AGREE_WAIT_S
-    client, kernels, before = None, [], None
+    client, kernels, before, since = None, [], None, 0.0
     while time.monotonic() < end:
         client = daemon.client(pid)
         if client is not None:
             kernels = daemon.kernels(client["id"])
             recorded = client["dropped"] + sum(k["launches"] for k in kernels if k["kind"] in ("kernel", "graph"))
-            if recorded == client["launches"] and before == recorded:
+            now = time.monotonic()
+            if recorded != before:
+                before, since = recorded, now
+            if recorded == client["launches"] and (recorded == launches or now - since >= _REST_S):
                 break
-            before = recorded
         time.sleep(0.05)
     return client, kernels
