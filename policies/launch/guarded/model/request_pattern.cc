@@ -73,14 +73,14 @@ std::optional<size_t> RequestPattern::kind_of_current() {
   return kinds_.size() - 1;
 }
 
-void RequestPattern::waited(Instant at) {
+void RequestPattern::waited(Instant at, Duration host_late) {
   waited_at_ = at;
   if (current_.empty()) return;
   const std::optional<size_t> kind = kind_of_current();
   current_.clear();
   if (!kind) return forget();
   if (history_.size() == kRemembered) history_.pop_front();
-  history_.push_back({*kind, pause_, last_ - began_});
+  history_.push_back({*kind, pause_, last_ - began_ - host_late});
   if (known()) follow();
   if (in_step_ && next_ == 0 && period_.size() > 1 && longest_pause(period_.size()) != 0) {
     begins_surely_ = false;

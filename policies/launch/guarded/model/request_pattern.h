@@ -30,8 +30,8 @@ class RequestPattern {
   // Where a launch stands in the period; `detected`, where no period is known. A generation changes
   // when positions get another meaning.
   IterationPlace launch(KernelId kernel, Instant at, const IterationPlace& detected);
-  // The host has waited, until `at`.
-  void waited(Instant at);
+  // The host has waited, until `at`. Others made it launch so late by then: `host_late`.
+  void waited(Instant at, Duration host_late);
   // There is a period. It begins behind the host's longest pause.
   bool known() const { return !period_.empty(); }
   // Stretches of a period; 0: none is known.
@@ -55,7 +55,7 @@ class RequestPattern {
   struct Stretch {
     size_t kind = 0;
     Duration pause;  // of the host before it
-    Duration span;   // from its first launch to its last
+    Duration span;   // from its first launch to its last, with nobody in the way
     bool operator==(const Stretch&) const = default;
   };
 

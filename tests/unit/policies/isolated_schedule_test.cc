@@ -1,0 +1,62 @@
+// What others cost an important client at each wait of its host.
+#include "policies/launch/guarded/observe/isolated_schedule.h"
+
+#include <catch2/catch.hpp>
+
+using namespace lull;
+using namespace lull::policies;
+
+namespace {
+
+// A host that launches more than the driver's queue holds, 1 us apart, and waits. Each launch takes
+// the device 1 ms, and the last one comes when there is a place for it.
+class Host {
+ public:
+  static constexpr uint32_t kLaunches = 300;
+
+  // Lower work keeps the device from it for `late` first.
+  IsolatedSchedule::Waited stretch(Duration late = {}) {
+    const Instant began = now_;
+    const bool lower = late.ns > 0;
+    schedule.timeline().begin();
+    if (lower) schedule.disturbed(/*copy=*/false, now_);
+    for (uint32_t n = 0; n + 1 < kLaunches; ++n) launch(n, lower);
+    now_ = began + late + kWork;
+    if (lower) schedule.lower_ran(began, began + late);
+    if (lower) schedule.lower_ended(1, 0, began + late);
+    complete();
+    launch(kLaunches - 1, false);
+    for (uint32_t n = 0; n + 1 < kLaunches; ++n) {
+      now_ = now_ + kWork;
+      complete();
+    }
+    schedule.synced({.at = now_});
+    return *schedule.settle(false);
+  }
+
+  IsolatedSchedule schedule;
+
+ private:
+  static constexpr Duration kWork{1'000'000};
+
+  void launch(uint32_t n, bool lower) {
+    const Submitted launch{.kernel = KernelId{n + 1}, .predicted = kWork, .at = now_,
+                           .place = {.in_step = true, .position = n, .length = kLaunches}};
+    schedule.begins_stretch(now_, lower);
+    schedule.submitted(launch, /*in_step=*/true, lower);
+    now_ = now_ + Duration{1'000};
+  }
+  void complete() { schedule.completed({.units = 1, .predicted = kWork}, now_, false); }
+
+  Instant now_{0};
+};
+
+}  // namespace
+
+TEST_CASE("A host that waits for a place in the driver's queue is late by what others ran before") {
+  Host host;
+  host.schedule.timeline().restart(Host::kLaunches);
+  for (int n = 0; n < 10; ++n) CHECK(host.stretch().host_late == Duration{});
+  CHECK(host.stretch(Duration{2'000'000}).host_late == Duration{2'000'000});
+  CHECK(host.stretch().host_late == Duration{});
+}
