@@ -15,9 +15,9 @@ constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
-// Launches in flight at which the host waits for a place: 1,024 on a stream of the simulated driver, of
-// which a launch takes two where its completion is reported. What a real driver holds is question 6 of
-// docs/hardware.
+// Launches in flight at which the host waits for a place, until more are seen: 1,024 on a stream of the
+// simulated driver, of which a launch takes two where its completion is reported. What a real driver holds is
+// question 6 of docs/hardware.
 constexpr uint32_t kQueued = 500;
 
 }  // namespace
@@ -49,7 +49,7 @@ bool IterationModel::begin() {
   return service_start_ != start;
 }
 
-void IterationModel::launched(uint32_t position, Instant at, Duration backlog) {
+void IterationModel::launched(uint32_t position, Instant at, Duration backlog, size_t ahead) {
   if (position >= length()) return;
   const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
   if (stretch_.size() < kMostLaunches) stretch_.push_back({spot(position), at, pause, backlog.ns});
@@ -57,6 +57,7 @@ void IterationModel::launched(uint32_t position, Instant at, Duration backlog) {
   waiting_is_over_ = false;
   next_ = position + 1;
   in_iteration_ += 1;
+  most_ahead_ = std::max(most_ahead_, static_cast<uint32_t>(ahead) + 1);
 }
 
 Duration IterationModel::sure_pause() const {
@@ -139,7 +140,7 @@ void IterationModel::derive_places() {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
     must_follow_[p] = next_wait_[p] == p ? INT64_MIN / 2 : must_follow_[p + 1];
-    const uint32_t stalls = p + kQueued;
+    const uint32_t stalls = p + std::max(kQueued, most_ahead_);
     if (stalls > next_wait_[p] || places_[stalls].until_end.count == 0) continue;
     must_follow_[p] = std::max(must_follow_[p], places_[stalls].until_end.mean_ns - work_after_[p + 1]);
   }

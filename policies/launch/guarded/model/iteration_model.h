@@ -33,8 +33,9 @@ class IterationModel {
   };
   // The next launch is the first of an iteration. Whether service_start() has become another.
   bool begin();
-  // `backlog`: own work before it that the device would not have done yet with nobody else there.
-  void launched(uint32_t position, Instant at, Duration backlog);
+  // `backlog`: own work before it that the device would not have done yet with nobody else there;
+  // `ahead`: launches before it that it has not done.
+  void launched(uint32_t position, Instant at, Duration backlog, size_t ahead);
   Spot spot(uint32_t position) const { return {position, iteration_}; }
   // The pause before the next launch that can be relied on: none where it varies as waiting for
   // requests does.
@@ -141,6 +142,7 @@ class IterationModel {
   uint32_t service_start_ = 0;
   bool begins_request_ = false;
   uint32_t begun_ = 0;  // iterations, as far as they are counted
+  uint32_t most_ahead_ = 0;  // launches in flight
   bool has_waits_ = true;
 };
 

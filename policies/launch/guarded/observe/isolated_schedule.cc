@@ -48,7 +48,8 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
   }
   const Instant free = std::max(own_free_, launch.at - host_late_);
   if (place.in_step) {
-    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at));
+    timeline_.launched(place.position, launch.at, std::max(Duration{}, free - launch.at),
+                       in_flight_.size());
     if (in_step) seen = timeline_.seen_work(place.position);
     if (seen.ns >= 0) {
       work = seen;
