@@ -492,7 +492,7 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     seat.in_flight = Duration{};
     seat.last_due = std::min(seat.last_due, at + Duration{-seat.kept_off.ns});
   }
-  tell(on, client, policies::Completed{client.id, units.count, units.predicted, stream});
+  tell(on, client, policies::Completed{client.id, units.count, units.predicted, stream, reported});
   if (reported) {
     seat.last_progress = std::max(seat.last_progress, at);
     const bool was_stuck = std::exchange(seat.stuck, false);

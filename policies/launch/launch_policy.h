@@ -65,6 +65,7 @@ struct Completed {  // `units` units of a client are done, or were cancelled
   uint32_t units = 0;
   Duration predicted;  // the sum of what was predicted for them at launch
   StreamSlot stream = {};  // that they were launched to
+  bool reported = true;    // else they are taken to be done: they are expected to be by now
 };
 struct Waiting {  // a thread is held with this launch: a visible head
   ClientId client;

@@ -80,7 +80,7 @@ class Guarded final : public LaunchPolicy {
     if (const auto* launch = std::get_if<Submitted>(&event)) submitted(*index, *launch, now);
     if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
     if (const auto* wait = std::get_if<Synced>(&event))
-      if (own_[*index].guard) own_[*index].guard->synced(*wait);
+      if (own_[*index].guard) own_[*index].guard->synced(*wait, lower_units(member(*index)) > 0);
     if (const auto* head = std::get_if<Waiting>(&event)) {
       const Member& low = member(*index);
       if (has_higher(low))

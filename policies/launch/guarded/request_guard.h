@@ -55,7 +55,9 @@ class RequestGuard {
     schedule_.completed(done, now, lower_in_flight);
   }
   // Of one or several streams; `settle` when all that happened at that time has been told.
-  void synced(const Synced& wait) { schedule_.synced(wait); }
+  void synced(const Synced& wait, bool lower_in_flight) {
+    schedule_.synced(wait, lower_in_flight);
+  }
   void settle(bool lower_in_flight);
 
   // ---- lower work ----

@@ -30,7 +30,7 @@ class Host {
       now_ = now_ + kWork;
       complete();
     }
-    schedule.synced({.at = now_});
+    schedule.synced({.at = now_}, false);
     return *schedule.settle(false);
   }
 
@@ -59,4 +59,35 @@ TEST_CASE("A host that waits for a place in the driver's queue is late by what o
   for (int n = 0; n < 10; ++n) CHECK(host.stretch().host_late == Duration{});
   CHECK(host.stretch(Duration{2'000'000}).host_late == Duration{2'000'000});
   CHECK(host.stretch().host_late == Duration{});
+}
+
+// Its last two launches are reported together, by the host's return: it waits for 2 ms of lower work, too.
+TEST_CASE("What the host still waits for is not complete, however long it is expected to be") {
+  constexpr Duration kWork{1'000'000}, kLate{2'000'000};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(2);
+  Instant now{0};
+  std::optional<IsolatedSchedule::Waited> wait;
+  for (const bool late : {false, false, false, false, true}) {
+    const Instant began = now;
+    schedule.timeline().begin();
+    schedule.begins_stretch(now, late);
+    if (late) schedule.disturbed(/*copy=*/false, now);
+    for (uint32_t n = 0; n < 2; ++n) {
+      schedule.submitted({.kernel = KernelId{n + 1}, .predicted = kWork, .at = now,
+                          .place = {.in_step = true, .position = n, .length = 2}},
+                         /*in_step=*/true, late);
+    }
+    schedule.completed({.units = 2, .reported = false}, now + Duration{2 * kWork.ns}, late);
+    CHECK_FALSE(schedule.idle());
+    now = now + Duration{2 * kWork.ns + (late ? kLate.ns : 0)};
+    if (late) schedule.lower_ran(began, began + kLate);
+    if (late) schedule.lower_ended(1, 0, began + kLate);
+    schedule.synced({.at = now}, false);
+    wait = schedule.settle(false);
+    CHECK(schedule.idle());
+    now = now + kWork;
+  }
+  REQUIRE(wait.has_value());
+  CHECK(wait->delay == kLate);
 }

@@ -28,7 +28,7 @@ class Host {
       now_ = now_ + kLength;
       guard.completed({.units = 1, .predicted = kLength}, now_, false);
     }
-    guard.synced({.at = now_});
+    guard.synced({.at = now_}, false);
     guard.settle(false);
   }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }

@@ -79,6 +79,8 @@ class IterationModel {
   // Whom an iteration serves waits for most of it: one ends with the wait after the longest stretch,
   // and the next begins with the launch behind that.
   uint32_t service_start() const { return service_start_; }
+  // The host waits next, or does so already: it makes no other launch before.
+  bool wait_is_next() const;
   // Every launch of such a one has been made.
   bool service_launched() const { return next_position() == service_start_; }
   // The most slack that any moment of an iteration has, at its launches or before its first.
@@ -123,8 +125,6 @@ class IterationModel {
   int64_t find_best_slack_ns() const;
   bool follows_wait(uint32_t position) const;  // the launch there
   const Place& place(Spot spot) const { return places_[spot.position]; }
-  bool wait_is_next() const;  // and not another launch
-
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // of the launches from here on to the end
   std::vector<uint32_t> next_wait_;  // the first position from here on with a wait

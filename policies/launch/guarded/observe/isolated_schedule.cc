@@ -84,9 +84,14 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
 }
 
 void IsolatedSchedule::completed(const Completed& completed, Instant now, bool lower_in_flight) {
-  uint32_t left = completed.units;
-  done_.clear();
   Stream& its = stream(completed.stream);
+  // The host knows better, and says so when it returns.
+  if (!completed.reported && timeline_.wait_is_next()) {
+    its.unreported += completed.units;
+    return;
+  }
+  uint32_t left = completed.units + std::exchange(its.unreported, 0);
+  done_.clear();
   its.end = now;
   for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
     if (launch->stream != completed.stream) {
@@ -123,7 +128,11 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
   }
 }
 
-void IsolatedSchedule::synced(const Synced& wait) {
+void IsolatedSchedule::synced(const Synced& wait, bool lower_in_flight) {
+  for (uint32_t slot = 0; slot < streams_.size(); ++slot) {
+    if (streams_[slot].unreported > 0)
+      completed({.stream = StreamSlot{slot}}, wait.at, lower_in_flight);
+  }
   const Stream& its = stream(wait.stream);
   if (wait_.at == kNever) wait_ = {.at = wait.at};
   wait_.at = std::max(wait_.at, wait.at);

@@ -35,7 +35,7 @@ class IsolatedSchedule {
   void submitted(const Submitted& launch, bool in_step, bool lower_in_flight);
   void completed(const Completed& done, Instant now, bool lower_in_flight);
   // Of one or several streams; `settle` when all that happened at that time has been told.
-  void synced(const Synced& wait);
+  void synced(const Synced& wait, bool lower_in_flight);
   // A program whose waits nobody sees: after many launches without one, that the device is through
   // with it is taken for one. Asked before each launch.
   void look_for_wait();
@@ -114,6 +114,7 @@ class IsolatedSchedule {
     Instant own_free{0};       // in the shadow: through with everything launched
     Instant own_end{0};        // ... with what is known complete
     Instant end{0};            // when that was seen
+    uint32_t unreported = 0;   // launches that are taken to be complete, while the host waits for them
     bool operator==(const Stream&) const = default;
   };
   struct Wait {
