@@ -67,9 +67,7 @@ Duration IterationModel::sure_pause() const {
 
 Instant IterationModel::next_launch() const {
   if (host_at_ == kNever) return Instant{0};
-  const Duration until_wait{wait_is_next() && !stretch_.empty()
-                                ? place(stretch_.back().spot).until_end.low()
-                                : 0};
+  const Duration until_wait{wait_is_next() ? place(stretch_.back().spot).until_end.low() : 0};
   return host_at_ + until_wait + sure_pause();
 }
 
@@ -195,17 +193,12 @@ bool IterationModel::wait_is_next() const {
 }
 
 Instant IterationModel::due(Instant now, bool idle) const {
-  const Place& next = place(next_spot());
-  if (host_at_ == kNever) return now + Duration{next.until_end.low()};
-  const Place& last = stretch_.empty() ? next : place(stretch_.back().spot);
-  const Instant from_last = host_at_ + Duration{last.until_end.low()};
-  if (waiting_is_over_ || (idle && wait_is_next())) {
-    // The next stretch may begin as soon as its first launch may come.
-    return std::max(now, next_launch()) + Duration{next.until_end.low()};
-  }
+  const Duration from_next{place(next_spot()).until_end.low()};
+  // The next stretch may begin as soon as its first launch may come.
+  if (waiting_is_over_ || (idle && wait_is_next())) return std::max(now, next_launch()) + from_next;
+  const Instant from_last = host_at_ + Duration{place(stretch_.back().spot).until_end.low()};
   // The launches that have not come yet cannot come before now.
-  if (wait_is_next()) return from_last;
-  return std::max(from_last, now + Duration{next.until_end.low()});
+  return wait_is_next() ? from_last : std::max(from_last, now + from_next);
 }
 
 Duration IterationModel::seen_work(uint32_t position) const {

@@ -7,7 +7,6 @@
 namespace lull::policies {
 namespace {
 
-constexpr uint64_t kHashSeed = 0xcbf29ce484222325, kHashPrime = 0x100000001b3;  // FNV-1a
 // Pauses that differ by no more are alike: a host wakes late by tens of microseconds (measured,
 // docs/hardware).
 constexpr Duration kPauseDiffers{30'000};
@@ -26,13 +25,11 @@ bool alike(Duration a, Duration b) {
 
 IterationPlace RequestPattern::launch(KernelId kernel, Instant at, const IterationPlace& detected) {
   if (current_.empty()) {
-    hash_ = kHashSeed;
     pause_ = waited_at_ == kNever ? Duration{} : at - waited_at_;
     began_ = at;
   }
   last_ = at;
   if (current_.size() < kMostLaunches) current_.push_back(kernel);
-  hash_ = (hash_ ^ kernel.value) * kHashPrime;
   if (!known()) {
     if (detected.length != 0 &&
         std::exchange(detected_, detected.generation) != detected.generation)
@@ -42,7 +39,7 @@ IterationPlace RequestPattern::launch(KernelId kernel, Instant at, const Iterati
     return place;
   }
   IterationPlace place{.length = length_, .generation = generation_};
-  const std::vector<KernelId>& expected = kinds_[period_[next_]].kernels;
+  const Kind& expected = kinds_[period_[next_]];
   in_step_ = in_step_ && cursor_ < expected.size() && expected[cursor_] == kernel;
   if (!in_step_) return place;
   place.in_step = true;
@@ -62,14 +59,13 @@ void RequestPattern::forget() {
 }
 
 std::optional<size_t> RequestPattern::kind_of_current() {
-  const auto at = std::ranges::find_if(
-      kinds_, [&](const Kind& kind) { return kind.hash == hash_ && kind.kernels == current_; });
+  const auto at = std::ranges::find(kinds_, current_);
   if (at != kinds_.end()) return static_cast<size_t>(at - kinds_.begin());
   if (current_.size() >= kMostLaunches) return {};
   if (kinds_.size() >= kRemembered || launches_of_kinds_ + current_.size() > kMostLaunches)
     forget();
   launches_of_kinds_ += current_.size();
-  kinds_.push_back({hash_, current_});
+  kinds_.push_back(current_);
   return kinds_.size() - 1;
 }
 
@@ -96,7 +92,7 @@ void RequestPattern::waited(Instant at, Duration host_late) {
 
 // A stretch has ended.
 void RequestPattern::follow() {
-  const bool whole = in_step_ && cursor_ == kinds_[period_[next_]].kernels.size();
+  const bool whole = in_step_ && cursor_ == kinds_[period_[next_]].size();
   cursor_ = 0;
   next_ = (next_ + 1) % period_.size();
   in_step_ = whole || align();
@@ -208,7 +204,7 @@ void RequestPattern::use_last(size_t stretches) {
     const size_t kind = history_[history_.size() - stretches + (n + before) % stretches].kind;
     kinds.push_back(kind);
     start.push_back(length);
-    length += static_cast<uint32_t>(kinds_[kind].kernels.size());
+    length += static_cast<uint32_t>(kinds_[kind].size());
   }
   if (length > kMostLaunches) return;
   period_ = std::move(kinds);

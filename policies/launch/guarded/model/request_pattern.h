@@ -47,11 +47,7 @@ class RequestPattern {
   static constexpr size_t kRemembered = 3 * kLongest;
   static constexpr size_t kCompared = 32;  // stretches at least before their pauses say anything
 
-  struct Kind {  // stretches that are alike
-    uint64_t hash = 0;
-    std::vector<KernelId> kernels;
-    bool operator==(const Kind&) const = default;
-  };
+  using Kind = std::vector<KernelId>;  // the launches of stretches that are alike
   struct Stretch {
     size_t kind = 0;
     Duration pause;  // of the host before it
@@ -76,8 +72,7 @@ class RequestPattern {
   std::deque<Stretch> history_;
 
   // ---- the stretch in progress ----
-  std::vector<KernelId> current_;
-  uint64_t hash_ = 0;
+  Kind current_;
   Duration pause_;
   Instant began_{0}, last_{0};  // its first and last launch
   Instant waited_at_ = kNever;

@@ -196,10 +196,6 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
   return result;
 }
 
-void IsolatedSchedule::service_ended(Duration usual) {
-  service_ = usual;
-}
-
 void IsolatedSchedule::disturbed(bool copy, Instant at) {
   clean_ = false;
   if (!copy) switch_.others_came();
@@ -241,11 +237,6 @@ void IsolatedSchedule::catch_up(uint32_t left, Instant moved_at) {
 IsolatedSchedule::Stream& IsolatedSchedule::stream(StreamSlot slot) {
   if (streams_.size() <= slot.value) streams_.resize(slot.value + 1);
   return streams_[slot.value];
-}
-
-// What own work waits at most for the device to change hands: how much it did, the waits say.
-Duration IsolatedSchedule::longest_switch() const {
-  return {switch_.cost().ns * 33 / 32};
 }
 
 void IsolatedSchedule::shift(Duration by) {

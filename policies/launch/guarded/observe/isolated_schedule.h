@@ -46,7 +46,7 @@ class IsolatedSchedule {
     Duration host_late;    // by waiting for a place in the driver's queue
   };
   std::optional<Waited> settle(bool lower_in_flight);
-  void service_ended(Duration usual);  // services take so long by themselves
+  void service_ended(Duration usual) { service_ = usual; }  // services take so long by themselves
 
   // ---- lower work ----
   // A unit, or copy, has come to the device; one has run on it.
@@ -69,16 +69,14 @@ class IsolatedSchedule {
   const KernelCosts& kernel_costs() const { return kernel_costs_; }
   bool idle() const { return in_flight_.empty(); }
   size_t in_flight() const { return in_flight_.size(); }
-  uint32_t computing() const { return computing_; }  // of them not copies
   // The host has launched nothing since its last wait, which ended then.
   bool between_stretches() const { return began_ == kNever; }
   Instant waited_until() const { return waited_until_; }
   bool clean() const { return clean_; }
   // By waiting for a place in the driver's queue, since the last wait.
   Duration host_late() const { return host_late_; }
-  // So long lower work has run while own work was on the device, since that was last known to be
-  // through; of that since the last wait.
-  Duration blocked() const { return {blocked_ns_}; }
+  // So long lower work has run while own work was on the device, since the last wait and since that was
+  // last known to be through.
   Duration blocked_since_wait() const {
     return {std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_)};
   }
@@ -130,7 +128,8 @@ class IsolatedSchedule {
   void count_beside(Instant now, uint32_t lower_there);
   void calibrate(Instant now);
   void shift(Duration by);
-  Duration longest_switch() const;
+  // What own work waits at most for the device to change hands: how much it did, the waits say.
+  Duration longest_switch() const { return {switch_.cost().ns * 33 / 32}; }
   // Own work that begins now waits for a switch, as far as is known.
   bool behind_switch() const { return switch_.behind() && (!switch_.known() || switch_.cost().ns > 0); }
   Duration likely_work(const InFlight& launch) const {

@@ -36,7 +36,6 @@ void RequestTimes::restart() {
 
 void RequestTimes::learn() {
   const auto count = static_cast<int64_t>(kept_.size());
-  if (count == 0) return;
   int64_t sum = 0, off = 0;
   for (const int64_t took : kept_) sum += took;
   usual_ = {sum / count};
