@@ -80,6 +80,7 @@ TEST_CASE("What the host still waits for is not complete, however long it is exp
     }
     schedule.completed({.units = 2, .reported = false}, now + Duration{2 * kWork.ns}, late);
     CHECK_FALSE(schedule.idle());
+    CHECK(schedule.in_flight() == 0);
     now = now + Duration{2 * kWork.ns + (late ? kLate.ns : 0)};
     if (late) schedule.lower_ran(began, began + kLate);
     if (late) schedule.lower_ended(1, 0, began + kLate);

@@ -68,7 +68,12 @@ class IsolatedSchedule {
   KernelCosts& kernel_costs() { return kernel_costs_; }
   const KernelCosts& kernel_costs() const { return kernel_costs_; }
   bool idle() const { return in_flight_.empty(); }
-  size_t in_flight() const { return in_flight_.size(); }
+  // Launches that should still be on the device.
+  size_t in_flight() const {
+    size_t launches = in_flight_.size();
+    for (const Stream& its : streams_) launches -= its.unreported;
+    return launches;
+  }
   // The host has launched nothing since its last wait, which ended then.
   bool between_stretches() const { return began_ == kNever; }
   Instant waited_until() const { return waited_until_; }
