@@ -138,7 +138,8 @@ void IterationModel::derive_places() {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
     must_follow_[p] = next_wait_[p] == p ? INT64_MIN / 2 : must_follow_[p + 1];
-    const uint32_t stalls = p + std::max(kQueued, most_ahead_);
+    // A sixteenth of the places is held by reports at times (channel/progress.h).
+    const uint32_t stalls = p + std::max(kQueued, most_ahead_ - most_ahead_ / 16);
     if (stalls > next_wait_[p] || places_[stalls].until_end.count == 0) continue;
     must_follow_[p] = std::max(must_follow_[p], places_[stalls].until_end.mean_ns - work_after_[p + 1]);
   }
