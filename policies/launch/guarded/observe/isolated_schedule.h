@@ -71,7 +71,7 @@ class IsolatedSchedule {
   // Launches that should still be on the device.
   size_t in_flight() const {
     size_t launches = in_flight_.size();
-    for (const Stream& its : streams_) launches -= its.unreported;
+    for (const Stream& its : streams_) launches -= std::min<size_t>(launches, its.unreported);
     return launches;
   }
   // The host has launched nothing since its last wait, which ended then.
