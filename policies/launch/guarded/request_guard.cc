@@ -89,7 +89,8 @@ void RequestGuard::end_request(bool whole) {
       times_.undisturbed(request_.took, kept_);
     else if (whole)
       request_.lost = times_.cost(request_.took, said);
-    mean_.cost(request_.lost - said);
+    const Duration put_right = request_.lost - said;
+    mean_.cost(put_right);
     const Duration by_itself =
         request_.pauses + std::max(Duration{}, request_.took - request_.lost);
     usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
@@ -98,7 +99,7 @@ void RequestGuard::end_request(bool whole) {
         compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                  : tuning::kEarnedUncompared_x1000;
     mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
-    const bool over = std::max(request_.lost, request_.most_lately) > limit();
+    const bool over = std::max(request_.lost, request_.most_lately + put_right) > limit();
     if (counts()) error_.ended(over, request_.meant);
     compared_ = compared_ || compares;
     if (over) {  // its waits have been counted, and make no other one over

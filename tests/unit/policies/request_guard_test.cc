@@ -28,14 +28,31 @@ class Host {
       now_ = now_ + kLength;
       guard.completed({.units = 1, .predicted = kLength}, now_, false);
     }
-    guard.synced({.at = now_}, false);
-    guard.settle(false);
+    wait();
+  }
+  // Four launches; the host computes for so long behind the second.
+  void request_with_pause(Duration pause) {
+    now_ = now_ + Duration{500'000};
+    for (const uint64_t first : {1, 3}) {
+      for (const uint64_t kernel : {first, first + 1})
+        guard.submitted({.kernel = KernelId{kernel}, .predicted = kLength, .at = now_}, false);
+      for (int n = 0; n < 2; ++n) {
+        now_ = now_ + kLength;
+        guard.completed({.units = 1, .predicted = kLength}, now_, false);
+      }
+      if (first == 1) now_ = now_ + pause;
+    }
+    wait();
   }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }
 
   RequestGuard guard{SlowdownBound{30, 50}, Parts{}};
 
  private:
+  void wait() {
+    guard.synced({.at = now_}, false);
+    guard.settle(false);
+  }
   static constexpr Duration kLength{1'000'000};
   Instant now_{0};
 };
@@ -67,4 +84,12 @@ TEST_CASE("A request that takes longer beside lower work is over, whatever its w
   host.request(4, 1, Duration{2'000'000}, /*seen=*/false);
   host.request(4, 1);
   CHECK(host.exceptions_x1000() < 0);
+}
+
+TEST_CASE("A request that takes no longer beside lower work is not over, whatever its waits say") {
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request_with_pause(Duration{2'000'000});
+  host.request(4, 1, Duration{2'000'000});  // it lost as much as its host was faster
+  host.request_with_pause(Duration{2'000'000});
+  CHECK(host.exceptions_x1000() >= 1'000);
 }
