@@ -171,8 +171,9 @@ class Bytes(unittest.TestCase):
             self.skipTest("no nvcc")
         with moving.Moves(profile=QUICK) as here:
             here.lulld()
-            expected = here.undisturbed(40, program="moving_runtime")
-            program = here.work(40, job="job", program="moving_runtime").ready()
+            # Long enough that it is still there however late a busy machine lets the test come.
+            expected = here.undisturbed(200, program="moving_runtime")
+            program = here.work(200, job="job", program="moving_runtime").ready()
             for level in ("out", "given_up", "out"):
                 program.goes_on(10)
                 here.suspend("job", level)
@@ -248,6 +249,7 @@ class Refusals(unittest.TestCase):
             here.lulld()
             program = here.work(30, 1, 16, job="job", stays=True).ready()
             program.goes_on(5)
+            here.able(program)
             with self.assertRaises(moving.Refused) as refused:
                 here.migrate("job", [1])
             self.assertIn("--migratable", str(refused.exception))
