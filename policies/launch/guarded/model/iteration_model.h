@@ -125,6 +125,7 @@ class IterationModel {
   int64_t find_best_slack_ns() const;
   bool follows_wait(uint32_t position) const;  // the launch there
   const Place& place(Spot spot) const { return places_[spot.position]; }
+
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // of the launches from here on to the end
   std::vector<uint32_t> next_wait_;  // the first position from here on with a wait
