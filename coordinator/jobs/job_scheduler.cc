@@ -41,6 +41,11 @@ bool share_a_gpu(const GpuSet& a, const GpuSet& b) {
   return std::ranges::any_of(a, [&](DeviceId id) { return std::ranges::binary_search(b, id); });
 }
 
+// Some of the GPUs are the same, but not all.
+bool overlap(const std::optional<GpuSet>& a, const GpuSet& b) {
+  return a && *a != b && share_a_gpu(*a, b);
+}
+
 JobId job_of(const jobs::Decision& decision) {
   return std::visit(
       [](const auto& what) {
@@ -77,9 +82,7 @@ void JobScheduler::step(Instant now, const NodeView& view, std::span<const jobs:
   look_at_devices(now, view);
   look_at_jobs(now, view);
   look_at_pace(now, view);
-  for (const jobs::Command& command : commands) {
-    if (residents_.contains(command.job)) events_.emplace_back(command);
-  }
+  for (const jobs::Command& command : commands) note(command);
   if (timer_ <= now) {
     timer_ = kNever;
     events_.emplace_back(jobs::TimerDue{});
@@ -130,6 +133,18 @@ void JobScheduler::look_at_devices(Instant now, const NodeView& view) {
   loads_at_ = now;
 }
 
+void JobScheduler::note(const jobs::Command& command) {
+  using Order = jobs::Command::Order;
+  const auto at = residents_.find(command.job);
+  if (at == residents_.end()) return;
+  events_.emplace_back(command);
+  if (command.order == Order::kSuspend || command.order == Order::kResume ||
+      command.order == Order::kMigrate) {
+    at->second.order.reset();  // it takes the place of the policy's
+    at->second.held = command.order == Order::kSuspend;
+  }
+}
+
 void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus, const JobNature& nature) {
   const bool movable = job.movable && !job.takes_turns && nature.most_gpus == 0;
   const auto count = static_cast<uint32_t>(gpus.size());
@@ -158,6 +173,8 @@ void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus, const JobNatu
   resident = {.priority = job.priority,
               .gpus = gpus,
               .movable = may_be_moved,
+              .able = movable,
+              .held = held,
               .memory_bytes = most_bytes(job),
               .nature = nature};
   if (!movable) resident.target = gpus;
@@ -166,8 +183,7 @@ void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus, const JobNatu
 // A job stands on these GPUs, and shares them only with those that have exactly the same.
 void JobScheduler::vacate(JobId id, const GpuSet& gpus) {
   for (auto& [other_id, other] : residents_) {
-    if (other_id == id || !other.target || *other.target == gpus) continue;
-    if (share_a_gpu(*other.target, gpus)) other.target.reset();
+    if (other_id != id && overlap(other.target, gpus)) other.target.reset();
   }
 }
 
@@ -180,6 +196,8 @@ bool JobScheduler::is_gone(Instant now, const NodeView& view, JobId id, Resident
   const GpuSet gpus = gpus_of(*facts);
   if (!job.elastic() && gpus.size() != job.gpus.size()) return true;
   if (job.elastic() && gpus.empty() && !follows) return true;
+  const bool able = facts->movable && !facts->takes_turns;
+  if (!job.elastic() && !job.able && able) return true;  // it arrives as one that can be moved
   if (facts->priority == job.priority) return false;
   if (!job.movable || job.elastic() || facts->pinned) return true;
   job.priority = facts->priority;
@@ -215,9 +233,13 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
       resident.nature = nature_of(view, job.job);
       look_at_size(now, job, resident);
     } else if (now >= resident.refused_until) {
-      const bool movable = !job.takes_turns && (job.movable || (job.pinned && resident.movable));
+      const bool movable = !job.takes_turns && (job.movable || (job.pinned && resident.able));
       if (movable != resident.movable) stand(job, resident, movable);
       resident.refused_until = Instant{0};
+    }
+    if (resident.held && is_running(job)) {  // a person's, too, may come to nothing
+      events_.emplace_back(jobs::Command{.job = job.job, .order = jobs::Command::Order::kResume});
+      resident.held = false;
     }
     // An order that moves has taken and that came to nothing: the job was brought back.
     if (resident.order && is_running(job)) {
@@ -239,6 +261,15 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
     if (!as_before) {
       if (before != nullptr) count_anew(gpus_of(*before), view);
       count_anew(gpus, view);
+    }
+    // One that the policy takes to be immovable, and that a person has moved or let go on; or that
+    // another came beside who has left.
+    const bool elsewhere = is_running(job) && resident.target != gpus;
+    if (elsewhere && !resident.movable && !resident.elastic() &&
+        (!as_before || std::ranges::none_of(residents_, [&](const auto& other) {
+          return other.first != job.job && overlap(other.second.target, gpus);
+        }))) {
+      stand(job, resident, /*movable=*/false);
     }
   }
   for (const JobFacts& job : last_.jobs) {
@@ -290,6 +321,7 @@ void JobScheduler::stand(const JobFacts& facts, Resident& job, bool movable) {
   job.order.reset();
   job.on_the_way = false;
   job.target = runs ? std::optional(gpus) : std::nullopt;
+  if (runs) vacate(facts.job, gpus);
   events_.emplace_back(jobs::JobStands{facts.job, runs, gpus, movable});
 }
 

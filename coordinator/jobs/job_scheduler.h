@@ -12,9 +12,12 @@
 //                                                where it is, and has a place when the policy says
 //                                                so; one that cannot is told to run there
 //   it uses another number of GPUs               gone, and arrived again
+//   it could not be moved when it arrived, and can   gone, and arrived again
 //   its importance changes                       Command, or gone and arrived where it cannot be
-//   moved an order is refused, or comes to nothing     JobStands where it is; not movable for
-//   kRefusedFor a person suspends, resumes, migrates, pins   Command
+//                                                moved
+//   an order is refused, or comes to nothing     JobStands where it is; not movable for kRefusedFor
+//   a person suspends, resumes, migrates, pins   Command; JobStands where one has moved it that the
+//                                                policy takes to be immovable
 //
 // An elastic job is never suspended: it runs where its launcher starts it, on `least` GPUs of its
 // own and the others on loan. Grow and Shrink become another number, which its launcher follows by
@@ -138,6 +141,8 @@ class JobScheduler {
     Priority priority;
     jobs::GpuSet gpus;                   // as the policy was told that it uses them
     bool movable = true;                 // as the policy was told
+    bool able = true;                    // ... when it arrived
+    bool held = false;                   // a person has suspended it, as the policy was told
     std::optional<jobs::GpuSet> target;  // nothing: it shall not run
     bool on_the_way = false;             // to its target, where it shall run
     Instant sent;                        // since when
@@ -156,6 +161,7 @@ class JobScheduler {
   void look_at_devices(Instant now, const NodeView& view);
   void look_at_jobs(Instant now, const NodeView& view);
   bool is_gone(Instant now, const NodeView& view, JobId id, Resident& job);
+  void note(const jobs::Command& command);
   void arrive(const JobFacts& job, const jobs::GpuSet& gpus, const JobNature& nature);
   void vacate(JobId id, const jobs::GpuSet& gpus);
   void look_at_size(Instant now, const JobFacts& facts, Resident& job);

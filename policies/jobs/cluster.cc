@@ -224,13 +224,7 @@ void Cluster::vanish(Instant now, DeviceId device) {
   const auto index = index_of(device);
   if (!index || !slots_[*index].present) return;
   Slot& slot = slots_[*index];
-  if (slot.unit != nullptr) {  // JobLost follows; until then it runs nowhere
-    Unit& unit = *slot.unit;
-    settle(now, unit);
-    give(unit);
-    unit.running = false;
-    unit.since = now;
-  }
+  if (slot.unit != nullptr) stopped(now, *slot.unit);  // JobLost follows
   slot.present = false;
   groups_[slot.group].present--;
   add_free(groups_[slot.group], -1);
@@ -263,12 +257,7 @@ void Cluster::stands(Instant now, const JobStands& event) {
     return;
   }
   for (const GpuIndex index : unit.gpus) {
-    Unit* other = slots_[index].unit;
-    if (other == nullptr) continue;
-    settle(now, *other);
-    give(*other);
-    other->running = false;
-    other->since = now;
+    if (Unit* other = slots_[index].unit) stopped(now, *other);
   }
   unit.running = true;
   unit.settled = now;
@@ -358,6 +347,16 @@ void Cluster::take_out(Unit& pack, Job& job) {
   if (pack.jobs.size() > 1) return;
   pack.joined.clear();
   pack.unasked = false;
+}
+
+// Only jobs of one importance wait as one, to go on together.
+void Cluster::stopped(Instant now, Unit& unit) {
+  settle(now, unit);
+  give(unit);
+  unit.running = false;
+  unit.since = now;
+  forget_pace(unit);
+  if (!unit.of_one_importance()) dissolve(now, unit);
 }
 
 // A packed job is charged its share of what the unit has had.

@@ -107,6 +107,7 @@ class Cluster {
   Job* leave(Instant now, JobId id);  // the job without its unit
   void forget(const Job& job);
   Unit& split(Instant now, Job& job);
+  void stopped(Instant now, Unit& unit);
   void settle(Instant now, Unit& unit);
   void take(Unit& unit);
   void give(Unit& unit);

@@ -29,12 +29,8 @@ void Cluster::start(Instant now, Unit& unit, Places gpus, Reason reason, Out& ou
 }
 
 void Cluster::stop(Instant now, Unit& unit, Reason reason, Out& out) {
-  settle(now, unit);
-  give(unit);
-  unit.running = false;
-  unit.since = now;
-  forget_pace(unit);
   for (const Job* job : unit.jobs) out.push_back({Suspend{job->request.job}, reason});
+  stopped(now, unit);
 }
 
 void Cluster::migrate(Instant now, Unit& unit, Places gpus, Reason reason, Out& out) {
@@ -143,7 +139,10 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       return true;
     case Command::Order::kMigrate: {
       Places to = places(command.to);
-      if (to.size() != job->request.gpus || !job->request.migratable) return false;
+      if (to.size() != job->request.gpus || !job->request.migratable) {
+        unit->held = false;
+        return true;
+      }
       if (unit->jobs.size() > 1) {
         if (unit->running && !job->may_leave()) {  // the others, as long as it cannot be stopped
           wishes_.push_back(command);

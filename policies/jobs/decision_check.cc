@@ -49,11 +49,10 @@ void DecisionCheck::recount(const GpuSet& gpus) {
       const size_t own = std::min<size_t>(job.request.gpus, job.gpus.size());
       const auto at = std::find(job.gpus.begin(), job.gpus.end(), id) - job.gpus.begin();
       const bool on_loan = static_cast<size_t>(at) < job.gpus.size() - own;
-      const bool stays = !job.request.suspendable || job.pinned || !job.movable;
       device.level = std::min<size_t>(device.level, job.request.priority.level);
       if (on_loan) {
         device.use = Use::kOnLoan;
-      } else if (stays) {
+      } else if (job.stays()) {
         device.use = Use::kStays;
       }
     }
@@ -344,6 +343,12 @@ DecisionCheck::Broken DecisionCheck::decide(const Decision& decision) {
                     decision.what);
 }
 
+// Any GPUs of a node would do for it, and nobody wants it on certain ones.
+bool DecisionCheck::goes_anywhere(const Job& job) const {
+  if (job.pinned || job.request.gpus > largest_) return false;
+  return job.state != State::kSuspended || (job.request.migratable && job.movable);
+}
+
 DecisionCheck::Broken DecisionCheck::importance(const std::vector<JobId>& started) {
   if (waiting_.empty()) return std::nullopt;
   if (!preemptive_) {
@@ -352,8 +357,7 @@ DecisionCheck::Broken DecisionCheck::importance(const std::vector<JobId>& starte
       if (less == nullptr || less->state != State::kRunning || less->pinned) continue;
       for (const JobId waiting : waiting_) {
         const Job& more = *find(waiting);
-        if (more.request.priority >= less->request.priority || more.request.gpus > largest_)
-          continue;
+        if (more.request.priority >= less->request.priority || !goes_anywhere(more)) continue;
         if (devices_[less->gpus.front().value].jobs.size() > 1) continue;  // it took no free GPU
         const Group& taken = groups_[devices_[less->gpus.front().value].group];
         const bool fits = taken.free + less->gpus.size() >= more.request.gpus &&
@@ -382,8 +386,7 @@ DecisionCheck::Broken DecisionCheck::importance(const std::vector<JobId>& starte
   }
   for (const JobId id : waiting_) {
     const Job& job = *find(id);
-    if (job.pinned || job.request.gpus > largest_) continue;
-    if (job.state == State::kSuspended && (!job.request.migratable || !job.movable)) continue;
+    if (!goes_anywhere(job)) continue;
     const auto level = std::min<size_t>(job.request.priority.level, kLevels - 1);
     for (const auto& [kind, could] : most) {
       if ((job.request.kinds >> kind.value & 1) == 0 || job.memory_bytes > could.memory_bytes)
@@ -435,9 +438,12 @@ std::optional<std::string> DecisionCheck::step(std::span<const Event> events,
   for (const JobId id : std::exchange(prioritised_, {})) {
     const Job* job = find(id);
     if (job == nullptr || job->state != State::kRunning) continue;
-    for (const JobId other : devices_[job->gpus.front().value].jobs) {
-      if (find(other)->request.priority == job->request.priority) continue;
-      return name(id) + " shares GPUs with " + name(other) + ", which has another importance now";
+    for (const JobId other_id : devices_[job->gpus.front().value].jobs) {
+      const Job& other = *find(other_id);
+      if (other.request.priority == job->request.priority) continue;
+      if (job->stays() && other.stays()) continue;
+      return name(id) + " shares GPUs with " + name(other_id) +
+             ", which has another importance now";
     }
   }
   if (!changed && decisions.empty()) return std::nullopt;

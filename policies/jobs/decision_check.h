@@ -12,7 +12,7 @@
 //   wants
 //     it; runs none that the operator has suspended
 // At the end of a step:
-//   - a job whose importance has changed shares its GPUs with none of another
+//   - a job whose importance has changed shares its GPUs with none of another, if either can go
 //   - no GPU's memory is exceeded by what its jobs have been seen to use
 //   - importance does not yield: a policy that preempts leaves no job waiting that would fit where
 //     GPUs are free, on loan, or with less important jobs; another starts no job on GPUs that a
@@ -54,6 +54,7 @@ class DecisionCheck {
     uint64_t memory_bytes = 0;
     bool held = false, pinned = false, movable = true;
     GpuSet wanted;  // of a pinned one: where the operator wants it; empty: where it is
+    bool stays() const { return !request.suspendable || pinned || !movable; }
   };
   // What a GPU counts as in its group: as the most important job there, and as staying where any
   // job there is one that cannot be stopped.
@@ -84,6 +85,7 @@ class DecisionCheck {
   Broken go(JobId id, const GpuSet& gpus, bool packed, const char* what);
   Broken fits(const Job& job, const GpuSet& gpus) const;
   Broken memory_holds(const Job& job) const;
+  bool goes_anywhere(const Job& job) const;
   Broken importance(const std::vector<JobId>& started);
   void run(Job& job, const GpuSet& gpus);
   void stop(Job& job, State state);

@@ -19,6 +19,16 @@ void OrderedPolicy::put_in_order(Instant now) {
   for (const Keyed& one : keyed_) order_.push_back(one.unit);
 }
 
+bool OrderedPolicy::order_again(Instant now, std::span<Unit* const> waiting) {
+  bool any = false;
+  for (Unit* unit : waiting) {
+    if (unit->jobs.size() < 2) continue;
+    cluster_.dissolve(now, *unit);
+    any = true;
+  }
+  return any;
+}
+
 void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector<Decision>& out) {
   bool changed = false;
   for (const Event& event : events) changed |= cluster_.apply(now, event);

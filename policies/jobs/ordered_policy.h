@@ -21,8 +21,9 @@ class OrderedPolicy : public JobPolicy {
   using Key = std::array<int64_t, 6>;
   virtual Key key_of(Instant now, Unit& unit) = 0;
   virtual void before_round(Instant, Cluster::Out&) {}
-  // After a round: whether there are other units now, so that one more is to be held.
-  virtual bool order_again(Instant, std::span<Unit* const> /*waiting*/) { return false; }
+  // After a round: whether there are other units now, so that one more is to be held. A pack that
+  // nobody has decided on waits as single jobs.
+  virtual bool order_again(Instant now, std::span<Unit* const> waiting);
   // `waiting`: those that found no GPUs, in the order.
   virtual void after_round(Instant, std::span<Unit* const> /*waiting*/, Cluster::Out&) {}
   // When to look again; kNever: at the next event. Not before `now`.

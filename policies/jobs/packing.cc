@@ -136,6 +136,7 @@ bool Packing::may_join(Instant now, const Cluster& cluster, const Job& job, cons
   if (!host.running || &from == &host || host.pinned || from.pinned) return false;
   if (!job.may_stop()) return false;  // it could not leave again
   if (host.gpus.size() != job.request.gpus || host.priority() != job.request.priority) return false;
+  if (!host.of_one_importance()) return false;
   if (job.busy_per_mille == 0 || !use_known(host)) return false;
   if (use_of(host) + job.busy_per_mille > kMostUse) return false;
   const GpuKind kind = cluster.kind_of(host);

@@ -109,23 +109,26 @@ class Round {
       unit->target.clear();
     }
     for (size_t i = 0; i < order_.size(); ++i) order_[i]->rank = i + 1;
-    const auto wants_others = [](const Unit& unit) {
-      if (!unit.pinned || unit.wanted.empty()) return false;
-      return !unit.running || (unit.wanted != unit.gpus && unit.may_leave());
-    };
     for (Unit* unit : cluster_.units()) {
-      if (unit->running && !wants_others(*unit) && (!rules_.preempt || !unit->may_stop())) {
+      if (unit->running && !goes_where_wanted(*unit) && (!rules_.preempt || !unit->may_stop())) {
         keeps_its_own(*unit);
       }
     }
     for (Unit* unit : cluster_.units()) {
-      if (!wants_others(*unit)) continue;
+      if (!goes_where_wanted(*unit)) continue;
       if (is_unclaimed(unit->wanted)) {
         claim(*unit, unit->wanted);
       } else if (unit->running) {
         keeps_its_own(*unit);
       }
     }
+  }
+
+  // Where the operator wants it, and it can go there.
+  static bool goes_where_wanted(const Unit& unit) {
+    if (!unit.pinned || unit.wanted.empty()) return false;
+    if (unit.wanted == unit.gpus) return !unit.running;
+    return unit.may_leave() || !unit.started();
   }
 
   bool is_unclaimed(const Places& gpus) const {
@@ -187,7 +190,7 @@ class Round {
 
   bool find(Unit& unit) {
     const size_t gpus = unit.size();
-    if (gpus > unclaimed_ || (unit.pinned && !unit.wanted.empty())) return false;
+    if (gpus > unclaimed_ || goes_where_wanted(unit)) return false;
     const bool at_home = !unit.gpus.empty() && unit.started();
     if (at_home && !unit.may_move()) {  // these GPUs or none
       if (!is_unclaimed(unit.gpus)) return false;
@@ -268,6 +271,7 @@ class Round {
   }
 
   Reason reason_to_leave(const Unit& unit) const {
+    if (unit.pinned && !unit.target.empty()) return {Why::kOperator};
     for (const GpuIndex index : unit.gpus) {
       const Slot& slot = cluster_.slots()[index];
       if (slot.claim == nullptr || slot.claim == &unit) continue;

@@ -19,7 +19,8 @@ class Static final : public OrderedPolicy {
       Unit* best = nullptr;
       for (Unit* host : cluster_.units()) {
         if (!host->running || host->priority() != unit->priority()) continue;
-        if (host->size() != unit->size()) continue;
+        if (!host->of_one_importance() || host->size() != unit->size()) continue;
+        if (unit->started() && unit->gpus != host->gpus && !unit->may_move()) continue;
         const Group& group = cluster_.groups()[cluster_.slots()[host->gpus.front()].group];
         const auto in_use = cluster_.memory_of(*host);
         if (!in_use || *in_use + *memory > group.memory_bytes) continue;

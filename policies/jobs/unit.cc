@@ -76,6 +76,11 @@ MultiJobId Unit::multi_job() const {
   return all ? of : MultiJobId{};
 }
 
+bool Unit::of_one_importance() const {
+  return std::ranges::all_of(jobs,
+                             [&](const Job* job) { return job->request.priority == priority(); });
+}
+
 bool Unit::may_leave() const {
   return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->may_leave(); });
 }

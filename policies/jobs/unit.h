@@ -104,6 +104,7 @@ struct Unit {
 
   Job& first() const { return *jobs.front(); }
   Priority priority() const { return first().request.priority; }
+  bool of_one_importance() const;  // else some have come by themselves
   uint32_t size() const { return first().request.gpus; }
   // The multi-job that all of its jobs are of; 0: there is none.
   MultiJobId multi_job() const;

@@ -1,154 +1,10 @@
-// The job policy at work on a small node: jobs that stop, leave and return in no time, or refuse.
-#include "coordinator/jobs/job_scheduler.h"
-
+// The job policy at work on a small node.
 #include <catch2/catch.hpp>
+
+#include "job_node.h"
 
 namespace lull::scheduling {
 namespace {
-
-constexpr uint64_t kGiB = 1ULL << 30;
-constexpr int64_t kMs = 1'000'000;
-
-// Moves as the scheduler sees them. An order is carried out by the next look but one.
-class Node {
- public:
-  explicit Node(const std::string& policy, size_t gpus = 2)
-      : scheduler(*jobs::parse_job_policy(policy)) {
-    for (uint32_t n = 0; n < gpus; ++n) {
-      view.facts.devices.push_back({DeviceId{n}, 80 * kGiB, 80 * kGiB});
-      view.devices.push_back({DeviceId{n}, "H100", Duration{0}});
-    }
-  }
-
-  void job(uint64_t id, uint32_t gpu, uint8_t priority = 5, uint64_t bytes = 10 * kGiB) {
-    JobFacts& facts = view.facts.jobs.emplace_back();
-    facts.job = JobId{id};
-    facts.priority = Priority{priority};
-    facts.movable = facts.migratable = true;
-    facts.devices = {{.device = DeviceId{gpu}, .used_bytes = bytes, .frees_bytes = bytes}};
-    std::ranges::sort(view.facts.jobs, {}, &JobFacts::job);
-  }
-  JobFacts& facts(uint64_t id) {
-    return *std::ranges::find(view.facts.jobs, JobId{id}, &JobFacts::job);
-  }
-  // On so many GPUs, the first ones: as its launcher starts it.
-  void elastic(uint64_t id, uint32_t gpus, uint32_t least, uint32_t most) {
-    job(id, 0);
-    spread(facts(id), gpus);
-    facts(id).movable = facts(id).migratable = false;
-    view.natures.push_back(
-        {.job = JobId{id}, .least_gpus = least, .most_gpus = most, .told_gpus = gpus});
-  }
-  void end(uint64_t id) {
-    std::erase_if(view.facts.jobs, [&](const JobFacts& job) { return job.job == JobId{id}; });
-  }
-  bool runs(uint64_t id) {
-    return facts(id).state == JobState::kRunning && !facts(id).suspends && !facts(id).migrates;
-  }
-  uint32_t gpu(uint64_t id) { return facts(id).devices.front().device.value; }
-
-  // So many looks, 100 ms apart. Never two jobs on a GPU that have not been packed.
-  void look(int times = 1) {
-    for (int n = 0; n < times; ++n) {
-      now = now + Duration{100 * kMs};
-      for (JobFacts& job : view.facts.jobs) carry_out(job);
-      follow_numbers();
-      for (auto& [job, count] : rates) {
-        if (runs(job.value)) count.first += count.second;
-      }
-      view.paces.clear();
-      for (const auto& [job, count] : rates) {
-        view.paces.push_back({job, static_cast<uint64_t>(count.first)});
-      }
-      orders.clear();
-      scheduler.step(now, view, commands, orders);
-      commands.clear();
-      for (const JobOrder& order : orders) take(order);
-      REQUIRE(scheduler.broken_rule() == "");
-    }
-  }
-
-  JobScheduler scheduler;
-  NodeView view;
-  Instant now{1'000'000'000};
-  std::vector<JobOrder> orders;
-  std::vector<jobs::Command> commands;
-  std::map<JobId, std::pair<double, double>> rates;  // iterations, a look
-  std::vector<JobId> refuses;                        // each order, once it has been taken
-  bool objects = false;                              // moves to every order
-  size_t orders_taken = 0;
-  bool follows = true;  // the launchers of elastic jobs do
-
- private:
-  static void spread(JobFacts& job, uint32_t gpus) {
-    job.devices.clear();
-    for (uint32_t n = 0; n < gpus; ++n) {
-      job.devices.push_back({.device = DeviceId{n}, .used_bytes = 10 * kGiB});
-    }
-  }
-
-  // A launcher ends its processes; three looks later there are as many as it was told.
-  void follow_numbers() {
-    for (JobNature& nature : view.natures) {
-      const auto at = std::ranges::find(view.facts.jobs, nature.job, &JobFacts::job);
-      if (at != view.facts.jobs.end() && at->devices.size() != nature.told_gpus && follows) {
-        away.push_back({*at, 3});
-        view.facts.jobs.erase(at);
-      }
-    }
-    for (auto& [job, looks] : away) {
-      if (--looks > 0) continue;
-      const auto nature = std::ranges::find(view.natures, job.job, &JobNature::job);
-      spread(job, nature->told_gpus);
-      view.facts.jobs.push_back(job);
-    }
-    std::erase_if(away, [](const auto& one) { return one.second <= 0; });
-    std::ranges::sort(view.facts.jobs, {}, &JobFacts::job);
-  }
-
-  void take(const JobOrder& order) {
-    const JobId id = std::visit([](const auto& what) { return what.job; }, order);
-    if (objects) return scheduler.refused(now, id);
-    ++orders_taken;
-    if (const auto* resize = std::get_if<ResizeJob>(&order)) {
-      std::ranges::find(view.natures, id, &JobNature::job)->told_gpus = resize->gpus;
-      return;
-    }
-    JobFacts& job = facts(id.value);
-    if (std::holds_alternative<SuspendJob>(order)) {
-      job.suspends = job.by_policy = true;
-      job.state = JobState::kStopping;
-    } else if (const auto* migrate = std::get_if<MigrateJob>(&order)) {
-      job.migrates = true;
-      job.suspends = job.by_policy = false;
-      to[id] = migrate->to;
-    } else {
-      job.suspends = job.by_policy = false;
-      job.state = JobState::kWaiting;
-    }
-  }
-
-  void carry_out(JobFacts& job) {
-    if (std::ranges::find(refuses, job.job) != refuses.end() &&
-        (job.migrates || job.state == JobState::kStopping)) {
-      job.migrates = job.suspends = job.by_policy = false;
-      job.state = JobState::kRunning;
-      return;
-    }
-    if (job.migrates) {
-      job.migrates = false;
-      job.devices.front().device = to[job.job].front();
-      job.state = JobState::kRunning;
-    } else if (job.suspends) {
-      job.state = JobState::kSuspended;
-    } else if (job.state == JobState::kWaiting) {
-      job.state = JobState::kRunning;
-    }
-  }
-
-  std::map<JobId, jobs::GpuSet> to;
-  std::vector<std::pair<JobFacts, int>> away;
-};
 
 // Jobs 1 and 2, by turns of two seconds.
 void take_turns_on_gpu_0(Node& node) {
@@ -264,6 +120,36 @@ TEST_CASE("job scheduler: an order that comes to nothing is not given again and 
   node.refuses.clear();
   node.look(300);
   CHECK(node.facts(2).state == JobState::kSuspended);
+}
+
+TEST_CASE("job scheduler: a person moves a job that has just refused to be moved") {
+  Node node("gandiva quantum_s=2");
+  for (uint64_t id : {1, 2}) node.job(id, id == 1 ? 0 : 1, 3);
+  node.look(4);
+  node.job(3, 0);
+  node.look(4);
+  REQUIRE(node.facts(3).state == JobState::kSuspended);
+  node.objects = true;  // to its resumption on GPU 0
+  node.end(1);
+  node.look(4);
+  REQUIRE(node.facts(3).state == JobState::kSuspended);
+  node.end(2);
+  JobFacts& job = node.facts(3);
+  job.suspends = job.by_policy = false;
+  job.state = JobState::kWaiting;
+  job.devices.front().device = DeviceId{1};
+  node.commands.push_back(
+      {.job = JobId{3}, .order = jobs::Command::Order::kMigrate, .to = {DeviceId{1}}});
+  node.look(4);
+  CHECK(node.runs(3));
+  // The policy knows where it is: others have the other GPU.
+  node.objects = false;
+  node.job(4, 1);
+  node.look(10);
+  CHECK(node.runs(3));
+  CHECK(node.gpu(3) == 1);
+  CHECK(node.runs(4));
+  CHECK(node.gpu(4) == 0);
 }
 
 TEST_CASE("job scheduler: what a person suspends stays so, what is pinned stays there") {
