@@ -429,6 +429,8 @@ std::optional<std::string> DecisionCheck::step(std::span<const Event> events,
   for (const JobId id : grown_) {
     const Job* job = find(id);
     if (job == nullptr || job->state != State::kRunning) continue;
+    const std::vector<JobId>& there = devices_[job->gpus.front().value].jobs;
+    if (std::ranges::all_of(there, [&](JobId one) { return find(one)->stays(); })) continue;
     if (auto broken = memory_holds(*job)) {
       grown_.clear();
       return broken;

@@ -13,7 +13,7 @@
 //     it; runs none that the operator has suspended
 // At the end of a step:
 //   - a job whose importance has changed shares its GPUs with none of another, if either can go
-//   - no GPU's memory is exceeded by what its jobs have been seen to use
+//   - no GPU's memory is exceeded by what its jobs have been seen to use, if one of them can go
 //   - importance does not yield: a policy that preempts leaves no job waiting that would fit where
 //     GPUs are free, on loan, or with less important jobs; another starts no job on GPUs that a
 //     more important waiting one could have had

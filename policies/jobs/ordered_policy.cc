@@ -37,6 +37,7 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
   }
   if (!changed) return;
   cluster_.obey_wishes(now, out);
+  keep_to_memory(now, cluster_, out);
   before_round(now, out);
   put_in_order(now);
   run_round(now, cluster_, order_, rules_, out);

@@ -62,14 +62,8 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
   const std::vector<Unit*> units = cluster.units();
   for (Unit* unit : units) {
     if (unit->jobs.size() < 2 || !unit->running) continue;
-    const Group& group = cluster.groups()[cluster.slots()[unit->gpus.front()].group];
-    const auto memory = cluster.memory_of(*unit);
     Job* last = unit->last_that(&Job::may_stop);
     if (last == nullptr) continue;  // nothing can be undone
-    if (!memory || *memory > group.memory_bytes) {
-      cluster.unpack(now, *last, {Why::kMemory}, out);
-      continue;
-    }
     const auto worth = cluster.sum_of_rates(*unit);
     if (!worth) continue;
     const bool measured = unit->least_iterations() >= kTrialIterations;

@@ -372,6 +372,20 @@ Places free_places(const Cluster& cluster, const Unit& unit, size_t gpus, int ap
   return out;
 }
 
+void keep_to_memory(Instant now, Cluster& cluster, Cluster::Out& out) {
+  const std::vector<Unit*> units = cluster.units();
+  for (Unit* unit : units) {
+    while (unit->running && unit->jobs.size() > 1) {
+      const Group& group = cluster.groups()[cluster.slots()[unit->gpus.front()].group];
+      const auto memory = cluster.memory_of(*unit);
+      if (memory && *memory <= group.memory_bytes) break;
+      Job* last = unit->last_that(&Job::may_stop);
+      if (last == nullptr) break;  // they have come by themselves, and stay
+      cluster.unpack(now, *last, {Why::kMemory}, out);
+    }
+  }
+}
+
 void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
   std::vector<Unit*> packs;
   for (Unit* unit : cluster.units()) {

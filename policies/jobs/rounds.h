@@ -28,6 +28,9 @@ struct RoundRules {
 void run_round(Instant now, Cluster& cluster, std::span<Unit* const> order, const RoundRules& rules,
                Cluster::Out& out);
 
+// Jobs leave packs that their GPUs' memory does not hold, as long as one of them can be stopped.
+void keep_to_memory(Instant now, Cluster& cluster, Cluster::Out& out);
+
 // Nobody waits: jobs leave packs for free GPUs, those of the fullest first. Of packs that no
 // decision has made (Unit::unasked), unless `all`: somebody came onto a job's GPUs who could not be
 // stopped.

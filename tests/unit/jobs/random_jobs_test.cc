@@ -55,7 +55,7 @@ class Chaos {
         job.priority = Priority{static_cast<uint8_t>(pick(2, 4))};
         return;
       case 6:
-        for (auto& on : job.devices) on.used_bytes = std::min(on.used_bytes + kGiB, 9 * kGiB);
+        for (auto& on : job.devices) on.used_bytes = std::min(on.used_bytes + 5 * kGiB, 60 * kGiB);
         return;
       default:
         if (chance(4)) person(job);
@@ -65,7 +65,7 @@ class Chaos {
   void arrive() {
     const uint64_t id = ++made_;
     const auto first = static_cast<uint32_t>(pick(0, gpus_ - 1));
-    node_.job(id, first, static_cast<uint8_t>(pick(2, 4)), pick(1, 6) * kGiB);
+    node_.job(id, first, static_cast<uint8_t>(pick(2, 4)), pick(1, 45) * kGiB);
     JobFacts& job = node_.facts(id);
     if (first + 1 < gpus_ && chance(4)) {
       job.devices.push_back(job.devices.front());
