@@ -87,14 +87,14 @@ std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
   return sum;
 }
 
-std::optional<double> Cluster::sum_of_rates(NodeId node) const {
+std::optional<double> Cluster::sum_of_rates(NodeId node, uint64_t iterations) const {
   double sum = 0;
   for (const uint32_t group : groups_of_.at(node)) {
     for (const GpuIndex index : groups_[group].gpus) {
       const Unit* unit = slots_[index].unit;
       if (unit == nullptr || unit->gpus.front() != index) continue;
       const auto rates = sum_of_rates(*unit);
-      if (!rates || unit->least_iterations() < kTrialIterations) return std::nullopt;
+      if (!rates || unit->least_iterations() < iterations) return std::nullopt;
       sum += *rates;
     }
   }

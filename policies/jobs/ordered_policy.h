@@ -23,6 +23,8 @@ class OrderedPolicy : public JobPolicy {
   virtual void before_round(Instant, Cluster::Out&) {}
   // After a round: whether there are other units now, so that one more is to be held.
   virtual bool order_again(Instant, std::span<Unit* const> /*waiting*/) { return false; }
+  // Whether packs of this group of GPUs leave its free ones free.
+  virtual bool keeps_free(size_t /*group*/) const { return false; }
   // `waiting`: those that found no GPUs, in the order.
   virtual void after_round(Instant, std::span<Unit* const> /*waiting*/, Cluster::Out&) {}
   // When to look again; kNever: at the next event. Not before `now`.
