@@ -15,10 +15,10 @@ constexpr double kNearly = 0.9;
 constexpr size_t kMostTrials = 192;
 constexpr size_t kMostInUse = 128;
 // GPUs are left free only where the same jobs have run for so long: that takes more trials, which
-// have to pay. In simulated clusters of 100 GPUs jobs took 0.9 % longer with no such time.
+// have to pay. With no such time jobs took 1 % longer in 20 simulated draws of `hundred`.
 constexpr Duration kSettled{7'200'000'000'000};
-// Iterations of each job that tell that an arrangement is below kNearly. Two to four made no
-// difference in 1000 simulated draws.
+// Iterations of each job that tell that an arrangement is below kNearly. Two and four were
+// about as good in 1000 simulated draws.
 constexpr uint64_t kFewIterations = 3;
 
 bool may_leave(const Job& job) {
@@ -218,8 +218,7 @@ std::optional<Arrange::Arrangement> Arrange::untried_neighbour(const Cluster& cl
 }
 
 std::optional<Arrange::Arrangement> Arrange::next_trial(Instant now, const Cluster& cluster,
-                                                        const Group& group,
-                                                        const Arrangement& here,
+                                                        const Group& group, const Arrangement& here,
                                                         Search& search) const {
   if (search.measured.size() > kMostTrials) return std::nullopt;
   const auto same_gpus = [&](const Arrangement& how) {
@@ -381,8 +380,7 @@ bool Arrange::keeps(const Cluster& cluster, const Unit& pack) const {
   if (best == nullptr) return false;
   const auto spot = std::ranges::find(best->how, pack.gpus, &Spot::gpus);
   const auto at = static_cast<size_t>(spot - best->how.begin());
-  return at < best->per_second.size() &&
-         worth(cluster, cluster.groups()[index], *best, at) < 1;
+  return at < best->per_second.size() && worth(cluster, cluster.groups()[index], *best, at) < 1;
 }
 
 bool Arrange::keeps_free(const Cluster& cluster, size_t group) const {
