@@ -2,14 +2,22 @@
 // nobody waits. Pure; owned by `gandiva`.
 //
 // An arrangement says who is on which GPUs of a node. Its worth is the sum of all rates in the
-// node, each as a share of the job's best alone: jobs slow each other beyond their own GPUs. A
-// neighbour of an arrangement differs by one packed job that joins another unit, two jobs of two
+// node, each as a share of the job's best alone: jobs slow each other beyond their own GPUs. So a
+// pack that is slower than turns may be part of the best arrangement: it leaves a GPU to others.
+// A neighbour of an arrangement differs by one packed job that joins another unit, two jobs of two
 // packs that change places, or two units that do. Best first search: the neighbours of the best
 // arrangement that was measured are tried, then those of the next, down to kNearly of the best, so
 // that two moves are found of which the first makes it worse. Each arrangement is tried once; GPUs
-// on one switch are as good as each other. At the end the best is taken, if it is better than the
-// first by the margin. What is kept of each arrangement are its jobs' rates, not its worth: a job's
-// best alone may be seen only in a later one.
+// on one switch are as good as each other. A trial ends when each job has done kTrialIterations, or
+// after kFewIterations if it is below kNearly of the best. What is kept of each arrangement are its
+// jobs' rates, not its worth: a job's best alone may be seen only in a later one.
+//
+// Where the same jobs have run for kSettled, the search then goes on from the best arrangement
+// alone, and may leave GPUs free: jobs that load a PCIe switch can make more on one GPU than on two
+// that share the switch. A single job joins another unit, or a unit moves to a free GPU. That ends
+// when the best has no neighbour left. The best of all is taken, if it is better than the first by
+// the margin. While its jobs stay as they are, no pack of the node parts for a GPU that it leaves
+// free.
 //
 //   rest --a pack, or a slow job--> trial --measured--> next trial ... --none left--> over
 //   Another set of jobs in the node: back to rest.
@@ -33,15 +41,16 @@ class Arrange {
   void step(Instant now, Cluster& cluster, Cluster::Out& out);
   // Somebody waits: no trial goes on, and all stay where they are.
   void drop();
-  // Whether jobs are on trial in this group of GPUs: its packs are not judged by themselves.
-  bool on_trial(size_t group) const {
-    return group < searches_.size() && searches_[group].trial.has_value();
-  }
+  // Whether a pack is not judged by itself: it is on trial, or it was slower than turns when its
+  // node made most with it, and nobody waits.
+  bool keeps(const Cluster& cluster, const Unit& pack) const;
+  // Whether a free GPU of this group is one that an arrangement leaves free: no pack parts for it.
+  bool keeps_free(const Cluster& cluster, size_t group) const;
 
  private:
   struct Spot {
     Places gpus;
-    std::vector<uint64_t> jobs;  // ids, ascending
+    std::vector<uint64_t> jobs;  // ids, ascending; none: a free GPU
     auto operator<=>(const Spot&) const = default;
   };
   using Arrangement = std::vector<Spot>;  // ascending by GPUs
@@ -58,6 +67,8 @@ class Arrange {
     std::set<uint64_t> seen;
     std::optional<Arrangement> trial;
     Instant since;
+    Instant begun;       // these jobs run there from then on
+    bool frees = false;  // arrangements that leave GPUs free are tried, too
     bool over = false;
   };
 
@@ -65,18 +76,26 @@ class Arrange {
   static uint64_t signature(const Cluster& cluster, const Arrangement& how);
   static bool may_gain(const Cluster& cluster, const Group& group);
   static Measured measure(const Cluster& cluster, const Arrangement& here);
-  // By what is known now. 0 where a pack of it is slower than turns.
+  // By what is known now.
   static double worth(const Cluster& cluster, const Group& group, const Measured& measured);
+  static double worth(const Cluster& cluster, const Group& group, const Measured& measured,
+                      size_t spot);
+  static bool far_below(const Cluster& cluster, const Group& group, const Search& search,
+                        const Measured& trial);
   bool fits(const Cluster& cluster, const Group& group, const Spot& spot) const;
   std::optional<Arrangement> untried_neighbour(const Cluster& cluster, const Group& group,
                                                const Arrangement& of,
-                                               std::set<uint64_t>& seen) const;
-  std::optional<Arrangement> next_trial(const Cluster& cluster, const Group& group,
+                                               Search& search) const;
+  std::optional<Arrangement> next_trial(Instant now, const Cluster& cluster, const Group& group,
                                         const Arrangement& here, Search& search) const;
   static void carry_out(Instant now, Cluster& cluster, const Arrangement& from,
                         const Arrangement& to, std::optional<int64_t> no_better, Cluster::Out& out);
 
+  // What was best in a group, if its jobs are there now; null: no.
+  const Measured* found(const Cluster& cluster, size_t group) const;
+
   TrialRules rules_;
+  bool calm_ = false;  // nobody waited at the last step
   std::vector<Search> searches_;  // by group
 };
 

@@ -87,14 +87,14 @@ std::optional<double> Cluster::sum_of_rates(const Unit& unit) const {
   return sum;
 }
 
-std::optional<double> Cluster::sum_of_rates(NodeId node) const {
+std::optional<double> Cluster::sum_of_rates(NodeId node, uint64_t iterations) const {
   double sum = 0;
   for (const uint32_t group : groups_of_.at(node)) {
     for (const GpuIndex index : groups_[group].gpus) {
       const Unit* unit = slots_[index].unit;
       if (unit == nullptr || unit->gpus.front() != index) continue;
       const auto rates = sum_of_rates(*unit);
-      if (!rates || unit->least_iterations() < kTrialIterations) return std::nullopt;
+      if (!rates || unit->least_iterations() < iterations) return std::nullopt;
       sum += *rates;
     }
   }
@@ -349,14 +349,14 @@ void Cluster::take_out(Unit& pack, Job& job) {
   pack.unasked = false;
 }
 
-// Only jobs of one importance wait as one, to go on together.
+// Only a pack that was decided on waits as one, to go on together.
 void Cluster::stopped(Instant now, Unit& unit) {
   settle(now, unit);
   give(unit);
   unit.running = false;
   unit.since = now;
   forget_pace(unit);
-  if (!unit.of_one_importance()) dissolve(now, unit);
+  if (unit.unasked || unit.pinned || !unit.of_one_importance()) dissolve(now, unit);
 }
 
 // A packed job is charged its share of what the unit has had.

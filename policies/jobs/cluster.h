@@ -72,8 +72,8 @@ class Cluster {
   // Its jobs' rates, each as a share of the best that it has made alone on such GPUs, summed; none
   // while one is not known.
   std::optional<double> sum_of_rates(const Unit& unit) const;
-  // The same of all that run in a node; none while one has not done kTrialIterations.
-  std::optional<double> sum_of_rates(NodeId node) const;
+  // The same of all that run in a node; none while one has not done so many iterations.
+  std::optional<double> sum_of_rates(NodeId node, uint64_t iterations = kTrialIterations) const;
   // Null: it is of none.
   MultiJob* multi_job(const Job& job);
   MultiJob* multi_job(const Unit& unit);  // null: its jobs are not all of one

@@ -156,17 +156,19 @@ class Gandiva final : public OrderedPolicy {
     look_at_waiting(now);
   }
 
-  // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, or with
-  // less important jobs. One of two may be made anew with others, and one of siblings always.
+  // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, on loan
+  // or with less important jobs. One of two may be made anew with others, and one of siblings always.
   bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
+    size_t open = cluster_.free_gpus();
     for (const Unit* unit : cluster_.units()) {
       if (unit->running) least = std::max(least, unit->priority());
+      open += unit->extra();
     }
     bool any = false;
     for (Unit* unit : waiting) {
       if (unit->jobs.size() < 2) continue;
-      const bool may_part = cluster_.free_gpus() >= unit->size() || unit->priority() < least;
+      const bool may_part = open >= unit->size() || unit->priority() < least;
       if (unit->jobs.size() > 2 && !may_part && unit->multi_job().value == 0) continue;
       cluster_.dissolve(now, *unit);
       any = true;
@@ -192,6 +194,8 @@ class Gandiva final : public OrderedPolicy {
     }
     packing_.try_more(now, cluster_, std::move(left), out);
   }
+
+  bool keeps_free(size_t group) const override { return arrange_.keeps_free(cluster_, group); }
 
   Instant next_time(Instant now, bool) override {
     if (cluster_.units().empty()) return kNever;

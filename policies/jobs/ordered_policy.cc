@@ -47,7 +47,10 @@ void OrderedPolicy::step(Instant now, std::span<const Event> events, std::vector
     run_round(now, cluster_, order_, rules_, out);
     waiting = waiting_of(order_);
   }
-  if (waiting.empty()) part_packs(now, cluster_, rules_.parts_all, out);
+  if (waiting.empty()) {
+    const auto keeps = [&](size_t group) { return keeps_free(group); };
+    part_packs(now, cluster_, rules_.parts_all, keeps, out);
+  }
   after_round(now, waiting, out);
   const Instant next = next_time(now, !waiting.empty());
   if (next == timer_ && next > now) return;

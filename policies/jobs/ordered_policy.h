@@ -24,6 +24,8 @@ class OrderedPolicy : public JobPolicy {
   // After a round: whether there are other units now, so that one more is to be held. A pack that
   // nobody has decided on waits as single jobs.
   virtual bool order_again(Instant now, std::span<Unit* const> waiting);
+  // Whether packs of this group of GPUs leave its free ones free.
+  virtual bool keeps_free(size_t /*group*/) const { return false; }
   // `waiting`: those that found no GPUs, in the order.
   virtual void after_round(Instant, std::span<Unit* const> /*waiting*/, Cluster::Out&) {}
   // When to look again; kNever: at the next event. Not before `now`.

@@ -70,7 +70,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
     if (measured && unit->jobs.size() == 2) {
       worth_[pair_of(unit->first(), *unit->jobs.back())] = *worth;
     }
-    if (arrange.on_trial(cluster.slots()[unit->gpus.front()].group)) continue;
+    if (arrange.keeps(cluster, *unit)) continue;
     if (unit->joined.empty()) {
       if (!measured || *worth >= 1) continue;
       const Job& other = unit->jobs.front() == last ? *unit->jobs.back() : unit->first();

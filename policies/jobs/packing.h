@@ -26,7 +26,7 @@ class Packing {
   explicit Packing(TrialRules rules) : rules_(rules) {}
 
   // Ends trials that have an answer, and packs that are no longer worth it or do not fit; but for
-  // those in an arrangement on trial.
+  // those that an arrangement keeps.
   void judge(Instant now, Cluster& cluster, const Arrange& arrange, Cluster::Out& out);
   // Waiting jobs of a multi-job join their siblings, as many as were faster together before, and
   // with `try_others` more on trial. Those that do are no longer in `waiting`.

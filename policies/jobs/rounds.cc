@@ -386,7 +386,8 @@ void keep_to_memory(Instant now, Cluster& cluster, Cluster::Out& out) {
   }
 }
 
-void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
+void part_packs(Instant now, Cluster& cluster, bool all,
+                const std::function<bool(size_t group)>& keeps_free, Cluster::Out& out) {
   std::vector<Unit*> packs;
   for (Unit* unit : cluster.units()) {
     if (unit->running && unit->jobs.size() > 1 && (all || unit->unasked)) packs.push_back(unit);
@@ -398,7 +399,9 @@ void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out) {
     while (unit->jobs.size() > 1) {
       Job* leaves = unit->last_that(&Job::may_move);
       if (leaves == nullptr) break;
-      Places gpus = free_places(cluster, *unit, unit->size());
+      const uint32_t group = cluster.slots()[unit->gpus.front()].group;
+      Places gpus = free_places(cluster, *unit, unit->size(),
+                                keeps_free(group) ? static_cast<int>(group) : -1);
       if (gpus.empty()) break;
       cluster.part(now, *leaves, std::move(gpus), {Why::kVacated}, out);
     }

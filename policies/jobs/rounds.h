@@ -10,6 +10,7 @@
 // with the fewest GPUs to spare. Within it: one PCIe switch before one socket before any GPUs.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "policies/jobs/cluster.h"
@@ -33,8 +34,9 @@ void keep_to_memory(Instant now, Cluster& cluster, Cluster::Out& out);
 
 // Nobody waits: jobs leave packs for free GPUs, those of the fullest first. Of packs that no
 // decision has made (Unit::unasked), unless `all`: somebody came onto a job's GPUs who could not be
-// stopped.
-void part_packs(Instant now, Cluster& cluster, bool all, Cluster::Out& out);
+// stopped. The packs of a group that `keeps_free` its free GPUs leave only for other groups.
+void part_packs(Instant now, Cluster& cluster, bool all,
+                const std::function<bool(size_t group)>& keeps_free, Cluster::Out& out);
 
 // Free GPUs for the unit, by the same rules; empty: there are none. `apart_from`: not in this
 // group.
