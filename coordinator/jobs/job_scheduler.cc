@@ -263,12 +263,13 @@ void JobScheduler::look_at_jobs(Instant now, const NodeView& view) {
       count_anew(gpus, view);
     }
     // One that the policy takes to be immovable, and that a person has moved or let go on; or that
-    // another came beside who has left.
+    // shared a GPU with another such one, which has left.
     const bool elsewhere = is_running(job) && resident.target != gpus;
+    const auto is_in_its_way = [&](const auto& other) {
+      return other.first != job.job && !other.second.movable && overlap(other.second.target, gpus);
+    };
     if (elsewhere && !resident.movable && !resident.elastic() &&
-        (!as_before || std::ranges::none_of(residents_, [&](const auto& other) {
-          return other.first != job.job && overlap(other.second.target, gpus);
-        }))) {
+        (!as_before || std::ranges::none_of(residents_, is_in_its_way))) {
       stand(job, resident, /*movable=*/false);
     }
   }

@@ -84,8 +84,7 @@ class Arrange {
                         const Measured& trial);
   bool fits(const Cluster& cluster, const Group& group, const Spot& spot) const;
   std::optional<Arrangement> untried_neighbour(const Cluster& cluster, const Group& group,
-                                               const Arrangement& of,
-                                               Search& search) const;
+                                               const Arrangement& of, Search& search) const;
   std::optional<Arrangement> next_trial(Instant now, const Cluster& cluster, const Group& group,
                                         const Arrangement& here, Search& search) const;
   static void carry_out(Instant now, Cluster& cluster, const Arrangement& from,
@@ -95,7 +94,7 @@ class Arrange {
   const Measured* found(const Cluster& cluster, size_t group) const;
 
   TrialRules rules_;
-  bool calm_ = false;  // nobody waited at the last step
+  bool calm_ = false;             // nobody waited at the last step
   std::vector<Search> searches_;  // by group
 };
 

@@ -304,6 +304,7 @@ Job* Cluster::leave(Instant now, JobId id) {
 void Cluster::forget(const Job& job) {
   const auto of = multi_jobs_.find(job.request.multi_job);
   if (of != multi_jobs_.end() && --of->second.members == 0) multi_jobs_.erase(of);
+  std::erase_if(wishes_, [&](const Command& wish) { return wish.job == job.request.job; });
   jobs_.erase(job.request.job.value);
 }
 

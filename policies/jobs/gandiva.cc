@@ -157,7 +157,8 @@ class Gandiva final : public OrderedPolicy {
   }
 
   // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, on loan
-  // or with less important jobs. One of two may be made anew with others, and one of siblings always.
+  // or with less important jobs. One of two may be made anew with others, and one of siblings
+  // always.
   bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
     size_t open = cluster_.free_gpus();

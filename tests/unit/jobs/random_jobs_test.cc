@@ -193,7 +193,7 @@ TEST_CASE("random jobs: no policy breaks a rule, and nobody waits beside a free 
       GENERATE("static", "fifo skip=1", "time_slice quantum_s=2", "las", "gandiva quantum_s=2",
                "gandiva quantum_s=2 survivors_first=1");
   const uint64_t first = tests::test_seed();
-  for (uint64_t n = 0; n < 20; ++n) {
+  for (uint64_t n = 0; n < 60; ++n) {
     const uint64_t seed = first + n;
     CAPTURE(policy, seed);
     Chaos(policy, 1 + static_cast<uint32_t>(seed % 4), seed).run(1000);
