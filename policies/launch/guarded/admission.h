@@ -33,6 +33,7 @@ struct Moment {
   Duration tail;    // what the request may yet lose
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
   Duration back_in;  // the client is away at random, and back in so long in the mean; 0: it is not
+  bool alone = true;           // no lower work is in flight or let go
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
 };
 
@@ -55,9 +56,12 @@ struct LowHost {
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
 };
+// What lower work may be in flight for its own good: what is there when the client is back delays
+// it, so that the mean budget must bear several such.
+Duration depth(const Moment& moment);
 // The credit that keeps the device busy in so large a room.
-Duration busy_credit(const LowHost& host, Duration room);
+Duration busy_credit(const LowHost& host, Duration room, Duration depth);
 // Of a room that `sharers` clients share, for one that has `in_flight` on the device. Nothing: 0.
-Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight);
+Duration credit(Duration room, Duration depth, int64_t sharers, const LowHost& host, Duration in_flight);
 
 }  // namespace lull::policies

@@ -35,6 +35,7 @@ struct Client {
 // What all important clients leave to one level, without an exception.
 struct Room {
   Duration room;
+  Duration depth;       // of it in flight at once
   Duration idle;        // ... in short launches, whatever is known, while none of them has work
   int64_t sharers = 1;  // clients of the level that launch
   bool clear = false;   // nobody may go
@@ -309,6 +310,7 @@ class Guarded final : public LaunchPolicy {
     std::optional<Room>& known = rooms_[low.priority.level];
     if (known) return *known;
     Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound,
+               .depth = kMaxCreditBound,
                .idle = tuning::kIdleCredit};
     int64_t sharers = 0;
     for (const uint32_t index : awake_) {
@@ -327,6 +329,7 @@ class Guarded final : public LaunchPolicy {
       const Duration leaves = room(moment);
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
+      found.depth = std::min(found.depth, depth(moment));
       const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
@@ -353,7 +356,7 @@ class Guarded final : public LaunchPolicy {
     const Room& room = room_for(low, now);
     if (room.clear) return {};
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
-    return std::max(idle, credit(room.room, room.sharers, own_[index].host(), low.in_flight));
+    return std::max(idle, credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
   }
 
   // Launches that no credit covers, by name. Whether any went.
@@ -364,7 +367,7 @@ class Guarded final : public LaunchPolicy {
     const Duration bound = credit_of(index, now);
     // What goes early can do no more good than keep the device busy, and cannot be called back.
     const Duration there = low.in_flight - queue_.spared(low.client);
-    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room);
+    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room, room.depth);
     const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;

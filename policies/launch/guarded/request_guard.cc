@@ -154,7 +154,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Request& delayed = next ? next_ : request_;
   const auto [slack, inside] = this->slack(now);
   // The device changes back when the client launches, however long it has been idle.
-  Moment moment{.slack = slack, .ahead = ahead};
+  Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);
   if (any)
     delayed.foretold =

@@ -13,6 +13,8 @@ namespace lull::policies::tuning {
 // back.
 inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
+inline constexpr Duration kDeepestCredit{16'000'000};
+inline constexpr int64_t kBorneInFlight = 8;
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
 inline constexpr Duration kIdleCredit{50'000};
@@ -51,6 +53,7 @@ inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 // ---- price --------------------------------------------------------------------------------------
 // A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
 inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
+inline constexpr int64_t kFew = 32, kMostFew = 1'024;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 

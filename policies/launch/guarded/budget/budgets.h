@@ -62,6 +62,11 @@ class Price {
                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     const int64_t off = seen - price_x1e6_;
     price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
+    if (off > 0) few_ = std::min(2 * few_, tuning::kMostFew);
+    in_a_row_ = 2 * seen > price_x1e6_ ? 0 : in_a_row_ + 1;
+    if (in_a_row_ < few_) return;
+    in_a_row_ = 0;
+    price_x1e6_ = std::max(price_x1e6_ / 2, tuning::kLeastPrice_x1e6);
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
@@ -69,6 +74,8 @@ class Price {
 
  private:
   int64_t price_x1e6_ = 1'000'000;
+  int64_t few_ = tuning::kFew;
+  int64_t in_a_row_ = 0;  // requests that lost no more than half of what the price says
 };
 
 class RequestBudget {
@@ -76,11 +83,13 @@ class RequestBudget {
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
   // that could make it be over.
   void ended(bool over, bool meant) {
-    const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
-    left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
-                             tuning::kSaved_x1000);
+    add(left_x1000_, over ? 1'000 : 0);
+    add(unmeant_x1000_, over && !meant ? tuning::kUnmeantCounts_x1000 : 0);
   }
-  void forgive() { left_x1000_ = std::max<int64_t>(0, left_x1000_); }
+  void forgive() {
+    left_x1000_ = std::max<int64_t>(0, left_x1000_);
+    unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
+  }
   // What it holds, times 1000. One that is under way may be over and is not counted yet:
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
@@ -91,13 +100,19 @@ class RequestBudget {
   // Of the slack all is believed in, until requests are over.
   Duration trusted(Duration slack) const {
     const int64_t none = tuning::kAimsAtNothing_x1000;
-    return {slack.ns * std::clamp<int64_t>(none + left_x1000_, 0, none) / none};
+    return {slack.ns * std::clamp<int64_t>(none + unmeant_x1000_, 0, none) / none};
   }
 
   bool operator==(const RequestBudget&) const = default;
 
  private:
-  int64_t left_x1000_ = 1'000;
+  static void add(int64_t& balance_x1000, int64_t cost_x1000) {
+    balance_x1000 = std::clamp(balance_x1000 + tuning::kExceptions_x1000 - cost_x1000,
+                               -tuning::kOwed_x1000, tuning::kSaved_x1000);
+  }
+
+  int64_t left_x1000_ = 1'000;     // every request that is over counts one
+  int64_t unmeant_x1000_ = 1'000;  // ... two, but only if nothing meant it to be
 };
 
 }  // namespace lull::policies
