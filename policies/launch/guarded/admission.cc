@@ -18,14 +18,18 @@ int64_t chance_x1000(const Moment& moment, Duration within) {
 }
 
 Verdict admit(const Moment& moment, Duration cost) {
+  const auto pays = [&](Duration late) {
+    return late.ns / 1'000 * chance_x1000(moment, late) <= moment.budget.ns;
+  };
   const Duration late = delay(moment, cost);
   if (late.ns == 0) return Verdict::kGoes;
-  if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
+  if (!pays(late)) return Verdict::kWaits;
   const int64_t over = chance_x1000(moment, late - std::max(Duration{}, moment.tail));
   if (over == 0) return Verdict::kGoes;
-  if (over > moment.exceptions_x1000) return Verdict::kWaits;
-  if (over < 1'000 && !moment.alone) return Verdict::kWaits;
-  return over < 1'000 ? Verdict::kByChance : Verdict::kException;
+  const Duration full{late.ns * 1024 / std::min<int64_t>(1024, moment.price_x1024)};
+  if (over > moment.exceptions_x1000 || !pays(full)) return Verdict::kWaits;
+  if (over >= 1'000) return Verdict::kException;
+  return moment.alone ? Verdict::kByChance : Verdict::kWaits;
 }
 
 Duration room(const Moment& moment) {
@@ -38,10 +42,6 @@ Duration reckoned_length(Duration p95, Duration mean) {
   // Three in a thousand lie beyond 1.7 times the distance from the mean to p95 in a normal
   // distribution, beyond 2.1 times in a log-normal one whose deviation is a third of its mean.
   return p95 + std::max(Duration{}, p95 - mean);
-}
-
-Duration depth(const Moment& moment) {
-  return std::max(Duration{}, moment.slack) + Duration{moment.budget.ns / tuning::kBorneInFlight};
 }
 
 Duration busy_credit(const LowHost& host, Duration room, Duration depth) {

@@ -329,7 +329,7 @@ class Guarded final : public LaunchPolicy {
       const Duration leaves = room(moment);
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
-      found.depth = std::min(found.depth, depth(moment));
+      found.depth = std::min(found.depth, moment.depth);
       const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }

@@ -37,8 +37,9 @@ enum class Part : uint8_t {
   kBestMoment,    // an exception waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
+  kDepth,         // the mean budget says how deep lower work may be in flight
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
@@ -112,6 +113,7 @@ class RequestGuard {
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
+    bool by_luck = false;   // ... if the client had come back just then
     Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
     bool operator==(const Request&) const = default;
   };
@@ -160,6 +162,7 @@ class RequestGuard {
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;
+  uint32_t in_vain_ = 0;  // kept requests in a row that were disturbed all the same
 };
 
 }  // namespace lull::policies
