@@ -85,8 +85,7 @@ void RequestGuard::end_request(bool whole) {
   if (served) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
-    in_vain_ = request_.undisturbed ? 0 : in_vain_ + (whole && kept_ ? 1 : 0);
-    const bool as_good = kept_ && in_vain_ >= tuning::kKeptInVain && said <= allowance();
+    const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
     if (whole && (request_.undisturbed || as_good))
       times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_);
     else if (whole)

@@ -162,7 +162,6 @@ class RequestGuard {
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;
-  uint32_t in_vain_ = 0;  // kept requests in a row that were disturbed all the same
 };
 
 }  // namespace lull::policies

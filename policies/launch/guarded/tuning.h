@@ -68,9 +68,9 @@ inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests var
 // By lot, one in so many: until that is known; while their mean is not known within a quarter of
 // the allowance; then.
 inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 128;
-// So many in a row that were disturbed all the same will not be the last: where they lost little,
-// they are taken for undisturbed, less what their waits say.
-inline constexpr uint32_t kKeptInVain = 4;
+// One that was disturbed all the same, by what was in flight or what the engine let go, but lost at
+// most so small a part of the allowance by its waits, is as good, less that.
+inline constexpr int64_t kAsGoodPart = 8;
 // A third of all at most, however strange they are.
 inline constexpr uint32_t kMayKeep = 32;
 
