@@ -225,7 +225,7 @@ class Guarded final : public LaunchPolicy {
     std::erase_if(awake_, [&](uint32_t index) {
       Client& its = own_[index];
       Member& one = member(index);
-      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest()))
+      if (its.kernels > 0 || is_active(index, now) || (its.guard && !its.guard->may_rest()))
         return false;
       if (has_higher(one)) ClientTable::close(one, out);
       its.awake = false;
@@ -236,6 +236,12 @@ class Guarded final : public LaunchPolicy {
 
   Member& member(uint32_t index) { return table_.members()[index]; }
   const Member& member(uint32_t index) const { return table_.members()[index]; }
+  // One whose requests are long may pause for long between them.
+  bool is_active(uint32_t index, Instant now) const {
+    const Member& one = member(index);
+    const Client& its = own_[index];
+    return one.is_active(now) || (its.guard && now - one.last_launch < its.guard->at_work());
+  }
   bool has_higher(const Member& than) const { return highest_ < than.priority; }
   bool rests_above(const Member& than) const {
     return std::any_of(resting_.begin(), resting_.begin() + than.priority.level,
@@ -315,7 +321,7 @@ class Guarded final : public LaunchPolicy {
     int64_t sharers = 0;
     for (const uint32_t index : awake_) {
       const Member& high = member(index);
-      const bool active = high.is_active(now);
+      const bool active = is_active(index, now);
       sharers += high.priority == low.priority && active ? 1 : 0;
       if (high.priority >= low.priority) continue;
       if (!active) {  // it may be back at any time
@@ -390,7 +396,8 @@ class Guarded final : public LaunchPolicy {
     bool all = true;
     excepting_.clear();
     for_above(low, [&](const Member& high, RequestGuard& guard) {
-      if (!all || !high.is_active(now)) return;
+      const auto above = static_cast<uint32_t>(&high - table_.members().data());
+      if (!all || !is_active(above, now)) return;
       const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
       const Verdict verdict =
           guard.keeps_clear() ? Verdict::kWaits : admit(moment(high, guard, now), cost);

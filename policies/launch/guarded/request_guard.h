@@ -85,6 +85,10 @@ class RequestGuard {
   // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn.
   bool keeps_clear() const { return kept_ || (keeps_next_ && launched_all()) || mean_.overdrawn(); }
   bool idle() const { return schedule_.idle(); }
+  // So long after its last launch it may still be at work, between two requests.
+  Duration at_work() const {
+    return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
+  }
   bool has_waits() const { return schedule_.timeline().has_waits(); }
   // What a lower launch of this length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration length) const {

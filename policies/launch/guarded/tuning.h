@@ -28,6 +28,11 @@ inline constexpr Duration kMostReaction{1'000'000};
 inline constexpr int64_t kChargesRemembered = 256;  // launches
 inline constexpr Duration kLookAgain{100'000};      // while a launch waits: slack comes with time
 
+// A client whose requests arrive at random, at a fifth of what it can serve, pauses for longer than so
+// many of them once in 3,000 pauses.
+inline constexpr int64_t kAtWork = 32;
+inline constexpr Duration kAtWorkAtMost{60'000'000'000};
+
 // ---- mean budget --------------------------------------------------------------------------------
 // Of what is allowed, so much is earned where requests are compared with undisturbed ones, less by
 // the error of their mean; and where only waits say what was lost.
