@@ -103,3 +103,11 @@ TEST_CASE("Requests that others delay a little all the same tell what they take"
   CHECK(little.exceptions_x1000() >= 1'000);
   CHECK(much.exceptions_x1000() == 0);
 }
+
+TEST_CASE("A client may be at work for 32 of its requests after its last launch, a minute at most") {
+  Host host;
+  CHECK(host.guard.at_work().ns == 0);
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  CHECK(host.guard.at_work() >= Duration{32 * 4'000'000});
+  CHECK(host.guard.at_work() <= Duration{32 * 4'500'000});
+}
