@@ -37,6 +37,9 @@ bool is_running(const JobFacts& job) {
   return job.state == JobState::kRunning && !job.migrates && !job.suspends;
 }
 
+// While nobody has pinned it, of one that is not elastic.
+bool can_be_moved(const JobFacts& job) { return job.movable && !job.takes_turns; }
+
 bool share_a_gpu(const GpuSet& a, const GpuSet& b) {
   return std::ranges::any_of(a, [&](DeviceId id) { return std::ranges::binary_search(b, id); });
 }
@@ -146,7 +149,7 @@ void JobScheduler::note(const jobs::Command& command) {
 }
 
 void JobScheduler::arrive(const JobFacts& job, const GpuSet& gpus, const JobNature& nature) {
-  const bool movable = job.movable && !job.takes_turns && nature.most_gpus == 0;
+  const bool movable = can_be_moved(job) && nature.most_gpus == 0;
   const auto count = static_cast<uint32_t>(gpus.size());
   jobs::JobRequest request{.job = job.job,
                            .priority = job.priority,
@@ -196,8 +199,8 @@ bool JobScheduler::is_gone(Instant now, const NodeView& view, JobId id, Resident
   const GpuSet gpus = gpus_of(*facts);
   if (!job.elastic() && gpus.size() != job.gpus.size()) return true;
   if (job.elastic() && gpus.empty() && !follows) return true;
-  const bool able = facts->movable && !facts->takes_turns;
-  if (!job.elastic() && !job.able && able) return true;  // it arrives as one that can be moved
+  // It arrives as one that can be moved.
+  if (!job.elastic() && !job.able && can_be_moved(*facts)) return true;
   if (facts->priority == job.priority) return false;
   if (!job.movable || job.elastic() || facts->pinned) return true;
   job.priority = facts->priority;

@@ -12,7 +12,8 @@
 //                                                where it is, and has a place when the policy says
 //                                                so; one that cannot is told to run there
 //   it uses another number of GPUs               gone, and arrived again
-//   it could not be moved when it arrived, and can   gone, and arrived again
+//   it could not be moved when it arrived, and   gone, and arrived again
+//   can be now
 //   its importance changes                       Command, or gone and arrived where it cannot be
 //                                                moved
 //   an order is refused, or comes to nothing     JobStands where it is; not movable for kRefusedFor
