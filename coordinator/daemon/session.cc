@@ -250,8 +250,8 @@ void Session::take_launch(const lull_record& record, ThreadSlot thread, Instant 
       record.sequence == 0) {
     return lie();
   }
-  if (!devices_[record.device].id) return;  // unknown: unscheduled
   if (record.kernel < slot_launches_.size()) ++slot_launches_[record.kernel];
+  if (!devices_[record.device].id) return;  // unknown: unscheduled
   if (observer != nullptr) [[unlikely]] {
     observer->launched(*this, record, thread, *devices_[record.device].id, traced);
   }
