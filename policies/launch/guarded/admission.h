@@ -9,13 +9,16 @@
 //   else                                                it waits
 //
 // p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
-// requests that arrive.
+// requests that arrive. By chance a launch goes only while no other lower work is there: behind
+// other work it would risk more, and do no more. What takes an exception is paid in full where the
+// price is less than 1: the price is known of delays within the limit.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
 //   room   = slack + min(budget, tail) / price - ahead
 //   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
-//   charge by
+//   charge by, and at most what keeps the device busy, and at most
+//   depth  = slack + budget / 8
 #pragma once
 
 #include <cstdint>
@@ -33,6 +36,8 @@ struct Moment {
   Duration tail;    // what the request may yet lose
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
   Duration back_in;  // the client is away at random, and back in so long in the mean; 0: it is not
+  bool alone = true;           // no lower work is in flight or let go
+  Duration depth;              // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
 };
 
@@ -55,9 +60,10 @@ struct LowHost {
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
 };
-// The credit that keeps the device busy in so large a room.
-Duration busy_credit(const LowHost& host, Duration room);
+// The credit that keeps the device busy in so large a room, and with so much in flight at most.
+Duration busy_credit(const LowHost& host, Duration room, Duration depth);
 // Of a room that `sharers` clients share, for one that has `in_flight` on the device. Nothing: 0.
-Duration credit(Duration room, int64_t sharers, const LowHost& host, Duration in_flight);
+Duration credit(Duration room, Duration depth, int64_t sharers, const LowHost& host,
+                Duration in_flight);
 
 }  // namespace lull::policies

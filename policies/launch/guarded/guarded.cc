@@ -35,6 +35,7 @@ struct Client {
 // What all important clients leave to one level, without an exception.
 struct Room {
   Duration room;
+  Duration depth;       // of it in flight at once
   Duration idle;        // ... in short launches, whatever is known, while none of them has work
   int64_t sharers = 1;  // clients of the level that launch
   bool clear = false;   // nobody may go
@@ -224,7 +225,7 @@ class Guarded final : public LaunchPolicy {
     std::erase_if(awake_, [&](uint32_t index) {
       Client& its = own_[index];
       Member& one = member(index);
-      if (its.kernels > 0 || one.is_active(now) || (its.guard && !its.guard->may_rest()))
+      if (its.kernels > 0 || is_active(index, now) || (its.guard && !its.guard->may_rest()))
         return false;
       if (has_higher(one)) ClientTable::close(one, out);
       its.awake = false;
@@ -235,6 +236,12 @@ class Guarded final : public LaunchPolicy {
 
   Member& member(uint32_t index) { return table_.members()[index]; }
   const Member& member(uint32_t index) const { return table_.members()[index]; }
+  // One whose requests are long may pause for long between them.
+  bool is_active(uint32_t index, Instant now) const {
+    const Member& one = member(index);
+    const Client& its = own_[index];
+    return one.is_active(now) || (its.guard && now - one.last_launch < its.guard->at_work());
+  }
   bool has_higher(const Member& than) const { return highest_ < than.priority; }
   bool rests_above(const Member& than) const {
     return std::any_of(resting_.begin(), resting_.begin() + than.priority.level,
@@ -309,11 +316,12 @@ class Guarded final : public LaunchPolicy {
     std::optional<Room>& known = rooms_[low.priority.level];
     if (known) return *known;
     Room found{.room = rests_above(low) ? tuning::kLeastCredit : kMaxCreditBound,
+               .depth = kMaxCreditBound,
                .idle = tuning::kIdleCredit};
     int64_t sharers = 0;
     for (const uint32_t index : awake_) {
       const Member& high = member(index);
-      const bool active = high.is_active(now);
+      const bool active = is_active(index, now);
       sharers += high.priority == low.priority && active ? 1 : 0;
       if (high.priority >= low.priority) continue;
       if (!active) {  // it may be back at any time
@@ -327,6 +335,7 @@ class Guarded final : public LaunchPolicy {
       const Duration leaves = room(moment);
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
+      found.depth = std::min(found.depth, moment.depth);
       const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
@@ -353,7 +362,7 @@ class Guarded final : public LaunchPolicy {
     const Room& room = room_for(low, now);
     if (room.clear) return {};
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
-    return std::max(idle, credit(room.room, room.sharers, own_[index].host(), low.in_flight));
+    return std::max(idle, credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
   }
 
   // Launches that no credit covers, by name. Whether any went.
@@ -364,7 +373,7 @@ class Guarded final : public LaunchPolicy {
     const Duration bound = credit_of(index, now);
     // What goes early can do no more good than keep the device busy, and cannot be called back.
     const Duration there = low.in_flight - queue_.spared(low.client);
-    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room);
+    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room, room.depth);
     const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;
@@ -387,7 +396,8 @@ class Guarded final : public LaunchPolicy {
     bool all = true;
     excepting_.clear();
     for_above(low, [&](const Member& high, RequestGuard& guard) {
-      if (!all || !high.is_active(now)) return;
+      const auto above = static_cast<uint32_t>(&high - table_.members().data());
+      if (!all || !is_active(above, now)) return;
       const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
       const Verdict verdict =
           guard.keeps_clear() ? Verdict::kWaits : admit(moment(high, guard, now), cost);

@@ -85,8 +85,9 @@ void RequestGuard::end_request(bool whole) {
   if (served) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
-    if (whole && request_.undisturbed)
-      times_.undisturbed(request_.took, kept_);
+    const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
+    if (whole && (request_.undisturbed || as_good))
+      times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_);
     else if (whole)
       request_.lost = times_.cost(request_.took, said);
     const Duration put_right = request_.lost - said;
@@ -107,7 +108,8 @@ void RequestGuard::end_request(bool whole) {
       lost_lately_ = {};
     }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
-    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
+    if (compares && tells && !request_.meant)
+      price_.learn(request_.foretold, request_.lost, request_.by_luck);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
@@ -154,26 +156,37 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Request& delayed = next ? next_ : request_;
   const auto [slack, inside] = this->slack(now);
   // The device changes back when the client launches, however long it has been idle.
-  Moment moment{.slack = slack, .ahead = ahead};
+  Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);
-  if (any)
-    delayed.foretold =
-        std::max(delayed.foretold, std::max(ahead - slack, moment.back) + delayed.lost);
+  const Duration away = knows() && idle() ? timeline().random_pause() : Duration{};
+  if (any) {
+    const Duration foretold = std::max(ahead - slack, moment.back) + delayed.lost;
+    delayed.by_luck = delayed.by_luck || (away.ns > 0 && foretold > delayed.foretold);
+    delayed.foretold = std::max(delayed.foretold, foretold);
+  }
   // What is on the device costs its whole length, in a pause only what is longer than the pause: a
   // little is kept for those.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
   Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
   // p99 counts requests, not by how much they are over.
-  const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
+  // Such delays are paid in full: the price is known of those within the limit.
+  if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();
+  Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
+  plenty.ns = plenty.ns / 1'024 * std::min<int64_t>(1'024, moment.price_x1024);
   if (plenty > std::min(budget, tail)) budget = tail = plenty;
   if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
-  if (!parts_.has(Part::kBudgets)) return moment;
+  if (!parts_.has(Part::kBudgets)) {
+    moment.depth = std::max(Duration{}, moment.slack);
+    moment.price_x1024 = 1024;
+    return moment;
+  }
   moment.budget = budget;
   moment.tail = tail;
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
-  if (parts_.has(Part::kChance) && knows() && idle()) moment.back_in = timeline().random_pause();
-  if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();
+  if (parts_.has(Part::kChance)) moment.back_in = away;
+  moment.depth = std::max(Duration{}, moment.slack) + Duration{moment.budget.ns / tuning::kBorne};
+  if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }
 

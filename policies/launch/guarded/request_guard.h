@@ -37,8 +37,9 @@ enum class Part : uint8_t {
   kBestMoment,    // an exception waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
+  kDepth,         // the mean budget says how deep lower work may be in flight
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 9) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
@@ -84,6 +85,10 @@ class RequestGuard {
   // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn.
   bool keeps_clear() const { return kept_ || (keeps_next_ && launched_all()) || mean_.overdrawn(); }
   bool idle() const { return schedule_.idle(); }
+  // So long after its last launch it may still be at work, between two requests.
+  Duration at_work() const {
+    return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
+  }
   bool has_waits() const { return schedule_.timeline().has_waits(); }
   // What a lower launch of this length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration length) const {
@@ -112,6 +117,7 @@ class RequestGuard {
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
+    bool by_luck = false;   // ... if the client had come back just then
     Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
     bool operator==(const Request&) const = default;
   };

@@ -13,6 +13,11 @@ namespace lull::policies::tuning {
 // back.
 inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
+// What is in flight when the important client is back delays it, and the mean budget shall bear
+// eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
+// that the device does not run empty while the low host pauses. 16 ms did no more than 4.
+inline constexpr int64_t kBorne = 8;
+inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
 inline constexpr Duration kIdleCredit{50'000};
@@ -22,6 +27,11 @@ inline constexpr int64_t kReactionPreset = 15'000;  // a futex wake-up, docs/har
 inline constexpr Duration kMostReaction{1'000'000};
 inline constexpr int64_t kChargesRemembered = 256;  // launches
 inline constexpr Duration kLookAgain{100'000};      // while a launch waits: slack comes with time
+
+// A client whose requests arrive at random, at a fifth of what it can serve, pauses for longer than so
+// many of them once in 3,000 pauses.
+inline constexpr int64_t kAtWork = 32;
+inline constexpr Duration kAtWorkAtMost{60'000'000'000};
 
 // ---- mean budget --------------------------------------------------------------------------------
 // Of what is allowed, so much is earned where requests are compared with undisturbed ones, less by
@@ -41,8 +51,9 @@ inline constexpr int64_t kOverdrawn = 4;
 // Of a thousand requests ten may be over. One is kept back for those that are over by themselves,
 // one for chance.
 inline constexpr int64_t kExceptions_x1000 = 8;
-inline constexpr int64_t kUnmeantCounts_x1000 =
-    2'000;  // one more is kept back for the next like it
+// Of what is aimed at it takes two: one more is kept back for the next like it. Of what exceptions
+// may take, one and a half: four of those in a thousand leave two for exceptions.
+inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'500;
 // Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
 // equilibrium four in a thousand are over unmeant. One more may be under way by then.
 inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
@@ -51,6 +62,9 @@ inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 // ---- price --------------------------------------------------------------------------------------
 // A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
 inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
+// Requests in a row that lost half of it at most show that it is far too high; twice as many
+// after each time that it rose.
+inline constexpr int64_t kHalvesAfter = 32, kHalvesAtMostAfter = 1'024;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 
@@ -59,6 +73,9 @@ inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests var
 // By lot, one in so many: until that is known; while their mean is not known within a quarter of
 // the allowance; then.
 inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 128;
+// One that was disturbed all the same, by what was in flight or what the engine let go, but lost at
+// most so small a part of the allowance by its waits, is as good, less that.
+inline constexpr int64_t kAsGoodPart = 8;
 // A third of all at most, however strange they are.
 inline constexpr uint32_t kMayKeep = 32;
 

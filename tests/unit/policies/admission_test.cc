@@ -81,6 +81,20 @@ TEST_CASE(
   CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, us(50)) == Verdict::kGoes);
 }
 
+TEST_CASE("Behind other lower work nothing goes by chance") {
+  Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
+  moment.alone = false;
+  CHECK(admit(moment, us(105)) == Verdict::kWaits);
+  CHECK(admit(moment, us(5)) == Verdict::kGoes);
+}
+
+TEST_CASE("An exception is paid in full, whatever the price") {
+  Moment moment{.budget = us(100), .tail = us(5), .exceptions_x1000 = 1'000, .price_x1024 = 512};
+  CHECK(admit(moment, us(100)) == Verdict::kException);
+  CHECK(admit(moment, us(150)) == Verdict::kWaits);
+  CHECK(admit(moment, us(10)) == Verdict::kGoes);
+}
+
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
   Moment moment = worked(us(10));
   moment.price_x1024 = 512;
@@ -112,24 +126,34 @@ TEST_CASE("A p95 below the mean shortens nothing") {
 TEST_CASE(
     "The busy credit covers three launches, or five reactions, from 0.2 to 1 ms, and half of a "
     "large room") {
-  CHECK(busy_credit(kSteady, us(100)) == us(200));
-  CHECK(busy_credit({us(15), us(100), {}}, us(100)) == us(300));
-  CHECK(busy_credit({us(60), us(10), {}}, us(100)) == us(300));
-  CHECK(busy_credit({us(15), us(900), {}}, us(100)) == us(1'000));
-  CHECK(busy_credit(kSteady, us(1'000)) == us(400));
-  CHECK(busy_credit(kSteady, us(100'000)) == us(800));
+  const Duration deep = us(1'000);
+  CHECK(busy_credit(kSteady, us(100), deep) == us(200));
+  CHECK(busy_credit({us(15), us(100), {}}, us(100), deep) == us(300));
+  CHECK(busy_credit({us(60), us(10), {}}, us(100), deep) == us(300));
+  CHECK(busy_credit({us(15), us(900), {}}, us(100), deep) == us(1'000));
+  CHECK(busy_credit(kSteady, us(1'000), deep) == us(400));
+  CHECK(busy_credit(kSteady, us(100'000), deep) == us(800));
+}
+
+TEST_CASE("The busy credit is as deep as can be borne, from 50 us to 4 ms") {
+  CHECK(busy_credit(kSteady, us(100'000), us(0)) == us(50));
+  CHECK(busy_credit(kSteady, us(100'000), us(120)) == us(120));
+  CHECK(busy_credit(kSteady, us(100'000), us(2'000)) == us(1'600));
+  CHECK(busy_credit(kSteady, us(100'000), us(100'000)) == us(3'200));
+  CHECK(busy_credit(kSteady, us(1'000), us(100'000)) == us(400));
 }
 
 TEST_CASE("A credit covers what is in flight, and is shared by those who launch") {
-  CHECK(credit(us(115), 1, kSteady, us(50)).ns == 147'456);  // 150 us in steps of 4,096 ns
-  CHECK(credit(us(135), 2, kSteady, {}).ns == 57'344);
-  CHECK(credit(us(-50), 1, kSteady, {}).ns == 0);
-  CHECK(credit(us(500), 1, kSteady, {}) == us(200));
+  const Duration deep = us(1'000);
+  CHECK(credit(us(115), deep, 1, kSteady, us(50)).ns == 147'456);  // 150 us in steps of 4,096 ns
+  CHECK(credit(us(135), deep, 2, kSteady, {}).ns == 57'344);
+  CHECK(credit(us(-50), deep, 1, kSteady, {}).ns == 0);
+  CHECK(credit(us(500), deep, 1, kSteady, {}) == us(200));
 }
 
 // The gate lets a launch of 330 us through that it charges 100: beside 462 us in flight and in a
 // room of 576 - 462 it would run for 216 us longer than there is room.
 TEST_CASE("A launch of 330 us that is charged 100 goes by name") {
   const LowHost host{us(15), us(330), us(230)};
-  CHECK(credit(us(576 - 462), 1, host, us(462)) < us(462));
+  CHECK(credit(us(576 - 462), us(1'000), 1, host, us(462)) < us(462));
 }

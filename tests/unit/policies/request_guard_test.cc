@@ -93,3 +93,21 @@ TEST_CASE("A request that takes no longer beside lower work is not over, whateve
   host.request_with_pause(Duration{2'000'000});
   CHECK(host.exceptions_x1000() >= 1'000);
 }
+
+TEST_CASE("Requests that others delay a little all the same tell what they take") {
+  Host little, much;
+  for (int n = 0; n < 20; ++n) {
+    little.request(4, 1, Duration{5'000});
+    much.request(4, 1, Duration{500'000});
+  }
+  CHECK(little.exceptions_x1000() >= 1'000);
+  CHECK(much.exceptions_x1000() == 0);
+}
+
+TEST_CASE("A client may be at work for 32 of its requests after its last launch, a minute at most") {
+  Host host;
+  CHECK(host.guard.at_work().ns == 0);
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  CHECK(host.guard.at_work() >= Duration{32 * 4'000'000});
+  CHECK(host.guard.at_work() <= Duration{32 * 4'500'000});
+}

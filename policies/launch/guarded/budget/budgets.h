@@ -3,8 +3,10 @@
 //
 //   mean    each request: + allowance x what is earned of it, - what others cost
 //           owing: nobody goes
-//   error   each request: + 8 of 1000, - 1 if it was over, - 2 if nothing meant it to be
-//           below 1: no exception; owing: less of the limit is aimed at, and of the slack believed
+//   error   each request: + 8 of 1000, - 1 if it was over, - 1.5 if nothing meant it to be
+//           below 1: no exception
+//   unmeant each request: + 8 of 1000, - 2 if it was over and nothing meant it to be
+//           owing: less of the limit is aimed at, and of the slack believed
 #pragma once
 
 #include <algorithm>
@@ -53,15 +55,22 @@ class MeanBudget {
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
 // known; more where something is not foretold. It rises fast and falls slowly, so that about one
-// request in a hundred costs more.
+// request in a hundred costs more. Where it is far too high it is halved, after the more requests
+// the more often it has risen.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`.
-  void learn(Duration foretold, Duration lost) {
+  // A request was foretold to lose so much, and has lost `lost`. `luck`: it would have lost so much
+  // only if its client had been back just then.
+  void learn(Duration foretold, Duration lost, bool luck = false) {
     const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     const int64_t off = seen - price_x1e6_;
     price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
+    if (off > 0) halves_after_ = std::min(2 * halves_after_, tuning::kHalvesAtMostAfter);
+    in_a_row_ = luck || 2 * seen > price_x1e6_ ? 0 : in_a_row_ + 1;
+    if (in_a_row_ < halves_after_) return;
+    in_a_row_ = 0;
+    price_x1e6_ = std::max(price_x1e6_ / 2, tuning::kLeastPrice_x1e6);
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
 
@@ -69,6 +78,8 @@ class Price {
 
  private:
   int64_t price_x1e6_ = 1'000'000;
+  int64_t halves_after_ = tuning::kHalvesAfter;
+  int64_t in_a_row_ = 0;  // requests that lost no more than half of what the price says
 };
 
 class RequestBudget {
@@ -76,11 +87,13 @@ class RequestBudget {
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
   // that could make it be over.
   void ended(bool over, bool meant) {
-    const int64_t counts = !over ? 0 : meant ? 1'000 : tuning::kUnmeantCounts_x1000;
-    left_x1000_ = std::clamp(left_x1000_ + tuning::kExceptions_x1000 - counts, -tuning::kOwed_x1000,
-                             tuning::kSaved_x1000);
+    add(left_x1000_, !over ? 0 : meant ? 1'000 : tuning::kUnmeantTakes_x1000);
+    add(unmeant_x1000_, over && !meant ? tuning::kUnmeantCounts_x1000 : 0);
   }
-  void forgive() { left_x1000_ = std::max<int64_t>(0, left_x1000_); }
+  void forgive() {
+    left_x1000_ = std::max<int64_t>(0, left_x1000_);
+    unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
+  }
   // What it holds, times 1000. One that is under way may be over and is not counted yet:
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
@@ -91,13 +104,19 @@ class RequestBudget {
   // Of the slack all is believed in, until requests are over.
   Duration trusted(Duration slack) const {
     const int64_t none = tuning::kAimsAtNothing_x1000;
-    return {slack.ns * std::clamp<int64_t>(none + left_x1000_, 0, none) / none};
+    return {slack.ns * std::clamp<int64_t>(none + unmeant_x1000_, 0, none) / none};
   }
 
   bool operator==(const RequestBudget&) const = default;
 
  private:
-  int64_t left_x1000_ = 1'000;
+  static void add(int64_t& balance_x1000, int64_t cost_x1000) {
+    balance_x1000 = std::clamp(balance_x1000 + tuning::kExceptions_x1000 - cost_x1000,
+                               -tuning::kOwed_x1000, tuning::kSaved_x1000);
+  }
+
+  int64_t left_x1000_ = 1'000;     // for exceptions
+  int64_t unmeant_x1000_ = 1'000;  // for requests that are over although nothing meant them to be
 };
 
 }  // namespace lull::policies
