@@ -326,9 +326,17 @@ TEST_CASE("guarded lets narrow kernels run where kernels run together, however l
     plan.lows = {task(low, 7, plan.node)};
     return plan;
   };
-  const PolicyResult narrow = under("guarded", with(24));
-  CHECK(narrow.high.slowdown_p99 < 1.05);
-  CHECK(narrow.low_work[0] > 0.99);
+  // Which requests are kept undisturbed is drawn by lot, and so is how long the pauses before them are.
+  constexpr uint64_t kSeeds = 8;
+  double low_work = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    ExperimentPlan plan = with(24);
+    plan.seed = seed;
+    const PolicyResult narrow = under("guarded", plan);
+    CHECK(narrow.high.slowdown_p99 < 1.05);
+    low_work += narrow.low_work[0] / kSeeds;
+  }
+  CHECK(low_work > 0.99);
   const PolicyResult wide = under("guarded", with(1024));
   CHECK(wide.high.slowdown_mean < 1.03);
   CHECK(wide.high.slowdown_p99 < 1.05);

@@ -5,10 +5,18 @@
 #include "policies/launch/guarded/tuning.h"
 
 namespace lull::policies {
+namespace {
+
+constexpr int64_t kInFull = 1'024;  // a price of 1
+
+}  // namespace
 
 Duration delay(const Moment& moment, Duration cost) {
   const Duration late = std::max({Duration{}, moment.back, moment.ahead + cost - moment.slack});
-  return {late.ns * moment.price_x1024 / 1024};
+  const Duration priced = std::clamp(moment.priced, Duration{}, late);
+  return {(priced.ns * moment.price_x1024 +
+           (late - priced).ns * std::max(kInFull, moment.price_x1024)) /
+          kInFull};
 }
 
 int64_t chance_x1000(const Moment& moment, Duration within) {
@@ -18,16 +26,12 @@ int64_t chance_x1000(const Moment& moment, Duration within) {
 }
 
 Verdict admit(const Moment& moment, Duration cost) {
-  const auto pays = [&](Duration late) {
-    return late.ns / 1'000 * chance_x1000(moment, late) <= moment.budget.ns;
-  };
   const Duration late = delay(moment, cost);
   if (late.ns == 0) return Verdict::kGoes;
-  if (!pays(late)) return Verdict::kWaits;
+  if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
   const int64_t over = chance_x1000(moment, late - std::max(Duration{}, moment.tail));
   if (over == 0) return Verdict::kGoes;
-  const Duration full{late.ns * 1024 / std::min<int64_t>(1024, moment.price_x1024)};
-  if (over > moment.exceptions_x1000 || !pays(full)) return Verdict::kWaits;
+  if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
   return moment.alone ? Verdict::kByChance : Verdict::kWaits;
 }
@@ -35,7 +39,12 @@ Verdict admit(const Moment& moment, Duration cost) {
 Duration room(const Moment& moment) {
   const Duration given = std::max(Duration{}, std::min(moment.budget, moment.tail));
   if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
-  return moment.slack + Duration{given.ns * 1024 / moment.price_x1024} - moment.ahead;
+  const Duration all{given.ns * kInFull / moment.price_x1024};
+  const Duration priced = std::clamp(moment.priced, Duration{}, all);
+  const Duration paid{priced.ns * moment.price_x1024 / kInFull};
+  const Duration late =
+      priced + Duration{(given - paid).ns * kInFull / std::max(kInFull, moment.price_x1024)};
+  return moment.slack + late - moment.ahead;
 }
 
 Duration reckoned_length(Duration p95, Duration mean) {

@@ -1,7 +1,8 @@
 // What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
 // for each lower client that is awake; a RequestGuard says what the moment is.
 //
-//   D = price * max(0, back, ahead + cost - slack)     by so much later the request ends
+//   D = price * max(0, back, ahead + cost - slack)     by so much later the request ends; what is
+//                                                      beyond `priced` in full
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
@@ -10,12 +11,11 @@
 //
 // p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
 // requests that arrive. By chance a launch goes only while no other lower work is there: behind
-// other work it would risk more, and do no more. What takes an exception is paid in full where the
-// price is less than 1: the price is known of delays within the limit.
+// other work it would risk more, and do no more.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
-//   room   = slack + min(budget, tail) / price - ahead
+//   room   = slack + (the delay of which D is min(budget, tail)) - ahead
 //   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
 //   charge by, and at most what keeps the device busy, and at most
 //   depth  = slack + budget / 8
@@ -35,10 +35,11 @@ struct Moment {
   Duration budget;  // of the mean budget, what may be spent now
   Duration tail;    // what the request may yet lose
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
-  Duration back_in;  // the client is away at random, and back in so long in the mean; 0: it is not
-  bool alone = true;           // no lower work is in flight or let go
-  Duration depth;              // of lower work in flight
+  Duration back_in;   // the client is away at random, and back in so long in the mean; 0: it is not
+  bool alone = true;  // no lower work is in flight or let go
+  Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
+  Duration priced;             // ... up to so much; what is beyond is charged in full
 };
 
 enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };

@@ -362,7 +362,8 @@ class Guarded final : public LaunchPolicy {
     const Room& room = room_for(low, now);
     if (room.clear) return {};
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
-    return std::max(idle, credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
+    return std::max(idle,
+                    credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
   }
 
   // Launches that no credit covers, by name. Whether any went.
@@ -373,7 +374,8 @@ class Guarded final : public LaunchPolicy {
     const Duration bound = credit_of(index, now);
     // What goes early can do no more good than keep the device busy, and cannot be called back.
     const Duration there = low.in_flight - queue_.spared(low.client);
-    const bool busy = there - queue_.progress(now) > busy_credit(own_[index].host(), room.room, room.depth);
+    const bool busy =
+        there - queue_.progress(now) > busy_credit(own_[index].host(), room.room, room.depth);
     const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;

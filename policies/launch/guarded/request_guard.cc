@@ -41,10 +41,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline.known();
-    if (timeline.begin()) {  // requests begin elsewhere now
-      times_.restart();
-      request_.whole = false;
-    }
+    if (timeline.begin()) request_.whole = false;  // requests begin elsewhere now
     if (timeline.known() && !known) schedule_.knows_better();
   }
   if (request_.began == kNever) request_.began = launch.at;
@@ -108,8 +105,7 @@ void RequestGuard::end_request(bool whole) {
       lost_lately_ = {};
     }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
-    if (compares && tells && !request_.meant)
-      price_.learn(request_.foretold, request_.lost, request_.by_luck);
+    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
@@ -159,25 +155,22 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);
   const Duration away = knows() && idle() ? timeline().random_pause() : Duration{};
-  if (any) {
-    const Duration foretold = std::max(ahead - slack, moment.back) + delayed.lost;
-    delayed.by_luck = delayed.by_luck || (away.ns > 0 && foretold > delayed.foretold);
-    delayed.foretold = std::max(delayed.foretold, foretold);
+  // As the slack was when it went; while the client is away at random, as it is when that is back.
+  if (any && came_ && away.ns == 0) {
+    delayed.foretold =
+        std::max(delayed.foretold, std::max(ahead - slack, moment.back) + delayed.lost);
+    came_ = false;
   }
   // What is on the device costs its whole length, in a pause only what is longer than the pause: a
   // little is kept for those.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
   Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
   // p99 counts requests, not by how much they are over.
-  // Such delays are paid in full: the price is known of those within the limit.
-  if (parts_.has(Part::kPrice)) moment.price_x1024 = price_.x1024();
-  Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
-  plenty.ns = plenty.ns / 1'024 * std::min<int64_t>(1'024, moment.price_x1024);
+  const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
   if (plenty > std::min(budget, tail)) budget = tail = plenty;
   if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
   if (!parts_.has(Part::kBudgets)) {
     moment.depth = std::max(Duration{}, moment.slack);
-    moment.price_x1024 = 1024;
     return moment;
   }
   moment.budget = budget;
@@ -185,6 +178,10 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
   if (parts_.has(Part::kChance)) moment.back_in = away;
+  if (parts_.has(Part::kPrice)) {
+    moment.price_x1024 = price_.x1024();
+    moment.priced = price_.known_to() - delayed.lost;
+  }
   moment.depth = std::max(Duration{}, moment.slack) + Duration{moment.budget.ns / tuning::kBorne};
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;

@@ -56,14 +56,15 @@ class RequestGuard {
     schedule_.completed(done, now, lower_in_flight);
   }
   // Of one or several streams; `settle` when all that happened at that time has been told.
-  void synced(const Synced& wait, bool lower_in_flight) {
-    schedule_.synced(wait, lower_in_flight);
-  }
+  void synced(const Synced& wait, bool lower_in_flight) { schedule_.synced(wait, lower_in_flight); }
   void settle(bool lower_in_flight);
 
   // ---- lower work ----
   // A lower unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy, Instant at) { schedule_.disturbed(copy, at); }
+  void disturbed(bool copy, Instant at) {
+    schedule_.disturbed(copy, at);
+    came_ = true;
+  }
   void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
   // So many kernels are through or, with their client, gone; so many are left.
@@ -117,7 +118,6 @@ class RequestGuard {
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
-    bool by_luck = false;   // ... if the client had come back just then
     Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
     bool operator==(const Request&) const = default;
   };
@@ -156,6 +156,7 @@ class RequestGuard {
 
   uint64_t generation_ = 0;
   bool in_step_ = false;
+  bool came_ = false;      // lower work has, since its delay was foretold
   bool compared_ = false;  // requests were, with undisturbed ones, at any time
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;

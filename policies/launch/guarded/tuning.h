@@ -2,6 +2,7 @@
 // stands beside each measurement in observe/ and model/.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "policies/vocabulary.h"
@@ -28,8 +29,8 @@ inline constexpr Duration kMostReaction{1'000'000};
 inline constexpr int64_t kChargesRemembered = 256;  // launches
 inline constexpr Duration kLookAgain{100'000};      // while a launch waits: slack comes with time
 
-// A client whose requests arrive at random, at a fifth of what it can serve, pauses for longer than so
-// many of them once in 3,000 pauses.
+// A client whose requests arrive at random, at a fifth of what it can serve, pauses for longer than
+// so many of them once in 3,000 pauses.
 inline constexpr int64_t kAtWork = 32;
 inline constexpr Duration kAtWorkAtMost{60'000'000'000};
 
@@ -60,11 +61,9 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 
 // ---- price --------------------------------------------------------------------------------------
-// A quarter of the way up, a 512th down: in equilibrium about one request in a hundred costs more.
-inline constexpr int64_t kPriceRises = 4, kPriceFalls = 512;
-// Requests in a row that lost half of it at most show that it is far too high; twice as many
-// after each time that it rose.
-inline constexpr int64_t kHalvesAfter = 32, kHalvesAtMostAfter = 1'024;
+// The second largest of so many: about two requests in a hundred cost more, and most of those
+// within their limit.
+inline constexpr size_t kPricesRemembered = 96;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 
@@ -72,7 +71,7 @@ inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that fore
 inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests vary
 // By lot, one in so many: until that is known; while their mean is not known within a quarter of
 // the allowance; then.
-inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 128;
+inline constexpr uint32_t kKeptFirst = 2, kKeptOften = 8, kKeptSeldom = 256;
 // One that was disturbed all the same, by what was in flight or what the engine let go, but lost at
 // most so small a part of the allowance by its waits, is as good, less that.
 inline constexpr int64_t kAsGoodPart = 8;

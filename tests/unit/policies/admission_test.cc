@@ -1,5 +1,7 @@
 // guarded's rule, worked out by hand: what may go now.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "policies/launch/guarded/admission.h"
 
@@ -88,18 +90,42 @@ TEST_CASE("Behind other lower work nothing goes by chance") {
   CHECK(admit(moment, us(5)) == Verdict::kGoes);
 }
 
-TEST_CASE("An exception is paid in full, whatever the price") {
-  Moment moment{.budget = us(100), .tail = us(5), .exceptions_x1000 = 1'000, .price_x1024 = 512};
-  CHECK(admit(moment, us(100)) == Verdict::kException);
-  CHECK(admit(moment, us(150)) == Verdict::kWaits);
-  CHECK(admit(moment, us(10)) == Verdict::kGoes);
-}
-
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
   Moment moment = worked(us(10));
   moment.price_x1024 = 512;
+  moment.priced = us(1'000);
   CHECK(delay(moment, us(30)) == us(10));
   CHECK(room(moment) == us(20));
+}
+
+TEST_CASE("A delay that is longer than any that was foretold costs all that is beyond that") {
+  Moment moment = worked(us(10));
+  moment.price_x1024 = 512;
+  moment.priced = us(8);
+  CHECK(delay(moment, us(18)) == us(4));
+  CHECK(delay(moment, us(30)) == us(16));
+  moment.price_x1024 = 2'048;
+  CHECK(delay(moment, us(30)) == us(40));
+}
+
+TEST_CASE("The room is what makes the request lose just what it may") {
+  for (const int64_t price : {64, 512, 1'024, 2'048})
+    for (const int64_t priced : {-5, 0, 3, 40}) {
+      Moment moment = worked(us(10));
+      moment.price_x1024 = price;
+      moment.priced = us(priced);
+      CAPTURE(price, priced);
+      const Duration given = std::min(moment.budget, moment.tail);
+      CHECK(std::abs((delay(moment, room(moment)) - given).ns) <= 4);
+    }
+}
+
+TEST_CASE("An exception is paid in full beyond what the price is known of") {
+  Moment moment{.budget = us(100), .tail = us(5), .exceptions_x1000 = 1'000, .price_x1024 = 512};
+  moment.priced = us(10);
+  CHECK(admit(moment, us(100)) == Verdict::kException);
+  CHECK(admit(moment, us(150)) == Verdict::kWaits);
+  CHECK(admit(moment, us(10)) == Verdict::kGoes);
 }
 
 TEST_CASE("More of anything never lets less go") {

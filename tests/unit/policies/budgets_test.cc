@@ -114,51 +114,39 @@ TEST_CASE("Requests that are over unmeant, as often as can be borne, leave some 
   CHECK(exceptions <= 30);
 }
 
-TEST_CASE("The price rises fast to what requests lose, and falls slowly") {
+TEST_CASE("The price is what nearly all of the last 96 requests have lost of what was foretold") {
   Price price;
   CHECK(price.x1024() == 1'024);
-  price.learn(us(100), us(200));
-  CHECK(price.x1024() == 1'280);
-  price.learn(us(100), us(50));
-  CHECK(price.x1024() > 1'275);
-  for (int n = 0; n < 5'000; ++n) price.learn(us(100), us(55));
-  CHECK(price.x1024() >= 563);
-  CHECK(price.x1024() < 583);
-  for (int n = 0; n < 50; ++n) price.learn(us(1), us(1'000));
-  CHECK(price.x1024() > 4'090);
-  CHECK(price.x1024() <= 4'096);
-  price.learn(us(100), us(-50));  // shorter than usual
-  CHECK(price.x1024() > 4'080);
-}
-
-TEST_CASE("About one request in a hundred costs more than the price") {
-  Price price;
-  for (int n = 0; n < 20'000; ++n) price.learn(us(100), us(n % 100 == 0 ? 100 : 20));
-  CHECK(price.x1024() > 1'024 / 2);
-  CHECK(price.x1024() < 1'024);
-}
-
-TEST_CASE("A price that is far too high is halved, but not by luck") {
-  Price price, lucky;
-  for (int n = 0; n < 32; ++n) {
-    price.learn(us(100), us(20));
-    lucky.learn(us(100), us(20), /*luck=*/true);
-  }
-  CHECK(price.x1024() < 510);
-  CHECK(price.x1024() > 450);
-  CHECK(lucky.x1024() > 950);
-  for (int n = 0; n < 200; ++n) price.learn(us(100), us(20));
-  CHECK(price.x1024() > 204);  // never below what was lost
-}
-
-TEST_CASE("A price that has risen is halved only after more requests") {
-  Price price;
-  price.learn(us(100), us(150));
-  const int64_t risen = price.x1024();
-  for (int n = 0; n < 63; ++n) price.learn(us(100), us(20));
-  CHECK(price.x1024() > risen * 4 / 5);
+  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20));
+  CHECK(price.x1024() == 1'024);  // two of the first that are taken for 1 are left
   price.learn(us(100), us(20));
-  CHECK(price.x1024() < risen / 2);
+  CHECK(price.x1024() == 204);
+  price.learn(us(100), us(90));
+  CHECK(price.x1024() == 204);  // one may be chance
+  price.learn(us(100), us(50));
+  CHECK(price.x1024() == 512);
+  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20));
+  CHECK(price.x1024() == 512);
+  price.learn(us(100), us(20));
+  CHECK(price.x1024() == 204);
+}
+
+TEST_CASE("The price is between a sixteenth and four") {
+  Price price;
+  for (int n = 0; n < 96; ++n) price.learn(us(1), us(1'000));
+  CHECK(price.x1024() == 4'096);
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-50));  // shorter than usual
+  CHECK(price.x1024() == 64);
+}
+
+TEST_CASE("The price is known to the longest delay that was foretold lately") {
+  Price price;
+  CHECK(price.known_to() == us(0));
+  price.learn(us(300), us(20));
+  price.learn(us(100), us(20));
+  CHECK(price.known_to() == us(300));
+  for (int n = 0; n < 95; ++n) price.learn(us(100), us(20));
+  CHECK(price.known_to() == us(100));
 }
 
 TEST_CASE("The slack is trusted as far as requests bear it out") {

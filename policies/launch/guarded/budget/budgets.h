@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 
 #include "policies/launch/guarded/tuning.h"
 #include "policies/vocabulary.h"
@@ -54,32 +55,40 @@ class MeanBudget {
 
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
-// known; more where something is not foretold. It rises fast and falls slowly, so that about one
-// request in a hundred costs more. Where it is far too high it is halved, after the more requests
-// the more often it has risen.
+// known; more where something is not foretold. The second largest of the last requests, so that
+// about one in a hundred costs more.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`. `luck`: it would have lost so much
-  // only if its client had been back just then.
-  void learn(Duration foretold, Duration lost, bool luck = false) {
-    const int64_t seen = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
-                                    tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
-    const int64_t off = seen - price_x1e6_;
-    price_x1e6_ += off / (off > 0 ? tuning::kPriceRises : tuning::kPriceFalls);
-    if (off > 0) halves_after_ = std::min(2 * halves_after_, tuning::kHalvesAtMostAfter);
-    in_a_row_ = luck || 2 * seen > price_x1e6_ ? 0 : in_a_row_ + 1;
-    if (in_a_row_ < halves_after_) return;
-    in_a_row_ = 0;
-    price_x1e6_ = std::max(price_x1e6_ / 2, tuning::kLeastPrice_x1e6);
+  // A request was foretold to lose so much, and has lost `lost`.
+  void learn(Duration foretold, Duration lost) {
+    const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
+                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
+    seen_.pop_front();
+    seen_.push_back({foretold, price});
+    price_x1e6_ = 0;
+    known_to_ = {};
+    int64_t most = 0;
+    for (const Seen& one : seen_) {
+      price_x1e6_ = std::max(price_x1e6_, std::min(most, one.price_x1e6));
+      most = std::max(most, one.price_x1e6);
+      known_to_ = std::max(known_to_, one.foretold);
+    }
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
+  // Of longer delays than any that was foretold it says nothing.
+  Duration known_to() const { return known_to_; }
 
   bool operator==(const Price&) const = default;
 
  private:
+  struct Seen {
+    Duration foretold;
+    int64_t price_x1e6 = 1'000'000;
+    bool operator==(const Seen&) const = default;
+  };
+  std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesRemembered);
   int64_t price_x1e6_ = 1'000'000;
-  int64_t halves_after_ = tuning::kHalvesAfter;
-  int64_t in_a_row_ = 0;  // requests that lost no more than half of what the price says
+  Duration known_to_;
 };
 
 class RequestBudget {
@@ -98,9 +107,7 @@ class RequestBudget {
   // `uncounted`.
   int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
   // Of the limit, what is aimed at: most of it; the less the more is owed.
-  Duration aimed(Duration limit) const {
-    return {trusted(limit).ns / 1'000 * tuning::kAim_x1000};
-  }
+  Duration aimed(Duration limit) const { return {trusted(limit).ns / 1'000 * tuning::kAim_x1000}; }
   // Of the slack all is believed in, until requests are over.
   Duration trusted(Duration slack) const {
     const int64_t none = tuning::kAimsAtNothing_x1000;
