@@ -11,14 +11,13 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "coordinator/channel/timing_windows.h"
+#include "coordinator/command_line/command_line.h"
 #include "coordinator/trace/reader.h"
 #include "tools/lull/trace/analysis.h"
 #include "tools/lull/trace/kernel_display.h"
@@ -179,21 +178,21 @@ int main(int argc, char** argv) {
   double least = 0.92;
   bool list = false;
   std::vector<std::string> files;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--least" && i + 1 < argc) {
-      least = std::atof(argv[++i]);
-    } else if (word == "--list") {
-      list = true;
-    } else if (word.starts_with("-")) {
-      fmt::print(stderr, "usage: lull-sampled-totals [--least SHARE] [--list] FILE...\n");
-      return word == "--help" ? 0 : 2;
-    } else {
-      files.emplace_back(word);
+  CommandLine line(
+      "Whether totals from sampled timings are within their stated error. FILE: a fully timed "
+      "trace, a PyTorch profiler recording or a workload.",
+      "lull-sampled-totals");
+  line.option("--least", least, "share of the intervals that must hold the truth (default 0.92)")
+      .range(0.0, 1.0);
+  line.flag("--list", list, "print each interval that does not");
+  line.option("FILE", files).required();
+  line.version("lull-sampled-totals " LULL_VERSION);
+  if (const auto stop = line.parse({argv + 1, argv + argc})) {
+    if (!stop->wrong) {
+      fmt::print("{}", stop->text);
+      return 0;
     }
-  }
-  if (files.empty()) {
-    fmt::print(stderr, "usage: lull-sampled-totals [--least SHARE] [--list] FILE...\n");
+    fmt::print(stderr, "lull-sampled-totals: {}: see lull-sampled-totals --help\n", stop->text);
     return 2;
   }
   uint64_t intervals = 0, inside = 0;
