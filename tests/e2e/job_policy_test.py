@@ -277,6 +277,8 @@ class Rules(unittest.TestCase):
         with Node(devices=1) as node:
             node.lulld(config={"job_policy": "fifo"})
             node.start_job("first", BUSY)
+            # It runs before it can be moved, and has arrived once it can.
+            lab.until(lambda: any("resume job first" in said for said in node.decisions()), "it has its place from the policy")
             node.runs("first")
             node.start_job("second", BUSY)
             node.reach(lambda jobs: jobs.get("second", ("",))[0] == "suspended", "the second one waits")

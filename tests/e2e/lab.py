@@ -39,7 +39,8 @@ class Lab:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure=None, *_):
+        """Where the test has failed, what lulld said last is shown."""
         for child in reversed(self.children):
             if child.poll() is None:
                 child.kill()
@@ -47,6 +48,8 @@ class Lab:
                 child.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 pass
+            if failure and child is self.daemon and child.returncode is not None and not child.stderr.closed:
+                print("lulld said:", *child.stderr.read().splitlines()[-40:], sep="\n  ")
             for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()

@@ -125,10 +125,11 @@ class Bytes(unittest.TestCase):
     def test_two_ranks_stop_at_the_same_launch(self):
         with moving.Moves() as here:
             here.lulld()
-            # They pause at each launch, as nothing else keeps them near each other: those behind catch up one by one.
+            # As ranks are, they are never far from each other: those behind catch up one launch at a time.
             ranks = [moving.Program(here.start(lab.BIN / "lull", "run", "--socket", here.socket, "--sim", "--job", "job", "--",
-                                               lab.PROGRAMS / "loop_launch", 200000, 1, 0, 200, shim=False, SIMGPU_DEVICE=here.device))
-                     for _ in (0, 1)]
+                                               lab.PROGRAMS / "loop_launch", 200000, 1, 0, 200, here.folder / "ranks", rank,
+                                               shim=False, SIMGPU_DEVICE=here.device))
+                     for rank in (0, 1)]
             for rank in ranks:
                 rank.ready()
             def counts():
