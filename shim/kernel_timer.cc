@@ -211,7 +211,7 @@ uint64_t harvest(ThreadState& thread, Attachment& link, Harvest how) {
   uint32_t places = 0;
   for (uint64_t id = oldest_id; id <= newest && places < kSamples; ++id, ++places) {
     if (not_ready >= kNotReadyLimit) break;
-    if (room <= kRoomKept) {
+    if (room <= kRoomKept && how != Harvest::kLast) {
       // They stay until the daemon has made room, instead of pushing launches out.
       done = true;
       break;
@@ -234,7 +234,7 @@ uint64_t harvest(ThreadState& thread, Attachment& link, Harvest how) {
     }
     if (look == Look::kDone) {
       done = true;
-      --room;
+      if (room > 0) --room;
     }
   }
   if (done) ring_doorbell(link);
@@ -452,13 +452,14 @@ void timing_context_gone(CUcontext context, ContextEnd end) {
   if (context == nullptr) return;
   ThreadState& thread = thread_state;
   Locked locked(timer_lock);
-  if (timing_pending() && open_captures.load(std::memory_order_relaxed) == 0) {
-    Attachment* link = attachment.load(std::memory_order_acquire);
-    if (end != ContextEnd::kDid && link != nullptr && thread.attachment == link) {
-      Relaxed relaxed(thread);
-      harvest(thread, *link, Harvest::kLast);
-    }
+  Attachment* link = attachment.load(std::memory_order_acquire);
+  if (thread.attachment != link) link = nullptr;
+  if (timing_pending() && open_captures.load(std::memory_order_relaxed) == 0 &&
+      end != ContextEnd::kDid && link != nullptr) {
+    Relaxed relaxed(thread);
+    harvest(thread, *link, Harvest::kLast);
   }
+  uint64_t lost = 0;
   OwnCall own(thread);
   for (Sample& sample : samples) {
     if (sample.id == 0 || sample.context != context) continue;
@@ -472,7 +473,10 @@ void timing_context_gone(CUcontext context, ContextEnd end) {
       driver().cuEventDestroy_v2(sample.end);
     }
     drop(sample, /*events_live=*/false);
+    lost += 1;
   }
+  if (lost > 0 && link != nullptr && channel::timing_period(*link->control) == 1)
+    count(thread, *link, Counter::kUntimed, lost);
   for (uint32_t n = 0; n < pooled;) {
     if (pool[n].context == context) {
       if (end != ContextEnd::kDid) driver().cuEventDestroy_v2(pool[n].event);

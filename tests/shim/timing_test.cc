@@ -37,8 +37,9 @@ struct Run {
   channel::ThreadTotals totals;
 };
 
+// `heard`: the coordinator reads records while the program runs, else once it has ended.
 Run run(const std::string& pattern, int count, uint64_t kernel_ns, uint32_t timing_period,
-        int slow_motion) {
+        int slow_motion, bool heard = true) {
   const std::string directory = private_directory();
   Coordinator coordinator(directory + "/s", timing_period);
   coordinator.slow_motion = slow_motion;
@@ -71,7 +72,7 @@ Run run(const std::string& pattern, int count, uint64_t kernel_ns, uint32_t timi
   };
   int status = 0;
   REQUIRE(eventually([&] {
-    take();
+    if (heard) take();
     return waitpid(child, &status, WNOHANG) == child;
   }));
   take();
@@ -210,6 +211,13 @@ TEST_CASE(
   CHECK(sampled.timings.size() + sampled.totals.dropped > 50);
   const Run off = run("groups", 60, 30'000, 0, 1);
   CHECK(off.timings.empty());
+}
+
+TEST_CASE("a timing that finds no room when its context goes is counted") {
+  const Run full = run("groups", 6'000, 3'000, 1, 1, /*heard=*/false);
+  CHECK(full.totals.launches == 6'001);
+  CHECK(full.totals.dropped > 0);
+  CHECK(full.timings.size() + full.launches.size() + full.totals.untimed + full.totals.dropped >= 2 * 6'001);
 }
 
 TEST_CASE("sampling times every place of a program that repeats itself") {
