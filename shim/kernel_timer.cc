@@ -211,7 +211,7 @@ uint64_t harvest(ThreadState& thread, Attachment& link, Harvest how) {
   uint32_t places = 0;
   for (uint64_t id = oldest_id; id <= newest && places < kSamples; ++id, ++places) {
     if (not_ready >= kNotReadyLimit) break;
-    if (room <= kRoomKept && how != Harvest::kLast) {
+    if (room <= kRoomKept) {
       // They stay until the daemon has made room, instead of pushing launches out.
       done = true;
       break;
@@ -234,7 +234,7 @@ uint64_t harvest(ThreadState& thread, Attachment& link, Harvest how) {
     }
     if (look == Look::kDone) {
       done = true;
-      if (room > 0) --room;
+      --room;
     }
   }
   if (done) ring_doorbell(link);
@@ -459,7 +459,7 @@ void timing_context_gone(CUcontext context, ContextEnd end) {
     Relaxed relaxed(thread);
     harvest(thread, *link, Harvest::kLast);
   }
-  uint64_t lost = 0;
+  uint64_t lost = 0;  // those that are not complete, or found no room in the ring
   OwnCall own(thread);
   for (Sample& sample : samples) {
     if (sample.id == 0 || sample.context != context) continue;
