@@ -328,15 +328,14 @@ TEST_CASE("guarded lets narrow kernels run where kernels run together, however l
   };
   // Which requests are kept undisturbed is drawn by lot, and so is how long the pauses before them are.
   constexpr uint64_t kSeeds = 8;
-  double low_work = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     ExperimentPlan plan = with(24);
     plan.seed = seed;
     const PolicyResult narrow = under("guarded", plan);
+    CAPTURE(seed);
     CHECK(narrow.high.slowdown_p99 < 1.05);
-    low_work += narrow.low_work[0] / kSeeds;
+    CHECK(narrow.low_work[0] > 0.99);
   }
-  CHECK(low_work > 0.99);
   const PolicyResult wide = under("guarded", with(1024));
   CHECK(wide.high.slowdown_mean < 1.03);
   CHECK(wide.high.slowdown_p99 < 1.05);

@@ -155,7 +155,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);
   const Duration away = knows() && idle() ? timeline().random_pause() : Duration{};
-  // As the slack was when it went; while the client is away at random, as it is when that is back.
+  // Foretold once, when lower work has come; while the client is away at random, when it is back.
   if (any && came_ && away.ns == 0) {
     delayed.foretold =
         std::max(delayed.foretold, std::max(ahead - slack, moment.back) + delayed.lost);

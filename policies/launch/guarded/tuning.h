@@ -61,8 +61,7 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 
 // ---- price --------------------------------------------------------------------------------------
-// The second largest of so many: about two requests in a hundred cost more, and most of those
-// within their limit.
+// The second largest of so many: about two requests in a hundred cost more.
 inline constexpr size_t kPricesRemembered = 96;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little

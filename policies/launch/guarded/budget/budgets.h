@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
 #include "policies/vocabulary.h"
 
@@ -55,8 +56,8 @@ class MeanBudget {
 
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
-// known; more where something is not foretold. The second largest of the last requests, so that
-// about one in a hundred costs more.
+// known; more where something is not foretold. Of the last requests it is the second largest, and
+// it is known only of delays that are no longer than theirs.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
@@ -65,14 +66,8 @@ class Price {
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     seen_.pop_front();
     seen_.push_back({foretold, price});
-    price_x1e6_ = 0;
-    known_to_ = {};
-    int64_t most = 0;
-    for (const Seen& one : seen_) {
-      price_x1e6_ = std::max(price_x1e6_, std::min(most, one.price_x1e6));
-      most = std::max(most, one.price_x1e6);
-      known_to_ = std::max(known_to_, one.foretold);
-    }
+    price_x1e6_ = second_largest(seen_, &Seen::price_x1e6);
+    known_to_ = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
   // Of longer delays than any that was foretold it says nothing.

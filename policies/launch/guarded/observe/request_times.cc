@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
 
 namespace lull::policies {
@@ -57,12 +58,7 @@ void RequestTimes::undisturbed(Duration took, bool kept) {
   if (strange_ > 0) return;  // an exception, or the first of another phase
   if (lately_.size() == kLately) lately_.pop_front();
   lately_.push_back(took.ns);
-  int64_t slowest = 0, second = 0;
-  for (const int64_t one : lately_) {
-    second = std::max(second, std::min(slowest, one));
-    slowest = std::max(slowest, one);
-  }
-  slow_ = {second};
+  slow_ = {second_largest(lately_)};
   if (!kept && known()) return;
   if (first_ < kFirst) {
     first_ += 1;
