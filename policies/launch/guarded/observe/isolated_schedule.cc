@@ -8,8 +8,6 @@ namespace {
 
 // The host was not waiting for the device if it returned so much later than that was through.
 constexpr Duration kHostCame{100'000};
-// By so much the end of a unit is seen late at most, as often as the coordinator looks.
-constexpr Duration kSeenLate{5'000};
 // A look at how long the client's own work really takes, and how long looks are remembered.
 constexpr Duration kCalibrates{500'000};
 constexpr Duration kRemembered{100'000'000};
@@ -44,7 +42,8 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
   Stream& its = stream(launch.stream);
   // A full queue makes the host wait; by itself it would have come earlier.
   if (in_step && in_flight_.size() >= kDeepQueue) {
-    host_late_ = std::max(Duration{}, host_late_ + timeline_.longer_pause(place.position, launch.at));
+    host_late_ =
+        std::max(Duration{}, host_late_ + timeline_.longer_pause(place.position, launch.at));
   }
   const Instant free = std::max(own_free_, launch.at - host_late_);
   if (place.in_step) {
@@ -54,7 +53,8 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (seen.ns >= 0) {
       work = seen;
     } else {
-      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work, /*seen=*/false);
+      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work,
+                       /*seen=*/false);
     }
   }
   if (!launch.copy) knows_work_ = knows_work_ && seen.ns >= 0;
@@ -79,8 +79,8 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (computing_ == 1) count_beside(launch.at, lower_there_);
   }
   in_flight_.push_back({launch.at, launch.stream, launch.copy,
-                        timeline_.spot(in_step ? place.position : kOutOfStep),
-                        launch.expected, std::max(Duration{}, seen), its.own_free});
+                        timeline_.spot(in_step ? place.position : kOutOfStep), launch.expected,
+                        std::max(Duration{}, seen), its.own_free});
 }
 
 void IsolatedSchedule::completed(const Completed& completed, Instant now, bool lower_in_flight) {
@@ -107,11 +107,13 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
   computing_ -= static_cast<uint32_t>(done_.size());
   count_beside(now, lower_there_);
   Duration seen, work;
+  bool known = true;
   for (const InFlight& launch : done_) {
     seen += launch.seen;
+    known = known && launch.seen.ns > 0;
     work += likely_work(launch);
   }
-  kernel_costs_.own_done(seen, computing_ > 0, now);
+  kernel_costs_.own_done(seen, known, computing_ > 0, now);
   switch_.own_done(work, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
@@ -167,11 +169,13 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
     // Others cost no more than they stood in its way. Where it is known well how long its own work
     // takes, less: what a later pause of the host made up for.
     const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
-    // Where each launch has been seen with nobody in its way, they cost what it took longer beside them.
+    // Where each launch has been seen with nobody in its way, they cost what it took longer beside
+    // them.
     const int64_t in_the_way = knows_work_ ? std::max(blocked_ns_, beside_ns_) : blocked_ns_;
     const int64_t most = std::min(in_the_way, late.ns);
     if (waited) {
-      delay = most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
+      delay =
+          most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
     }
   }
   // From here on the shadow goes on beside the real device.
@@ -253,11 +257,13 @@ void IsolatedSchedule::see_work(Duration took) {
   int64_t predicted = 0;
   for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
   // Of what began with its launch only the end was seen late; between two ends that evens out.
-  if (moved_at_ == busy_since_) took = std::max(took - kSeenLate, std::min(took, Duration{predicted}));
+  if (moved_at_ == busy_since_)
+    took = std::max(took - KernelCosts::kSeenLate, std::min(took, Duration{predicted}));
   const auto units = static_cast<int64_t>(done_.size());
   for (const InFlight& launch : done_) {
-    const int64_t share = predicted == 0 ? took.ns / units
-                                         : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
+    const int64_t share = predicted == 0
+                              ? took.ns / units
+                              : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
     timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
   }
 }

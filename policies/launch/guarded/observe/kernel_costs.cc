@@ -1,6 +1,7 @@
 #include "policies/launch/guarded/observe/kernel_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lull::policies {
 namespace {
@@ -11,7 +12,8 @@ constexpr size_t kMostKernels = 256;
 
 template <typename List>
 auto find(List& list, KernelId kernel) {
-  const auto at = std::ranges::lower_bound(list, kernel, {}, [](const auto& s) { return s.kernel; });
+  const auto at =
+      std::ranges::lower_bound(list, kernel, {}, [](const auto& s) { return s.kernel; });
   return at != list.end() && at->kernel == kernel ? &*at : nullptr;
 }
 
@@ -24,10 +26,13 @@ KernelCosts::Seen* KernelCosts::seen(KernelId kernel) {
   return &*seen_.insert(at, Seen{.kernel = kernel});
 }
 
-void KernelCosts::own_done(Duration work, bool more, Instant now) {
-  busy_for_ = busy_until(now);
+void KernelCosts::own_done(Duration work, bool known, bool more, Instant now) {
+  const Duration ran = busy_until(now) - busy_for_;
+  const Duration late = std::exchange(begun_, false) ? kSeenLate : Duration{};
+  busy_for_ += std::max(ran - late, std::min(ran, work));
   counted_ = now;
   done_ += work;
+  unknown_ += known ? 0 : 1;
   busy_ = more;
   learn_ended();
 }
@@ -36,7 +41,8 @@ void KernelCosts::began(const Unit& unit, Instant now) {
   // What the client launched before it may go first: that says nothing of the two together.
   if (busy_ || unit.predicted < kLong) return;
   ended(unit.client, unit.stream, now);
-  beside_.push_back({.unit = unit, .since = now, .busy = busy_for_, .done = done_});
+  beside_.push_back(
+      {.unit = unit, .since = now, .busy = busy_for_, .done = done_, .unknown = unknown_});
 }
 
 void KernelCosts::ended(ClientId client, StreamSlot stream, Instant now) {
@@ -70,6 +76,7 @@ void KernelCosts::learn_ended() {
 }
 
 void KernelCosts::learn(const Beside& beside) {
+  if (beside.unknown != unknown_) return;
   const Duration ran = beside.ended - beside.since;
   // What it ran beyond its length it waited; what it ran without the client was not in the way.
   const Duration in_the_way = std::min(ran, beside.unit.predicted) - (ran - beside.busy_beside);

@@ -2,7 +2,8 @@
 // tell. Learnt from what is seen of the device, so that nothing need be known of it or of how it is
 // shared. Pure.
 //
-//   share   of a unit's length by which the client's own work is held up: all of it where the device
+//   share   of a unit's length by which the client's own work is held up: all of it where the
+//   device
 //           runs one kernel at a time, or the unit takes all of it; little where kernels run
 //           together and the unit is narrow, as collectives are. From units that came while the
 //           client had nothing on the device:
@@ -14,7 +15,9 @@
 //             lost       = time busy - own work that was done in it
 //
 //           Of the last few the second largest: one may have been blamed for others. The first is
-//           believed by half: it may have been in nobody's way because it waited itself, for an event.
+//           believed by half: it may have been in nobody's way because it waited itself, for an
+//           event. Units beside which own work ran of which nobody knows how long it takes teach
+//           nothing.
 #pragma once
 
 #include <array>
@@ -31,6 +34,9 @@ class KernelCosts {
  public:
   // Shorter units cost what they are long.
   static constexpr Duration kLong{500'000};
+  // By so much the end of a unit is seen late at most, as often as the coordinator looks. Between
+  // two ends that evens out; what begins with its launch seems to take longer.
+  static constexpr Duration kSeenLate{5'000};
 
   struct Unit {
     ClientId client;
@@ -42,9 +48,9 @@ class KernelCosts {
 
   // ---- the client's own work ----
   // It has work on the device from here on, and had none.
-  void own_begins(Instant at) { counted_ = at, busy_ = true; }
-  // Work of it is through that takes at least so long by itself; whether there is more.
-  void own_done(Duration work, bool more, Instant now);
+  void own_begins(Instant at) { counted_ = at, busy_ = begun_ = true; }
+  // Work of it is through that takes so long by itself, if that is `known`; whether there is more.
+  void own_done(Duration work, bool known, bool more, Instant now);
 
   // ---- lower work ----
   // A long unit is the first of its stream on the device; that of a stream is through.
@@ -75,23 +81,28 @@ class KernelCosts {
   struct Beside {
     Unit unit;
     Instant since;
-    Duration busy;         // until then
+    Duration busy;  // until then
     Instant ended = kNever;
     Duration busy_beside;  // from then to the end
     Duration done;         // until then
+    uint64_t unknown = 0;  // until then
     bool operator==(const Beside&) const = default;
   };
   Seen* seen(KernelId kernel);
   void learn(const Beside& beside);
   void learn_ended();
-  Duration busy_until(Instant now) const { return busy_ ? busy_for_ + (now - counted_) : busy_for_; }
+  Duration busy_until(Instant now) const {
+    return busy_ ? busy_for_ + (now - counted_) : busy_for_;
+  }
 
   std::vector<Seen> seen_;  // by kernel
   std::vector<Beside> beside_;
   bool busy_ = false;
-  Instant counted_{0};  // up to here:
-  Duration busy_for_;   // it has had work on the device
-  Duration done_;       // ... of which so much is through
+  bool begun_ = false;    // ... with a launch, and nothing of it is through
+  Instant counted_{0};    // up to here:
+  Duration busy_for_;     // it has had work on the device
+  Duration done_;         // ... of which so much is through
+  uint64_t unknown_ = 0;  // ends of work of which nobody knows how long it takes
 };
 
 }  // namespace lull::policies
