@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for nvidia-cuda-mps-control: the daemon (-f), its server, and the program that asks it. A client is
 every process whose environment names this daemon's pipes; the server writes down what priority each has, in NVIDIA's
-words. Behind the command `go deaf` no command is answered; with FAKE_MPS=broken the daemon does not start, with FAKE_MPS=aloof it
+words. After `go deaf`, which is answered, no command is; with FAKE_MPS=broken the daemon does not start, with FAKE_MPS=aloof it
 has no server for anybody."""
 
 import ctypes
@@ -68,8 +68,6 @@ def control():
             one, _ = listener.accept()
             with one:
                 words = one.recv(4096).decode().split()
-                if words[:1] == ["go"]:
-                    threading.Event().wait()
                 if words[:1] == ["quit"]:
                     server.send_signal(signal.SIGTERM)
                     server.wait()
@@ -77,8 +75,11 @@ def control():
                 listed = "" if os.environ.get("FAKE_MPS") == "aloof" else f"{server.pid}\n"
                 answer = {"get_server_list": lambda: listed,
                           "get_client_list": lambda: "".join(f"{pid}\n" for pid in clients()),
+                          "go": lambda: "deaf from here on\n",
                           "terminate_client": lambda: "asked for " + " ".join(words[1:]) + "\n"}.get(words[0], lambda: "?\n")()
                 one.sendall(answer.encode())
+            if words[:1] == ["go"]:
+                threading.Event().wait()
 
 
 def ask():

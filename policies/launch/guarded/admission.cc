@@ -57,10 +57,10 @@ Duration busy_credit(const LowHost& host, Duration room, Duration depth) {
   int64_t most = std::clamp(
       std::max(tuning::kReactions * host.reaction.ns, tuning::kUnits * host.usual_launch.ns),
       tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
-  // Half of a large room, so that few launches have to be let go by name.
+  // At least half of a large room, so that few launches have to be let go by name.
   const int64_t usable = (room - host.reaction).ns;
   const int64_t deepest = std::clamp(depth.ns, tuning::kMostCredit.ns, tuning::kDeepestCredit.ns);
-  while (4 * most <= usable && 2 * most <= deepest) most *= 2;
+  while (2 * most <= usable && 2 * most <= deepest) most *= 2;
   return {std::min(most, std::max(tuning::kIdleCredit.ns, depth.ns))};
 }
 

@@ -16,9 +16,9 @@ inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // What is in flight when the important client is back delays it, and the mean budget shall bear
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
-// that the device does not run empty while the low host pauses. 16 ms did no more than 4.
+// that the device does not run empty while the low host pauses. 16 ms keep six streams busy.
 inline constexpr int64_t kBorne = 8;
-inline constexpr Duration kDeepestCredit{4'000'000};
+inline constexpr Duration kDeepestCredit{16'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
 inline constexpr Duration kIdleCredit{50'000};
@@ -61,8 +61,9 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 
 // ---- price --------------------------------------------------------------------------------------
-// The second largest of so many: about two requests in a hundred cost more.
-inline constexpr size_t kPricesRemembered = 96;
+// The second largest of so many: about two requests in a hundred cost more. Until so many have been
+// seen the largest, and half as much again, as soon as there are eight.
+inline constexpr size_t kPricesRemembered = 96, kPricesPreset = 8;
 inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
 inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
 

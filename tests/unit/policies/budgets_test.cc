@@ -116,10 +116,7 @@ TEST_CASE("Requests that are over unmeant, as often as can be borne, leave some 
 
 TEST_CASE("The price is what nearly all of the last 96 requests have lost of what was foretold") {
   Price price;
-  CHECK(price.x1024() == 1'024);
-  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20));
-  CHECK(price.x1024() == 1'024);  // two of the first that are taken for 1 are left
-  price.learn(us(100), us(20));
+  for (int n = 0; n < 96 + 8; ++n) price.learn(us(100), us(20));
   CHECK(price.x1024() == 204);
   price.learn(us(100), us(90));
   CHECK(price.x1024() == 204);  // one may be chance
@@ -129,6 +126,25 @@ TEST_CASE("The price is what nearly all of the last 96 requests have lost of wha
   CHECK(price.x1024() == 512);
   price.learn(us(100), us(20));
   CHECK(price.x1024() == 204);
+}
+
+TEST_CASE(
+    "The price is 1 until eight requests are known; of fewer than 96 half as much again as the "
+    "largest") {
+  Price price;
+  CHECK(price.x1024() == 1'024);
+  for (int n = 0; n < 7; ++n) price.learn(us(100), us(20));
+  CHECK(price.x1024() == 1'024);
+  price.learn(us(100), us(20));
+  CHECK(price.x1024() == 307);
+  price.learn(us(100), us(80));
+  CHECK(price.x1024() == 1'024);  // not more than 1, for that
+  price.learn(us(100), us(120));
+  CHECK(price.x1024() == 1'228);
+  for (int n = 10; n < 95; ++n) price.learn(us(100), us(20));
+  CHECK(price.x1024() == 1'228);
+  price.learn(us(100), us(20));
+  CHECK(price.x1024() == 819);  // the second largest of 96
 }
 
 TEST_CASE("The price is between a sixteenth and four") {

@@ -64,9 +64,13 @@ class Price {
   void learn(Duration foretold, Duration lost) {
     const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
-    seen_.pop_front();
+    if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
+    presets_ -= presets_ > 0 ? 1 : 0;
     seen_.push_back({foretold, price});
-    price_x1e6_ = second_largest(seen_, &Seen::price_x1e6);
+    const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
+    price_x1e6_ = seen_.size() < tuning::kPricesRemembered
+                      ? std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2))
+                      : second_largest(seen_, &Seen::price_x1e6);
     known_to_ = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
@@ -76,13 +80,15 @@ class Price {
   bool operator==(const Price&) const = default;
 
  private:
+  static constexpr int64_t kPreset_x1e6 = 1'000'000;
   struct Seen {
     Duration foretold;
-    int64_t price_x1e6 = 1'000'000;
+    int64_t price_x1e6 = kPreset_x1e6;
     bool operator==(const Seen&) const = default;
   };
-  std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesRemembered);
-  int64_t price_x1e6_ = 1'000'000;
+  size_t presets_ = tuning::kPricesPreset;  // of these, until as many requests have been seen
+  std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
+  int64_t price_x1e6_ = kPreset_x1e6;
   Duration known_to_;
 };
 
