@@ -164,11 +164,13 @@ class Cases(unittest.TestCase):
             with self.subTest(wrong), self.assertRaises(Unusable):
                 cases.pairs([self.A, self.B, self.C], [wrong])
 
-    def test_a_closed_loop_is_one_case_and_arrivals_are_one_a_seed(self):
-        found = cases.full([(self.A, self.B)])
-        self.assertEqual(len(found), 3 * (1 + 2 * 3))
-        self.assertEqual(len({case.name for case in found}), len(found))
-        self.assertEqual(len({case.slug for case in found}), len(found))
+    def test_what_is_random_is_one_case_a_seed_and_a_closed_loop_without_jitter_is_one(self):
+        for jitter_us, wanted in ((12, 3 * 3 * 3), (0, 3 * (1 + 2 * 3))):
+            found = cases.full([(self.A, self.B)], jitter_us=jitter_us)
+            self.assertEqual(len(found), wanted)
+            self.assertEqual(len({case.name for case in found}), len(found))
+            self.assertEqual(len({case.slug for case in found}), len(found))
+            self.assertEqual({"--jitter-us" in case.words() for case in found}, {jitter_us > 0})
 
     def test_a_stressed_case_is_guarded_alone_late_by_its_seed_and_nothing_for_the_oracle(self):
         found = cases.stress([(self.A, self.B)])
@@ -182,7 +184,7 @@ class Cases(unittest.TestCase):
             self.assertEqual(words[words.index(option) + 1], value)
         self.assertEqual(words.count("--policy"), 1)
         self.assertNotIn("--arrivals", words)
-        self.assertNotIn("--jitter-us", both[-1].words())
+        self.assertEqual(words.count("--jitter-us"), 1)
 
     def test_the_short_form_is_the_three_beside_the_others(self):
         found = cases.ci_pairs([self.A, self.B, self.C, Workload("timesformer", pathlib.Path("t")), Workload("a100", pathlib.Path("a"))])
@@ -197,9 +199,9 @@ class Cases(unittest.TestCase):
             self.assertEqual(words[words.index(option) + 1], value)
         self.assertNotIn("--arrivals", Case(self.A, self.B).words())
 
-    def test_the_oracle_is_asked_on_a_serial_device_in_a_closed_loop(self):
+    def test_the_oracle_is_asked_once_on_a_serial_device_in_a_closed_loop(self):
         for case in cases.full([(self.A, self.B)]):
-            self.assertEqual("--no-oracle" in case.words(), case.sharing != "serial" or case.load > 0)
+            self.assertEqual("--no-oracle" in case.words(), case.sharing != "serial" or case.load > 0 or case.seed > 1)
 
     def test_a_result_is_of_one_lull_and_of_one_content(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +224,7 @@ class Pages(unittest.TestCase):
         policies = {"priority": one(1.001, 1.002), "guarded": one(1.07, 1.01, low=0.2)}
         return {"simulated": True, "date": "2026-01-02", "lull": "lull 1", "device": "simulated H100", "control_latency_us": 10,
                 "workloads": {"a": "a.json"}, "policies": ["priority", "guarded"], "cpu_s": 1.0,
-                "options": {"iterations": 1000, "warmup": 50, "seconds": 60}, "problems": {"c beside d": "exit code 1: broke"},
+                "options": {"iterations": 1000, "warmup": 50, "seconds": 60, "jitter_us": 12}, "problems": {"c beside d": "exit code 1: broke"},
                 "cases": {f"a beside b, {sharing}": {"high": "a", "low": "b", "sharing": sharing, "load": 0, "seed": 1, "policies": policies}
                           for sharing in ("serial", "mps")},
                 "whole": {"a beside b, mps": {"high": "a", "low": "b", "sharing": "mps", "load": 0, "seed": 1,
@@ -247,7 +249,7 @@ class Pages(unittest.TestCase):
 
     def test_the_stressed_have_a_table_and_bars_of_their_own(self):
         text = page.render(self.data())
-        for wanted in ("| a | b | **1.020 / 1.051** / 0.375 | 1.020 / - / 0.250 |", "100 us of control latency", "and 3 stressed",
+        for wanted in ("| a | b | **1.020 / 1.051** / 0.375 (0.250 to 0.500) | 1.020 / - / 0.250 |", "100 us of control latency", "and 3 stressed",
                        "| a beside b, serial, stressed, seed 2 | mean 1.0200x, p99 1.0510x |", "| stress_excess | stressed: never more"):
             self.assertIn(wanted, text)
         self.assertIn("0.0 % of 2", text)  # of the others, as before

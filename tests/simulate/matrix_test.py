@@ -83,7 +83,7 @@ class SmallMatrix(Commands):
         self.assertEqual(set(case["policies"]), {"guarded"})
         self.assertTrue(case["policies"]["guarded"]["valid"])
         self.assertEqual(code, 0 if case["policies"]["guarded"]["mean"] <= 1.03 else 1, err)
-        self.command("matrix", *self.ONE, "--load", "0")
+        self.command("matrix", *self.ONE, "--load", "0", "--jitter-us", "0")
         alone = {(found["control_latency_us"], row["jct_ms_mean"]) for path in (self.out / "cases").iterdir()
                  for found in [json.loads(path.read_text())["result"]] for row in found["rows"]
                  if (row["policy"], row["role"]) == ("alone", "high")}
@@ -119,7 +119,7 @@ class SmallMatrix(Commands):
 
     def test_wrong_words_are_named(self):
         for words, wanted in ((("--check", "speed"), "no bar 'speed'"), (("--pairs", "gpt:*"), "no such pair"), (("--jobs", "0"), "--jobs"),
-                              (("--load", "2"), "--load"), (("--subset", "ci"), "bert, vit, qwen are needed")):
+                              (("--load", "2"), "--load"), (("--jitter-us", "-1"), "--jitter-us"), (("--policies", "quick"), "--policies"), (("--subset", "ci"), "bert, vit, qwen are needed")):
             code, _, err = self.command("matrix", *words)
             self.assertEqual(code, 2, err)
             self.assertIn(wanted, err)

@@ -17,6 +17,7 @@ WARMUP = 50
 ITERATIONS = 1000
 SECONDS = 60.0
 WHOLE_SECONDS = 1e5  # no end: all requests
+JITTER_US = 12  # of the host, the middle of what population.py draws
 STRESS_LATENCY_US, STRESS_JITTER_US = 100, 50  # ten times the control latency otherwise; of the host
 _SUFFIX = re.compile(r"(\.json|\.pt\.trace)*(\.gz)?$")
 
@@ -49,11 +50,17 @@ class Case:
     policies: tuple = POLICIES
     more: tuple = ()  # further words
     stressed: bool = False  # a slow coordinator and a late host; the high task is so late alone too
+    jitter_us: float = 0  # each waking of a host is late by up to so much, from the seed, alone too
 
     @property
     def name(self):
         return f"{self.high.name} beside {self.low.name}, {self.sharing}, {arrivals(self.load)}" + (
-            ", stressed" if self.stressed else "") + (f", seed {self.seed}" if self.load or self.stressed else "")
+            ", stressed" if self.stressed else "") + (f", seed {self.seed}" if self.is_random else "")
+
+    @property
+    def is_random(self):
+        """Another seed, other figures."""
+        return bool(self.load or self.stressed or self.jitter_us)
 
     @property
     def part(self):
@@ -65,7 +72,7 @@ class Case:
         """Its name as a file's name."""
         parts = [self.high.name, self.low.name, self.sharing, f"{self.load:g}" if self.load else "closed", str(self.seed),
                  str(self.iterations), *([self.part] if self.part != "cases" else []),
-                 *(self.policies if self.policies != POLICIES else ())]
+                 *([f"jitter{self.jitter_us:g}"] if self.jitter_us else []), *(self.policies if self.policies != POLICIES else ())]
         return re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
 
     def words(self):
@@ -75,6 +82,8 @@ class Case:
                  "--seed", self.seed, "--json", "-"]
         if self.load:
             words += ["--arrivals", f"{self.load:g}"]
+        if self.jitter_us:
+            words += ["--jitter-us", f"{self.jitter_us:g}"]
         if self.stressed:
             words += ["--control-latency-us", STRESS_LATENCY_US, "--jitter-us", STRESS_JITTER_US]
         for policy in self.policies:
@@ -136,12 +145,13 @@ def pairs(all_workloads, patterns=()):
     return chosen
 
 
-def full(chosen_pairs, sharings=SHARINGS, loads=LOADS, seeds=SEEDS, **options):
+def full(chosen_pairs, sharings=SHARINGS, loads=LOADS, seeds=SEEDS, jitter_us=JITTER_US, **options):
     """A closed loop without jitter has nothing random in it: it is run once and counted once. The oracle
-    is asked where it is more than a bound that nothing is judged by."""
-    return [Case(high, low, sharing, load, seed, more=() if sharing == "serial" and not load else ("--no-oracle",), **options)
+    is asked once, where it is more than a bound that nothing is judged by."""
+    return [Case(high, low, sharing, load, seed, more=() if sharing == "serial" and not load and seed == seeds[0] else ("--no-oracle",),
+                 jitter_us=jitter_us, **options)
             for sharing in sharings for load in loads for high, low in chosen_pairs
-            for seed in (seeds if load else seeds[:1])]
+            for seed in (seeds if load or jitter_us else seeds[:1])]
 
 
 def stress(chosen_pairs, sharings=SHARINGS, seeds=SEEDS, **options):
@@ -152,7 +162,7 @@ def stress(chosen_pairs, sharings=SHARINGS, seeds=SEEDS, **options):
 
 def whole(case):
     """The same without an end but that of its requests, of those policies that are set against each other."""
-    return dataclasses.replace(case, seconds=WHOLE_SECONDS, policies=("priority", "fikit", "guarded"), more=("--no-oracle",))
+    return dataclasses.replace(case, seconds=WHOLE_SECONDS, policies=tuple(p for p in case.policies if p != "share"), more=("--no-oracle",))
 
 
 CI_HIGHS = ("bert", "vit", "qwen")

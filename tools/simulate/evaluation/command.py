@@ -10,7 +10,7 @@ from evaluation.cases import Unusable
 
 def common_options(parser, out):
     parser.add_argument("--traces", required=True, metavar="FOLDER", help="workload files and PyTorch profiler traces: every "
-                        "ordered pair of them")
+                        "ordered pair of them (the shipped ones: examples/workloads)")
     parser.add_argument("--pairs", action="append", default=[], metavar="HIGH:LOW", help="only these: the beginnings of names, or globs; "
                         "may be repeated")
     parser.add_argument("--iterations", type=int, metavar="N", help="requests measured at most")

@@ -26,7 +26,11 @@ def _arguments(words):
     parser.add_argument("--sharing", action="append", choices=cases.SHARINGS, help="may be repeated (default: all three)")
     parser.add_argument("--load", action="append", type=float, metavar="L", help="0: closed loop; 0.3: Poisson arrivals at 30 %% of capacity; "
                         "may be repeated (default: 0, 0.3, 0.7)")
-    parser.add_argument("--seeds", type=int, default=len(cases.SEEDS), metavar="N", help="seeds of the arrivals: 1 .. N (default: 3)")
+    parser.add_argument("--seeds", type=int, default=len(cases.SEEDS), metavar="N", help="seeds of the arrivals and the jitter: 1 .. N (default: 3)")
+    parser.add_argument("--jitter-us", type=float, default=cases.JITTER_US, metavar="J", help="each waking of a host is late by up to so much, "
+                        f"alone too; 0: never, and a closed loop, which has then nothing random in it, is run once (default: {cases.JITTER_US})")
+    parser.add_argument("--policies", nargs="+", default=list(cases.POLICIES), metavar="P", help="as for lull simulate (default: "
+                        f"{' '.join(cases.POLICIES)})")
     parser.add_argument("--check", nargs="?", const="", metavar="BARS", help="exit code 1 when a bar is missed: all that the cases are "
                         f"judged by, or some of {', '.join(BARS)}, with commas")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and how long it would take; runs short probes")
@@ -47,7 +51,10 @@ def select(arguments, all_workloads):
         raise Unusable("--load: out of range: use 0 for a closed loop, or 0.01 to 0.99")
     sharings, seeds = tuple(arguments.sharing or (("serial",) if ci else cases.SHARINGS)), tuple(range(1, arguments.seeds + 1))
     iterations = arguments.iterations or (cases.CI_ITERATIONS if ci else cases.ITERATIONS)
-    plain = cases.full(chosen, sharings, loads, seeds, iterations=iterations) if arguments.subset != "stress" else []
+    if not 0 <= arguments.jitter_us <= 1000:
+        raise Unusable(f"--jitter-us: {arguments.jitter_us:g} is out of range: use 0 to 1000")
+    plain = [] if arguments.subset == "stress" else cases.full(chosen, sharings, loads, seeds[:1] if ci else seeds, arguments.jitter_us,
+                                                               iterations=iterations, policies=tuple(arguments.policies))
     return plain + (cases.stress(chosen, sharings, seeds, iterations=iterations) if 0 in loads and not ci else [])
 
 
@@ -106,7 +113,8 @@ def collect(chosen, folder, problems, all_workloads):
         "control_latency_us": some.get("control_latency_us", 0),
         "workloads": {w.name: w.path.name for w in all_workloads if w in used},
         "policies": list(dict.fromkeys(policy for case in chosen for policy in case.policies)),
-        "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS},
+        "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS,
+                    "jitter_us": max(case.jitter_us for case in chosen)},
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
         **{part: {case.name: shown(case, found.result) for case, found in kept.items() if case.part == part} for part in PARTS},
@@ -163,6 +171,9 @@ def _run(arguments, say):
     if not chosen:
         raise Unusable("nothing to run: no --pairs or --load of these is in the subset: name others")
     folder = runner.Folder(arguments.out, runner.Lull(arguments.lull or runner.usual_lull(ROOT)))
+    for policy in arguments.policies:
+        if why := folder.lull.refuses("--policy", policy):
+            raise Unusable(f"--policies: {why}")
     if arguments.dry_run:
         print(estimate.text(chosen, folder, arguments.jobs, arguments.deadline))
         return 0

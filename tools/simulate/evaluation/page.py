@@ -15,15 +15,17 @@ not to be set beside a figure that was measured.
 _HOW = """An ordered pair is a high task and a low one that runs beside it without end. Slowdown: of the high task's service time
 (from the start of a request to its end, waiting for its turn left out) against the same task alone, in the mean and, where
 {requests:,} requests were measured, at p99. Low: the low task's work while the high one ran, against what it does alone in
-that time. A closed loop has nothing random in it and gives the same bytes with every seed: it is run once and counts once.
+that time. {random}
 The bound is {mean:g} % in the mean and {p99:g} % at p99. The oracle knows the future and has the same two allowances over the
 same requests; it is asked on a serial device in a closed loop, and where its figure is more than a schedule that was found, the share is too small.
 """
+_RANDOM = "Each waking of a host is late by up to a few us, from the seed; so is the high task alone."
+_NOTHING_RANDOM = "A closed loop has nothing random in it and gives the same bytes with every seed: it is run once and counts once."
 _WHOLE = """Where `guarded` gave the low task too little if `priority` or `fikit` kept the bound, and fewer requests than tell p99 were measured,
 all were played on until there were {requests:,}. Mean slowdown / slowdown at p99 / low; **bold** where the bound is not kept."""
 _STRESS = """Closed loops under guarded with {latency} us of control latency, and each waking of a host late by up to {jitter} us, from the seed.
-Alone, the high task is as late, with the same seed. Worst mean slowdown / worst slowdown at p99 / low, mean of the seeds; **bold** where
-the bound is not kept."""
+Alone, the high task is as late, with the same seed. Worst mean slowdown / worst slowdown at p99 / low, mean of the seeds (least to most);
+**bold** where the bound is not kept."""
 
 
 def render(data, others=()):
@@ -31,7 +33,7 @@ def render(data, others=()):
     judged = verdict(data)
     text = [_HEAD]
     text += [table(("", ""), _about(data)), ""]
-    text += [_HOW.format(requests=bars.REQUESTS_FOR_P99, mean=100 * bars.MEAN, p99=100 * bars.P99)]
+    text += [_HOW.format(random=_RANDOM if data["options"]["jitter_us"] else _NOTHING_RANDOM, requests=bars.REQUESTS_FOR_P99, mean=100 * bars.MEAN, p99=100 * bars.P99)]
     if data["problems"]:
         text += ["## Not run", "", table(("case", "why"), sorted(data["problems"].items())), ""]
     text += ["## Verdict (simulated)", "", verdict_table(judged, len(data["problems"])), ""]
@@ -46,7 +48,7 @@ def render(data, others=()):
     if data["cases"]:
         text += ["## All cases (simulated)", "",
                  "Mean slowdown / slowdown at p99 / low under each policy; **bold** where the bound is not kept. With several seeds: the "
-                 "worst slowdowns, the mean of the low task's work.", ""]
+                 "worst slowdowns, the mean of the low task's work, and in brackets the least and the most.", ""]
     for (sharing, load), rows in _grouped(data["cases"], "sharing", "load").items():
         text += [f"### {sharing}, {arrivals(load)} (simulated)", "", _cases_table(rows, data["policies"]), ""]
     if data["whole"]:
@@ -92,7 +94,7 @@ def _about(data):
             ("requests", f"up to {data['options']['iterations']} of the high task or {data['options']['seconds']:g} s of device time, "
                          f"after {data['options']['warmup']} of warm-up"),
             ("policies", ", ".join(data["policies"])), ("device", data["device"]),
-            ("control latency", f"{data['control_latency_us']:g} us")]
+            ("control latency", f"{data['control_latency_us']:g} us"), ("jitter of the host", f"up to {data['options']['jitter_us']:g} us")]
 
 
 def _grouped(cases, *keys):
@@ -138,4 +140,6 @@ def _cell(seeds):
     text = f"{max(one['mean'] for one in seeds):.3f} / " + (f"{max(tails):.3f}" if tails else "-")
     if not all(bars.keeps(one) for one in seeds):
         text = f"**{text}**"
-    return text + f" / {shown(mean([one['low'] or 0.0 for one in seeds]))}"
+    lows = [one["low"] or 0.0 for one in seeds]
+    spread = f" ({shown(min(lows))} to {shown(max(lows))})" if len(lows) > 1 else ""
+    return text + f" / {shown(mean(lows))}{spread}"
