@@ -16,9 +16,10 @@ inline constexpr int64_t kUnits = 3, kReactions = 5;
 inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // What is in flight when the important client is back delays it, and the mean budget shall bear
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
-// that the device does not run empty while the low host pauses. 16 ms keep six streams busy.
+// that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
+// cost a whole limit.
 inline constexpr int64_t kBorne = 8;
-inline constexpr Duration kDeepestCredit{16'000'000};
+inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
 inline constexpr Duration kIdleCredit{50'000};
