@@ -106,12 +106,11 @@ BlockSink::~BlockSink() {
   ::close(fd_);
 }
 
-void BlockSink::push(BlockType type, std::vector<uint8_t> raw) {
-  if (has_failed()) return;
+void BlockSink::push(BlockType type, std::vector<uint8_t> raw, uint64_t records) {
   {
     std::lock_guard hold(lock_);
     waiting_.fetch_add(raw.size(), std::memory_order_relaxed);
-    queue_.push_back({type, std::move(raw)});
+    queue_.push_back({type, std::move(raw), records});
   }
   changed_.notify_all();
 }
@@ -124,7 +123,7 @@ void BlockSink::wait_for_room() {
 
 void BlockSink::wait_for_all() {
   std::unique_lock hold(lock_);
-  changed_.wait(hold, [this] { return (queue_.empty() && !busy_) || has_failed(); });
+  changed_.wait(hold, [this] { return queue_.empty() && !busy_; });
 }
 
 std::string BlockSink::failure() const {
@@ -143,6 +142,7 @@ void BlockSink::run() {
     busy_ = true;
     hold.unlock();
     if (!has_failed()) append(block.type, block.raw);
+    if (has_failed()) lost_records_.fetch_add(block.records, std::memory_order_relaxed);
     hold.lock();
     busy_ = false;
     waiting_.fetch_sub(block.raw.size(), std::memory_order_relaxed);

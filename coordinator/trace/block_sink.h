@@ -32,13 +32,16 @@ class BlockSink {
   bool has_room() const { return waiting_bytes() < kQueueBytes; }
   size_t waiting_bytes() const { return waiting_.load(std::memory_order_relaxed); }
   void wait_for_room();
-  void push(BlockType type, std::vector<uint8_t> raw);
-  // Until everything pushed is in the file, or the sink has failed.
+  // `records`: what it holds, for lost_records().
+  void push(BlockType type, std::vector<uint8_t> raw, uint64_t records = 0);
+  // Until everything pushed is in the file or, where the sink has failed, given up.
   void wait_for_all();
   bool is_idle() const { return waiting_bytes() == 0 || has_failed(); }
 
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
   std::string failure() const;
+  // Of blocks that are not in the file, for the sink has failed.
+  uint64_t lost_records() const { return lost_records_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  // in the file
   const std::string& path() const { return path_; }
 
@@ -51,11 +54,13 @@ class BlockSink {
   struct Block {
     BlockType type;
     std::vector<uint8_t> raw;
+    uint64_t records;
   };
   std::string path_;
   int fd_;
   BlockPacker packer_;
   std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> lost_records_{0};
   std::atomic<size_t> waiting_{0};
   std::atomic<bool> failed_{false};
   mutable std::mutex lock_;

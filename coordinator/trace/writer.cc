@@ -57,6 +57,7 @@ struct Writer::State {
   ClientId known_client{UINT32_MAX};
   DeviceId known_device{UINT32_MAX};
   uint64_t dropped = 0;
+  uint64_t in_block = 0;  // events added to it
   std::map<ClientId, uint64_t> lost;  // not said yet
   Instant latest{0};
 
@@ -113,7 +114,7 @@ struct Writer::State {
   void end_block() {
     if (encoder.empty()) return;
     if (when_behind == WhenBehind::kWait) sink->wait_for_room();
-    sink->push(BlockType::kEvents, encoder.take());
+    sink->push(BlockType::kEvents, encoder.take(), std::exchange(in_block, 0));
   }
 };
 
@@ -155,6 +156,7 @@ void Writer::add(const Event& event) {
   state.latest = std::max(state.latest, std::visit(TimeOf{}, event));
   if (!state.lost.empty()) [[unlikely]]
     state.say_what_was_lost();
+  ++state.in_block;
   state.encode(event);
 }
 
@@ -173,7 +175,7 @@ std::expected<void, std::string> Writer::finish() {
   return {};
 }
 
-uint64_t Writer::dropped() const { return state_->dropped; }
+uint64_t Writer::dropped() const { return state_->dropped + state_->sink->lost_records(); }
 bool Writer::is_written() const { return state_->sink->is_idle(); }
 uint64_t Writer::bytes() const { return state_->sink->bytes(); }
 std::string Writer::failure() const { return state_->sink->failure(); }

@@ -201,11 +201,13 @@ void arrays(Checked& it) {
         model[2] = model[1];
         break;
       }
-      default:  // another one in its place
-        CHECK(cuArrayDestroy(all[0].array));
+      default: {  // another one in its place, so that there is always one of them
+        const CUarray before = all[0].array;
         all[0] = make(5000, 0, 0, CU_AD_FORMAT_UNSIGNED_INT16, 2, 1, 0);
         model[0] = it.pattern(all[0].bytes());
         CHECK(cuMemcpyHtoA(all[0].array, 0, model[0].data(), model[0].size()));
+        CHECK(cuArrayDestroy(before));
+      }
     }
     // By way of memory of the usual kind.
     Bytes back(all[n].bytes());
