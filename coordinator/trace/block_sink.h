@@ -34,13 +34,13 @@ class BlockSink {
   void wait_for_room();
   // `records`: what it holds, for lost_records().
   void push(BlockType type, std::vector<uint8_t> raw, uint64_t records = 0);
-  // Until everything pushed is in the file or, where the sink has failed, given up.
+  // Until all that was pushed is in the file, or lost to a failure.
   void wait_for_all();
   bool is_idle() const { return waiting_bytes() == 0 || has_failed(); }
 
   bool has_failed() const { return failed_.load(std::memory_order_relaxed); }
   std::string failure() const;
-  // Of blocks that are not in the file, for the sink has failed.
+  // In blocks that never reached the file because the sink failed.
   uint64_t lost_records() const { return lost_records_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  // in the file
   const std::string& path() const { return path_; }

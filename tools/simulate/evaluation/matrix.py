@@ -21,7 +21,7 @@ def _arguments(words):
     parser = argparse.ArgumentParser(prog="tools/simulate/matrix", description=" ".join(__doc__.split()))
     command.common_options(parser, "build/matrix")
     parser.add_argument("--subset", choices=("ci", "stress"), help=f"ci: {', '.join(cases.CI_HIGHS)} as high beside each other trace; serial, "
-                        f"closed loop, {cases.CI_ITERATIONS} requests; stress: only the closed loops with {cases.STRESS_LATENCY_US} us of control "
+                        f"closed loop, one seed, {cases.CI_ITERATIONS} requests; stress: only the closed loops with {cases.STRESS_LATENCY_US} us of control "
                         f"latency and up to {cases.STRESS_JITTER_US} us of host jitter, under guarded, which else come last")
     parser.add_argument("--sharing", action="append", choices=cases.SHARINGS, help="may be repeated (default: all three)")
     parser.add_argument("--load", action="append", type=float, metavar="L", help="0: closed loop; 0.3: Poisson arrivals at 30 %% of capacity; "
@@ -114,7 +114,7 @@ def collect(chosen, folder, problems, all_workloads):
         "workloads": {w.name: w.path.name for w in all_workloads if w in used},
         "policies": list(dict.fromkeys(policy for case in chosen for policy in case.policies)),
         "options": {"iterations": max(case.iterations for case in chosen), "warmup": cases.WARMUP, "seconds": cases.SECONDS,
-                    "jitter_us": max(case.jitter_us for case in chosen)},
+                    "jitter_us": max((case.jitter_us for case in chosen if not case.stressed), default=0)},
         "cpu_s": round(sum(one.cpu_s for one in kept.values()), 1),
         "problems": problems,
         **{part: {case.name: shown(case, found.result) for case, found in kept.items() if case.part == part} for part in PARTS},

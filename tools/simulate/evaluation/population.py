@@ -42,7 +42,7 @@ class Pair:
         paths = [pathlib.Path(folder) / f"{program.name}.json" for program in (self.high, self.low)]
         return Case(*(Workload(path.stem, path) for path in paths), sharing=self.sharing, load=self.load, seed=self.number + 1,
                     iterations=requests, warmup=min(WARMUP, requests // 5), seconds=cases.WHOLE_SECONDS, policies=tuple(policies),
-                    more=("--no-oracle", "--jitter-us", f"{self.jitter_us:g}"))
+                    jitter_us=self.jitter_us, more=("--no-oracle",))
 
     def requests(self, policies):
         """However long they are, the low program's launches meanwhile count too."""

@@ -57,7 +57,8 @@ class MeanBudget {
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
 // known; more where something is not foretold. Of the last requests it is the second largest, and
-// it is known only of delays that are no longer than theirs.
+// it is known only of delays that are no longer than theirs. Until enough are known it is the
+// largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
@@ -65,7 +66,7 @@ class Price {
     const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
-    presets_ -= presets_ > 0 ? 1 : 0;
+    if (presets_ > 0) presets_ -= 1;
     seen_.push_back({foretold, price});
     const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
     price_x1e6_ = seen_.size() < tuning::kPricesRemembered

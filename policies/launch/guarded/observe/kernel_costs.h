@@ -16,8 +16,7 @@
 //
 //           Of the last few the second largest: one may have been blamed for others. The first is
 //           believed by half: it may have been in nobody's way because it waited itself, for an
-//           event. Units beside which own work ran of which nobody knows how long it takes teach
-//           nothing.
+//           event. Nothing is learnt beside own work whose length is not known.
 #pragma once
 
 #include <array>
@@ -102,7 +101,7 @@ class KernelCosts {
   Instant counted_{0};    // up to here:
   Duration busy_for_;     // it has had work on the device
   Duration done_;         // ... of which so much is through
-  uint64_t unknown_ = 0;  // ends of work of which nobody knows how long it takes
+  uint64_t unknown_ = 0;  // ends of own work whose length is not known
 };
 
 }  // namespace lull::policies
