@@ -14,6 +14,8 @@ from gpu_check.verdict import UNDECIDED, Failed, decision
 
 _QUESTION = 6
 MOST_ADDED_NS = 25  # by an open gate, over the driver's own call
+MOST_BESIDE_IDLE = 1.01  # of its time under `share`, beside a program that does nothing
+_BASE, _BETWEEN_LEVELS = "share", ("priority", "guarded")
 
 
 def bench(context):
@@ -124,9 +126,75 @@ def _model(name, *options, window_s=3.0, rounds=6):
     return run
 
 
+def beside_idle(times):
+    """(answer, sentence) of `times`: {policy: [times of `share`'s median in the same round]}."""
+    said, answers = [], []
+    for policy, seen in times.items():
+        between = median_interval(seen)
+        if between is None:
+            return UNDECIDED, f"{len(seen)} rounds are too few."
+        said.append(f"{policy} {median(seen):.3f}x (between {between[0]:.3f} and {between[1]:.3f} by {len(seen)} rounds)")
+        answers.append("yes" if between[1] <= MOST_BESIDE_IDLE else "no" if between[0] > MOST_BESIDE_IDLE else UNDECIDED)
+    answer = next((one for one in ("no", UNDECIDED) if one in answers), "yes")
+    return answer, "Against share: " + ", ".join(said) + "."
+
+
+def _beside_idle(name, words_of):
+    """An important program beside one that does nothing, in one process under one daemon that changes its policy: what the
+    policies and their progress markers cost is told from what one process is lucky with, and from a machine that is slow
+    for a while."""
+    def run(context):
+        rounds, window_s, settle_s = (2, 0.3, 0.1) if context.short else (12, 0.7, 0.2)
+        policies = (_BASE, *_BETWEEN_LEVELS)
+        medians = {policy: [] for policy in policies}
+        with context.daemon(_BASE) as daemon:
+            idle = tasks.Task(context, "idle neighbour", tasks.played(context, context.root / "examples/workloads/chatty_inference.json", 2),
+                              daemon=daemon, priority="low")
+            busy = tasks.Task(context, name, words_of(context), daemon=daemon, priority="high")
+            for task in (idle, busy):
+                task.wait_ready()
+            idle.begin()
+            idle.child.wait_for(lambda: idle.poll() and idle.iterations, context.timeout(10))
+            idle.pause()
+            busy.begin()
+            time.sleep(context.timeout(1.0))
+            for number in range(rounds):
+                for policy in policies if number % 2 == 0 else reversed(policies):
+                    daemon.set_policy(policy)
+                    time.sleep(context.timeout(settle_s))
+                    start = context.model_now_ns()
+                    time.sleep(context.timeout(window_s))
+                    window = (start, context.model_now_ns())
+                    busy.must_run()
+                    medians[policy].append(median([ns / 1e6 for ns in tasks.lengths(busy.iterations, window)]))
+            for task in (idle, busy):
+                task.finish()
+        if any(value is None for values in medians.values() for value in values):
+            raise Failed("no whole iteration in a window", {"medians": medians})
+        times = {policy: [ratio(a, b) for a, b in zip(medians[policy], medians[_BASE])] for policy in _BETWEEN_LEVELS}
+        rows = [[policy, median(medians[policy]), median(times.get(policy, [1.0])), *(median_interval(times.get(policy, [])) or ("-", "-"))]
+                for policy in policies]
+        return {"medians": medians, "times": times, "tables": [{
+            "title": f"{name} beside a program that does nothing, one process, {rounds} rounds of {window_s:g} s each",
+            "columns": ["policy", "p50 ms", "times share", "at least", "at most"], "rows": rows}],
+            "decision": decision(context, _QUESTION, f"at most {MOST_BESIDE_IDLE}x beside an idle neighbour ({name})?", *beside_idle(times))}
+    return run
+
+
+def _chatty(context):
+    return tasks.played(context, context.root / "examples/workloads/chatty_inference.json", 1)
+
+
+def _of_model(*options):
+    return lambda context: tasks.model(context, *options)
+
+
 def steps(context):
     del context
     return [Step("lull-bench", bench, 30, host_only=True), Step("null kernels", null_launches, 45, question=_QUESTION),
+            Step("idle neighbour, chatty_inference", _beside_idle("chatty_inference", _chatty), 40, question=_QUESTION),
+            Step("idle neighbour, resnet50 inference", _beside_idle("resnet50, batch 1", _of_model("resnet50", "--batch", "1")), 50, question=_QUESTION),
+            Step("idle neighbour, bert inference", _beside_idle("bert, batch 1", _of_model("bert", "--batch", "1")), 50, question=_QUESTION),
             Step("inference", _model("resnet50 inference, batch 1", "resnet50", "--batch", "1"), 75),
             Step("training", _model("resnet50 training, batch 64", "resnet50", "--mode", "train", "--batch", "64"), 80),
             Step("transformer inference", _model("bert inference, batch 1", "bert", "--batch", "1"), 75)]

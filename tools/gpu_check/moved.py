@@ -167,7 +167,7 @@ def _model(context, size):
 
 def _model_sizes(context):
     context.torch()  # skipped here, before anything is started
-    return [_GIB, 8 * _GIB, 32 * _GIB]
+    return [_GIB, 8 * _GIB]
 
 
 def _mps(context):
@@ -189,5 +189,5 @@ def _mps(context):
 
 def steps():
     return [Step("lull moves a job", _step("hold", _held, _held_sizes), 60, question=_QUESTION),
-            Step("lull moves PyTorch", _step("PyTorch", _model, _model_sizes), 150, question=_QUESTION),
+            Step("lull moves PyTorch", _step("PyTorch", _model, _model_sizes), 80, question=_QUESTION),
             Step("lull moves a client of MPS", _mps, 40, question=_QUESTION)]
