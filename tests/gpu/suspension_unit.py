@@ -89,6 +89,12 @@ class Pairs(unittest.TestCase):
     def test_one_gpu_says_nothing_about_another_order(self):
         self.assertIn("was not tried", suspension.pairs_say({suspension.NOT_SET: None, suspension.ALL: None})[1])
 
+    def test_a_driver_that_knows_no_checkpoint_is_a_reason_to_skip(self):
+        with lab.context() as context:
+            context.probe = lambda *_, **__: {"calls": [{"call": "lock", "result": 801}], "refused": "lock: CUDA_ERROR_NOT_SUPPORTED (801)"}
+            with self.assertRaisesRegex(Skipped, "does not support it here: lock"):
+                suspension.visible_devices(context)
+
 
 class OnTheSimulatedGpu(unittest.TestCase):
     """Whether its driver maps memory is the driver's word: the step runs, or says what was refused."""

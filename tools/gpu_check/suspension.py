@@ -3,7 +3,7 @@ checkpoint of what is left behind it, and both for a client of MPS; the driver's
 
 from gpu_check import moved, mps
 from gpu_check.steps import Step
-from gpu_check.verdict import Failed, decision
+from gpu_check.verdict import Failed, Skipped, decision
 
 _QUESTION = 7
 _PAIRS_QUESTION = 9
