@@ -48,6 +48,17 @@ class Figures(unittest.TestCase):
         self.assertEqual(cost.judged([-100, 10, 20, 30, 200, 300])[0], UNDECIDED)
         self.assertEqual(cost.judged([1, 2, 3])[0], UNDECIDED)
 
+    def test_what_policies_cost_beside_an_idle_neighbour_is_told_when_every_interval_lies_on_one_side(self):
+        little, much, either = [1.0, 1.001, 1.002, 1.003, 1.004, 1.005], [1.09, 1.1, 1.1, 1.11, 1.12, 1.13], [0.9, 0.99, 1.0, 1.02, 1.03, 1.2]
+        self.assertEqual(cost.beside_idle({"priority": little, "guarded": little})[0], "yes")
+        self.assertEqual(cost.beside_idle({"priority": little, "guarded": either})[0], UNDECIDED)
+        # One policy that costs too much is enough, whatever the other is not known to cost.
+        answer, sentence = cost.beside_idle({"priority": either, "guarded": much})
+        self.assertEqual(answer, "no")
+        self.assertIn("guarded 1.105x (between 1.090 and 1.130 by 6 rounds)", sentence)
+        self.assertEqual(cost.beside_idle({"priority": [cost.MOST_BESIDE_IDLE] * 6})[0], "yes")
+        self.assertEqual(cost.beside_idle({"priority": much, "guarded": much[:5]}), (UNDECIDED, "5 rounds are too few."))
+
     def test_alternated_takes_the_difference_of_neighbours(self):
         # The second round is slower for both: the difference is not.
         found = cost.alternated([100.0, 200.0, 100.0], [110.0, 210.0, 110.0])

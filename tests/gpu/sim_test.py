@@ -84,10 +84,14 @@ class OnTheSimulatedGpu(unittest.TestCase):
                 self.assertTrue(step["reason"], name)
         passed = {name for name, step in found["steps"].items() if step["verdict"] == "pass"}
         self.assertLessEqual({"device/launches", "device/copies", "device/profile", "device/hardware and simulation",
-                              "interception/doctor", "interception/driver API programs", "cost/lull-bench", "cost/null kernels", "timing/played kernels",
+                              "interception/doctor", "interception/driver API programs", "cost/lull-bench", "cost/null kernels",
+                              "cost/idle neighbour, chatty_inference", "timing/played kernels",
                               "sharing/lull compare", "sharing/chatty_inference + dense_inference", "sharing/chatty_inference + training_step",
                               "device/block wait, time slices", "device/block wait, MPS", "device/interference",
                               "pairs/chatty_inference + dense_inference", "queue/launches ahead of the device", "faults/without MPS"}, passed)
+        idle = found["steps"]["cost/idle neighbour, chatty_inference"]["data"]
+        self.assertEqual({policy: len(rounds) for policy, rounds in idle["medians"].items()}, {"share": 2, "priority": 2, "guarded": 2})
+        self.assertEqual(set(idle["times"]), {"priority", "guarded"})
         for name in ("suspension/client of MPS", "faults/under MPS"):
             self.assertIn("MPS is the real driver's", found["steps"][name]["reason"])
         # Whether this driver maps memory, it says itself.
