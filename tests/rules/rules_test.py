@@ -284,6 +284,21 @@ class Installation(unittest.TestCase):
         self.assertIn("lib/lull/sim/libcuda.so.1", everything)
         self.assertEqual(simulated, "")
 
+    def test_what_gpu_check_runs_is_carried_by_the_commands_of_its_page(self):
+        page = (ROOT / "docs/hardware/README.md").read_text()
+        commands = [line.strip() for line in page.splitlines() if line.startswith("    ") and "cmake --install" in line]
+        named = {(folder, name) for path in (ROOT / "tools/gpu_check").glob("*.py")
+                 for folder, name in re.findall(r'context\.program\(context\.(bin|check), "([^"]+)"\)', path.read_text())}
+        self.assertIn(("bin", "lull-device-probe"), named)
+        with tempfile.TemporaryDirectory(prefix="lull-carry-") as prefix:
+            for command in commands:
+                run("sh", "-ec", command.replace("build/release", str(BUILD)).replace("build/carry", prefix))
+            files = {path.relative_to(prefix).as_posix() for path in pathlib.Path(prefix).rglob("*") if not path.is_dir()}
+        # Without nvcc some programs are not built.
+        self.assertLessEqual({f"{folder}/{name}" for folder, name in named if (BUILD / folder / name).exists()}, files)
+        self.assertLessEqual({path.relative_to(BUILD).as_posix() for path in (BUILD / "check").iterdir()}, files)
+        self.assertLessEqual({"lib/lull/check/libkernel_witness.so", "lib/lull/bench/libcuda.so.1"}, files)
+
     def test_the_demo_builds_all_that_is_installed_without_a_name(self):
         presets = json.loads((ROOT / "CMakePresets.json").read_text())["buildPresets"]
         self.assertEqual(next(preset["targets"] for preset in presets if preset["name"] == "demo"), ["lull_installed"])
