@@ -22,6 +22,16 @@ def wait_ready(child):
         raise AssertionError(f"not ready: {line!r} {child.stderr.read()}")
 
 
+def wait_arrived(here, child):
+    """Ready, and known to lulld on its device: whoever starts now arrives after it.
+
+    Ready alone does not say so: a program that lulld has not answered in time runs unscheduled, is ready as well,
+    and attaches later.
+    """
+    wait_ready(child)
+    lab.until(lambda: (c := here.client(child.pid)) and c["devices"], "lulld knows it on its device")
+
+
 def stop(child):
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=lab.DEADLINE_S)
@@ -33,7 +43,7 @@ class DaemonDies(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld("--policy", "exclusive")
             first = loop(here, "first", "high", 20000, 10)
-            wait_ready(first)
+            wait_arrived(here, first)
             held = loop(here, "second", "low", 20000, 10)
             lab.until(lambda: (c := here.client(held.pid)) and c["held"], "the second task is held")
             lab.kill(here.daemon)
@@ -65,7 +75,7 @@ class DaemonDies(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld("--policy", "exclusive")
             first = loop(here, "first", "normal", 20000, 10)
-            wait_ready(first)
+            wait_arrived(here, first)
             second = loop(here, "second", "normal", 20000, 10)
             lab.until(lambda: (c := here.client(second.pid)) and c["held"], "the second task is held")
             here.daemon.send_signal(signal.SIGTERM)
@@ -83,13 +93,13 @@ class ClientDies(unittest.TestCase):
             here.lulld("--policy", "priority in_flight_us=50")
             survivor_is_high = True
             survivor = loop(here, "survivor", "high", 30000, 3, 200)
-            wait_ready(survivor)
+            wait_arrived(here, survivor)
             for round_number in range(ROUNDS):
                 if round_number == ROUNDS // 2:  # then the other way round: the one that dies holds
                     self.assertEqual(stop(survivor)[0], 0)
                     survivor_is_high = False
                     survivor = loop(here, "survivor", "low", 30000, 3, 200)
-                    wait_ready(survivor)
+                    wait_arrived(here, survivor)
                 victim = loop(here, "victim", "low" if survivor_is_high else "high", dice.choice([5000, 400000]), dice.choice([1, 20]))
                 time.sleep(dice.random() * 0.06)
                 lab.kill(victim)
@@ -104,7 +114,7 @@ class ClientDies(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld()
             survivor = loop(here, "survivor", "high", 20000, 3, 200)
-            wait_ready(survivor)
+            wait_arrived(here, survivor)
             killed = 0
             for step in range(1, 41):
                 victim = loop(here, "victim", "low", 20000, 2, 0, 200, SIMGPU_TEST_KILL_AT=step * 7)
@@ -161,11 +171,12 @@ class UnknownDevices(unittest.TestCase):
     def test_a_program_on_a_device_that_lulld_does_not_know_runs_unscheduled_and_says_so(self):
         with lab.Lab() as here:
             here.lulld("--policy", "exclusive")
-            first = loop(here, "first", "high", 20000, 10)
-            wait_ready(first)
+            # Whom lulld has not answered in time says another line.
+            first = loop(here, "first", "high", 20000, 10, LULL_REQUIRE_COORDINATOR=1)
+            wait_arrived(here, first)
             # The second device of another node; lulld's has one.
             other = loop(here, "other", "low", 20000, 10, SIMGPU_DEVICE=here.folder / "other", SIMGPU_DEVICES=2,
-                         CUDA_VISIBLE_DEVICES=1)
+                         CUDA_VISIBLE_DEVICES=1, LULL_REQUIRE_COORDINATOR=1)
             wait_ready(other)
             client = lab.until(lambda: (c := here.client(other.pid)) and c["unscheduled"] and c, "status shows why")
             self.assertEqual(client["devices"], [])
@@ -187,7 +198,7 @@ class PolicyChanges(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld("--policy", "exclusive")
             first = loop(here, "first", "high", 20000, 10)
-            wait_ready(first)
+            wait_arrived(here, first)
             second = loop(here, "second", "low", 20000, 10)
             lab.until(lambda: (c := here.client(second.pid)) and c["held"], "held under exclusive")
             for policy in ("share", "priority", "fikit", "time_slice", "guarded", "share"):
