@@ -1,5 +1,6 @@
 """Whatever dies, the others go on: the daemon, a held client, a holding client."""
 
+import contextlib
 import os
 import random
 import signal
@@ -82,6 +83,28 @@ class DaemonDies(unittest.TestCase):
             self.assertEqual(here.daemon.wait(lab.DEADLINE_S), 0)
             wait_ready(second)
             self.assertEqual([stop(c)[0] for c in (first, second)], [0, 0])
+
+
+class DaemonStops(unittest.TestCase):
+    def test_a_daemon_that_stood_still_while_it_answered_answers_the_next_request(self):
+        with lab.Lab() as here:
+            here.lulld("--verbose")
+            # It logs what it answers, into a pipe that is full.
+            log = os.open(f"/proc/{here.daemon.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(log, b"\n" * 4096)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(log, b"\n")
+            os.close(log)
+            asks = here.start(lab.BIN / "lull", "policy", "share", shim=False)
+            time.sleep(3)
+            self.assertIsNone(asks.poll())
+            os.read(here.daemon.stderr.fileno(), 1 << 16)
+            self.assertEqual(lab.ended(asks), 0)
+            # A request that is not answered within ten seconds is turned away.
+            self.assertTrue(here.alive())
 
 
 class ClientDies(unittest.TestCase):
