@@ -22,6 +22,7 @@
 #include "shim/devices.h"
 #include "shim/kernel_identity.h"
 #include "shim/kernel_timer.h"
+#include "shim/patience.h"
 #include "shim/residence/device_arena.h"
 #include "shim/residence/live_contexts.h"
 #include "shim/residence/memory_gate.h"
@@ -47,6 +48,7 @@ constexpr uint64_t kFirstAttachNs = 1'000'000'000;
 constexpr uint64_t kRequiredAttachNs = 10'000'000'000;
 constexpr uint64_t kLaterAttachNs = 50'000'000;
 constexpr uint64_t kRetryNs = 1'000'000'000;
+constexpr uint64_t kSliceNs = 50'000'000;  // of a wait for the answer (patience.h)
 constexpr uint32_t kSharedSlot = channel::kMaxThreads - 1;
 constexpr int kHighDescriptor = 900;
 
@@ -173,26 +175,27 @@ int move_high(int fd) {
   return high;
 }
 
-// Waits for the descriptor until the deadline.
-bool readable_by(int fd, uint64_t deadline_ns) {
+// Waits for the descriptor. What has come while the patience ran out counts.
+bool readable_within(int fd, Patience& patience) {
   for (;;) {
-    const uint64_t now = channel::monotonic_ns();
-    if (now >= deadline_ns) return false;
+    const uint64_t left_ns = patience.left_ns(channel::monotonic_ns());
+    const uint64_t slice_ns = std::min(left_ns, kSliceNs);
     pollfd wait{fd, POLLIN, 0};
-    const int ready = poll(&wait, 1, static_cast<int>((deadline_ns - now) / 1'000'000) + 1);
+    const int ready = poll(&wait, 1, static_cast<int>((slice_ns + 999'999) / 1'000'000));
     if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+    if (left_ns == 0 || (ready < 0 && errno != EINTR)) return false;
   }
 }
 
-bool connect_by(int fd, const char* path, uint64_t deadline_ns) {
+bool connect_within(int fd, const char* path, Patience& patience) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   static_assert(sizeof address.sun_path == channel::kSocketPathBytes);
   strcpy(address.sun_path, path);
   while (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     // EAGAIN: the listener's queue is full.
-    if ((errno != EAGAIN && errno != EINTR) || channel::monotonic_ns() >= deadline_ns) return false;
+    if (errno != EAGAIN && errno != EINTR) return false;
+    if (patience.left_ns(channel::monotonic_ns()) == 0) return false;
     const timespec pause{0, 2'000'000};
     nanosleep(&pause, nullptr);
   }
@@ -200,7 +203,7 @@ bool connect_by(int fd, const char* path, uint64_t deadline_ns) {
 }
 
 // Hello out, welcome and region in. Null: the reason has been said.
-Attachment* handshake(int fd, const char* path, uint64_t deadline_ns, bool first) {
+Attachment* handshake(int fd, const char* path, Patience& patience, bool first) {
   channel::lull_hello hello{};
   hello.magic = channel::kMagic;
   hello.version = channel::kVersion;
@@ -217,7 +220,7 @@ Attachment* handshake(int fd, const char* path, uint64_t deadline_ns, bool first
   copy_text(hello.job, sizeof hello.job, environment("LULL_JOB"));
   program_name(hello.program, sizeof hello.program);
   if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello ||
-      !readable_by(fd, deadline_ns)) {
+      !readable_within(fd, patience)) {
     say_once("no answer from the coordinator", path, "look at its log, or restart it");
     return nullptr;
   }
@@ -389,9 +392,10 @@ void in_child() {
 Attachment* attach(uint64_t bound_ns) {
   KeepErrno keep;
   Cancellation off;
-  const uint64_t deadline = channel::monotonic_ns() + bound_ns;
+  const uint64_t began_ns = channel::monotonic_ns();
+  Patience patience(bound_ns, began_ns);
   const bool first = !attach_attempted.exchange(true, std::memory_order_relaxed);
-  next_attempt_ns.store(deadline + kRetryNs, std::memory_order_relaxed);
+  next_attempt_ns.store(began_ns + bound_ns + kRetryNs, std::memory_order_relaxed);
   if (!place_settled) place = channel::socket_place();
   if (!place.fits) {
     say_once("no coordinator", "a socket path that is too long", "pass a shorter --socket");
@@ -411,7 +415,7 @@ Attachment* attach(uint64_t bound_ns) {
   if (distrust != channel::Distrust::kNone) return refuse();
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return nullptr;
-  if (!connect_by(fd, place.path, deadline)) {
+  if (!connect_within(fd, place.path, patience)) {
     close(fd);
     say_once("no coordinator", place.path, "start lulld or pass --socket");
     return nullptr;
@@ -421,7 +425,7 @@ Attachment* attach(uint64_t bound_ns) {
     close(fd);
     return refuse();
   }
-  Attachment* link = handshake(fd, place.path, deadline, first);
+  Attachment* link = handshake(fd, place.path, patience, first);
   if (link == nullptr) {
     close(fd);
     return nullptr;

@@ -33,6 +33,12 @@ def wait_arrived(here, child):
     lab.until(lambda: (c := here.client(child.pid)) and c["devices"], "lulld knows it on its device")
 
 
+def connections(here):
+    """How many sockets lulld has at its place: the listener, and one for each program that has connected."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as sockets:
+        return sum(line.rstrip("\n").endswith(" " + here.socket) for line in sockets)
+
+
 def stop(child):
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=lab.DEADLINE_S)
@@ -165,6 +171,24 @@ class BadStart(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertNotIn("launches=", out)
             self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_a_program_that_was_stopped_with_its_daemon_still_waits_for_the_answer(self):
+        with lab.Lab() as here:
+            here.lulld()
+            here.daemon.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, here.daemon.pid, os.WSTOPPED)
+            before = connections(here)
+            # With a coordinator required it waits ten seconds for the answer. It and lulld are stopped for longer.
+            child = loop(here, "child", "normal", 20000, 10, LULL_REQUIRE_COORDINATOR=1)
+            lab.until(lambda: connections(here) > before, "it has connected")
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(10.5)
+            child.send_signal(signal.SIGCONT)
+            time.sleep(0.2)  # it goes on before lulld does
+            here.daemon.send_signal(signal.SIGCONT)
+            wait_arrived(here, child)
+            code, _, err = stop(child)
+            self.assertEqual((code, err), (0, ""))
 
     def test_a_second_daemon_on_one_socket_is_refused(self):
         with lab.Lab() as here:
