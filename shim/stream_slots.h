@@ -39,6 +39,7 @@ inline CUstream stream_of(uintptr_t handle) { return reinterpret_cast<CUstream>(
 struct alignas(64) StreamSlot {
   std::atomic<uint64_t> sequence;  // last one given out
   std::atomic<uint64_t> synced;    // last one that the host is known to have waited for
+  std::atomic<uint64_t> marked;    // last one with a marker
   std::atomic<uint64_t> asides;    // of them copies that run beside the units (submit.h)
   std::atomic<uint32_t> used;
   std::atomic<uint32_t> others;    // the slot of all other threads + 1, 0: none yet

@@ -40,17 +40,21 @@ struct Unit {
 bool prepare_markers(ThreadState& thread, Attachment& link);
 inline bool marks(ThreadState& thread, Attachment& link, const Unit& unit, StreamRef stream,
                   uint64_t sequence) {
-  const uint32_t mode = channel::progress_mode(*link.control, stream.device);
-  if (mode == channel::kProgressNone) [[likely]] return false;
+  const uint32_t every = channel::marked_every(*link.control, stream.device);
+  if (every == 0) [[likely]] return false;
+  StreamSlot& slot = stream_slots[stream.slot];
+  const uint64_t since = sequence - slot.marked.load(std::memory_order_relaxed);
+  const bool behind_wait = slot.synced.load(std::memory_order_relaxed) + 1 == sequence;
+  if (!channel::takes_marker(every, since, behind_wait)) return false;
   if (stream.slot == channel::kUntrackedStream || unit.undisturbed) return false;
   if (unit.stream == kLegacyHandle && live_blocking_streams.load(std::memory_order_relaxed) > 0) {
     return false;
   }
-  const uint64_t done = channel::completed_hint(link.region, stream.slot);
-  if (!channel::takes_marker(mode, sequence, done)) return false;
   const Markers state = link.markers.load(std::memory_order_acquire);
-  return state == Markers::kReady ||
-         (state == Markers::kUnknown && prepare_markers(thread, link));
+  const bool ready = state == Markers::kReady ||
+                     (state == Markers::kUnknown && prepare_markers(thread, link));
+  if (ready) slot.marked.store(sequence, std::memory_order_relaxed);
+  return ready;
 }
 void write_marker(ThreadState& thread, Attachment& link, uintptr_t stream, uint32_t slot,
                   uint64_t sequence);

@@ -108,8 +108,8 @@ inline uint64_t host_ns(lull_control& control, uint64_t device_time_ns) {
 inline uint32_t unknown_devices(lull_control& control) {
   return atomic32(control.unknown_devices).load(std::memory_order_relaxed);
 }
-inline uint32_t progress_mode(lull_control& control, uint32_t device) {  // lull_progress_mode
-  return atomic32(control.progress_mode[device]).load(std::memory_order_relaxed);
+inline uint32_t marked_every(lull_control& control, uint32_t device) {
+  return atomic32(control.marked_every[device]).load(std::memory_order_relaxed);
 }
 inline uint64_t memory_allowance_bytes(lull_control& control, uint32_t device) {
   return atomic64(control.memory_allowance[device]).load(std::memory_order_acquire);
@@ -171,10 +171,6 @@ inline void publish_memory(const Region& region, uint32_t index, uint64_t used, 
 }
 inline void publish_detached(const Region& region) {
   atomic32(region.client()->detached).store(1, std::memory_order_relaxed);
-}
-// The last launch of the stream known complete. A hint: relaxed, for nothing of the launch is read.
-inline uint64_t completed_hint(const Region& region, uint32_t stream) {
-  return atomic64(region.progress()->completed[stream]).load(std::memory_order_relaxed);
 }
 // The host saw everything up to `sequence` complete. Compare-and-swap, because the device itself
 // writes the same word: a later number is never overwritten by an earlier one.

@@ -70,7 +70,7 @@ inline void write_birth(const Region& region, uint32_t client_id, uint32_t timin
   for (uint32_t device = 0; device < kMaxDevices; ++device) {
     control.gate[device] = kGateOpenAtBirth;
     control.memory_allowance[device] = memory_allowance;
-    control.progress_mode[device] = kProgressNone;
+    control.marked_every[device] = 0;
   }
   control.wants_launch_records = kRecordUntimed;
   control.timing_period = timing_period;
@@ -227,8 +227,8 @@ inline void publish_allowance(const Region& region, uint32_t index, uint64_t byt
   atomic64(region.control()->memory_allowance[index]).store(bytes, std::memory_order_release);
   bump_wake_sequence(region);
 }
-inline void publish_progress_mode(const Region& region, uint32_t index, lull_progress_mode mode) {
-  atomic32(region.control()->progress_mode[index]).store(mode, std::memory_order_relaxed);
+inline void publish_marked_every(const Region& region, uint32_t index, uint32_t every) {
+  atomic32(region.control()->marked_every[index]).store(every, std::memory_order_relaxed);
 }
 inline void publish_record_mode(const Region& region, lull_record_mode mode) {
   atomic32(region.control()->wants_launch_records).store(mode, std::memory_order_relaxed);

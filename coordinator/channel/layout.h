@@ -26,7 +26,7 @@
 namespace lull::channel {
 
 inline constexpr uint32_t kMagic = 0x4c4c554cU;  // "LULL"
-inline constexpr uint32_t kVersion = 7;
+inline constexpr uint32_t kVersion = 8;
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxThreads = 64;
@@ -49,13 +49,6 @@ struct lull_header {
   uint32_t reserved[11];
 };
 static_assert(sizeof(lull_header) == 64);
-
-// How the shim reports device progress for a device.
-enum lull_progress_mode : uint32_t {
-  kProgressNone = 0,    // no marker: nobody needs to know
-  kProgressEvery = 1,   // the device writes the sequence number after every launch
-  kProgressSeldom = 2,  // ... after few of those that are far ahead of it: progress.h says which
-};
 
 // What the daemon wants of each launch. Reading the clock is a third of an open gate's cost, so the
 // time is asked for only while decisions hang on it.
@@ -101,7 +94,8 @@ static_assert(sizeof(lull_order) == 40 + 16 * 32);
 struct lull_control {
   uint64_t gate[kMaxDevices];              // gate.h draws the word
   uint64_t memory_allowance[kMaxDevices];  // bytes this client may hold; UINT64_MAX: no limit
-  uint32_t progress_mode[kMaxDevices];     // lull_progress_mode
+  uint32_t marked_every[kMaxDevices];      // the device reports one launch in so many of each
+                                           // stream (progress.h); 0: none
   uint32_t wake_sequence;                  // futex; bumped after any change a held thread waits for
   uint32_t daemon_sleeping;                // 1: ring the doorbell (CAS 1 -> 0 by the shim, the one
                                            // word with two writers) after a record

@@ -2,32 +2,20 @@
 // writes behind the launch (cuStreamWriteValue64 of the launch's sequence number to the stream's
 // word of lull_progress). Shim and simulator ask the same function. Pure; any thread.
 //
-// A marker takes a place of the driver's queue, as a launch does: a program that fills the queue
-// gets less far ahead of the device with one behind each launch. So the daemon asks a client whose
-// launches are short for few (kProgressSeldom), and then
-//
-//   sequence   done +1 ............ +kMarkedAhead | ............................
-//   marker     each                               | every kMarkEvery-th
-//
-// A queue that runs dry is followed launch by launch, one that never does in groups.
+// A marker costs the client 2.1 us of the device, 0.76 us of the host and a place of the driver's
+// queue (measured, docs/hardware, 2026-11-26): so the daemon says how many launches go by between
+// two of them (lull_control.marked_every). Where the host waits in between, the next launch has one
+// already when half of them have gone by: it tells when the device came back to the client.
 #pragma once
 
 #include <stdint.h>
 
-#include "coordinator/channel/layout.h"
-
 namespace lull::channel {
 
-// Launches ahead of the device that carry a marker each: a sixteenth of what a driver queues.
-inline constexpr uint64_t kMarkedAhead = 64;
-// One launch in so many beyond: a sixteenth of the queue goes to markers at most.
-inline constexpr uint64_t kMarkEvery = 16;
-
-// `sequence` of the launch on its stream, from 1; `done`: the last one of the stream known
-// complete.
-inline bool takes_marker(uint32_t mode, uint64_t sequence, uint64_t done) {
-  if (mode != kProgressSeldom) return mode == kProgressEvery;
-  return sequence % kMarkEvery == 0 || sequence <= done + kMarkedAhead;
+// `since`: how many launches of the stream it is behind the last one with a marker, from 1;
+// `behind_wait`: the host is known to have waited for all before it; `every`: 0 for no markers.
+inline bool takes_marker(uint32_t every, uint64_t since, bool behind_wait) {
+  return every != 0 && (since >= every || (behind_wait && 2 * since >= every));
 }
 
 }  // namespace lull::channel

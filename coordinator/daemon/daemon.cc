@@ -389,7 +389,10 @@ void Daemon::reset_engine() {
                        ? engine_->policy()
                        : (settings_.policy.empty() ? settings_.config.policy : settings_.policy);
   options.max_clients = settings_.config.max_clients;
-  if (clock_.is_simulated()) options.control_latency = clock_.control_latency();
+  if (clock_.is_simulated()) {
+    options.control_latency = clock_.control_latency();
+    options.marker = {};  // it takes no time there
+  }
   engine_ = std::make_unique<engine::Engine>(options);
   if (decisions_) decisions_->begun(options);
   queue_.clear();

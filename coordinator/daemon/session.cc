@@ -427,12 +427,8 @@ void Session::release(const engine::Release& release) {
 }
 
 void Session::set_progress(const engine::SetProgress& progress) {
-  static_assert(engine::kMarkEvery == channel::kMarkEvery);
-  constexpr channel::lull_progress_mode kModes[] = {channel::kProgressNone, channel::kProgressEvery,
-                                                    channel::kProgressSeldom};
   for (uint32_t index = 0; index < device_count_; ++index) {
-    if (devices_[index].id != progress.device) continue;
-    channel::publish_progress_mode(region_, index, kModes[static_cast<size_t>(progress.progress)]);
+    if (devices_[index].id == progress.device) channel::publish_marked_every(region_, index, progress.every);
   }
 }
 
@@ -459,7 +455,7 @@ void Session::open_all() {
     Device& device = devices_[index];
     device.gate_word = channel::pack_gate(channel::GateState::kOpen, ++device.epoch, 0);
     channel::publish_gate(*region_.control(), index, device.gate_word);
-    channel::publish_progress_mode(region_, index, channel::kProgressNone);
+    channel::publish_marked_every(region_, index, 0);
   }
   wake_threads();
 }

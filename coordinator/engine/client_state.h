@@ -42,7 +42,7 @@ struct Seat {
   Gate gate = Gate::kOpen;
   CreditLedger credit;   // stands where that is kCredit
   Instant opened_at;
-  Progress progress = Progress::kNone;
+  uint32_t marked_every = 0;  // one launch in so many is reported; 0: none
   Duration usual_launch;  // how long its last ones were expected to take; 0 without one
 
   uint32_t launches = 0;

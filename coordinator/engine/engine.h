@@ -42,6 +42,9 @@ struct EngineOptions {
   // How long after a step its gates are in effect: a launch before that was not charged to the
   // credit of that step. Some microseconds where it is not known.
   Duration control_latency{0};
+  // What a progress marker takes of a client that is always at work (docs/hardware, 2026-11-26); 0: each launch
+  // has one.
+  Duration marker{2'100};
   // What tells policies how long launches run; nothing: what the policy's row says. For comparisons:
   // a decision log does not hold it, and the daemon leaves it alone.
   std::optional<policies::Predictor> predictor = {};
@@ -62,7 +65,7 @@ struct SeatStatus {  // a client on a device
   // None of them is in flight any more from here on, whatever the counts above say: work that is not
   // reported is settled with the next launch. kNever: the device reports it.
   Instant works_until;
-  Progress progress = Progress::kNone;
+  uint32_t marked_every = 0;  // one launch in so many is reported; 0: none
 };
 struct HeldStatus {  // a thread waiting at the gate
   ThreadSlot thread;

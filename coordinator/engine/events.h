@@ -92,14 +92,9 @@ enum class Gate : uint8_t { kOpen, kCredit, kClosed };
 struct SetGate { ClientId client; DeviceId device; Gate gate; Duration granted; bool new_epoch; };
 // Let one held launch go, whatever the gate says.
 struct Release { ClientId client; ThreadSlot thread; Ticket ticket; };
-// Which completions of this client the device must report (a marker each).
-inline constexpr size_t kMarkEvery = 16;  // kSeldom: one launch of a stream in so many at least
-enum class Progress : uint8_t {
-  kNone,
-  kEvery,
-  kSeldom,  // where its queue is long one in kMarkEvery, which stands for those before it
-};
-struct SetProgress { ClientId client; DeviceId device; Progress progress; };
+// Of this client the device must report one launch in `every` of each stream (a marker each), which
+// stands for those before it; 0: none.
+struct SetProgress { ClientId client; DeviceId device; uint32_t every; };
 // What a launch of this kernel by this client costs in credit.
 struct Predict { ClientId client; KernelId kernel; Duration length; };
 // Call step again at this instant at the latest; replaces the previous timer. kNever: none.

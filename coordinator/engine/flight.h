@@ -24,7 +24,7 @@ struct Unit {
   uint32_t others_done = 0;  // units of others complete on it by then; may wrap
   uint32_t count = 1;
   bool tracked = false;
-  bool seldom = false;  // launched while few are tracked: one close behind it may be
+  uint32_t every = 0;  // one launch in so many was to be tracked when it was launched
   DeviceId device;
 };
 
@@ -67,8 +67,8 @@ class UnitQueue {
   auto end() const { return units_.end(); }
   // The first unit will be reported: with itself, or with one close behind it.
   bool awaits_report() const {
-    if (front().tracked || !front().seldom) return front().tracked;
-    const auto last = begin() + static_cast<ptrdiff_t>(std::min(kMarkEvery, size()));
+    if (front().tracked || front().every < 2) return front().tracked;
+    const auto last = begin() + static_cast<ptrdiff_t>(std::min<size_t>(front().every, size()));
     return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });
   }
 

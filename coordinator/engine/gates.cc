@@ -252,7 +252,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
   Instant next = order_due(client);
   bool reported = client.ranks->is_stopped();
   for (const auto& seat : client.seats) {
-    reported |= seat->progress != Progress::kNone;
+    reported |= seat->marked_every != 0;
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
     next = std::min(next, seat->credit.settles_at());
   }
@@ -261,7 +261,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
     const Unit& front = units.front();
     if (!units.awaits_report()) {
-      next = std::min(next, due(seat_of(client, front.device), front));
+      next = std::min(next, due(client, seat_of(client, front.device), front));
     }
   }
   for (const Head& head : client.heads) {

@@ -214,18 +214,27 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   }
 }
 
-void Engine::Core::set_progress(const Client& client, Seat& seat, Progress progress) {
-  if (seat.progress == progress) return;
-  seat.progress = progress;
-  put(SetProgress{client.id, seat.device, progress});
+void Engine::Core::set_progress(const Client& client, Seat& seat, uint32_t every) {
+  if (seat.marked_every == every) return;
+  seat.marked_every = every;
+  put(SetProgress{client.id, seat.device, every});
 }
 
-Progress Engine::Core::wanted_progress(const Device& on, const Seat& seat) const {
-  if (!on.progress) return Progress::kNone;
-  const Duration apart{static_cast<int64_t>(kMarkEvery) * seat.usual_launch.ns};
-  const Duration most{seat.progress == Progress::kSeldom ? kMarkedApart.ns * 3 / 2 : kMarkedApart.ns};
-  const bool few = apart.ns > 0 && apart <= most && !(on.policy && on.policy->counts_device_time());
-  return few ? Progress::kSeldom : Progress::kEvery;
+uint32_t Engine::Core::wanted_progress(const Device& on, const Seat& seat) const {
+  if (!on.progress) return 0;
+  if (seat.wanted == Gate::kClosed || seat.usual_launch.ns <= 0) return 1;
+  if (on.policy && on.policy->counts_device_time()) return 1;
+  Duration apart{kMarkersPart * options_.marker.ns};
+  if (seat.wanted == Gate::kCredit) apart = std::min(apart, Duration{seat.bound.ns / kMarkedOfCredit});
+  const auto far_enough = [&](uint32_t every) {
+    return every == kMostUnmarked || every * seat.usual_launch.ns >= apart.ns;
+  };
+  const uint32_t now = seat.marked_every;
+  const bool too_far = now > 1 && now * seat.usual_launch.ns >= 3 * apart.ns;
+  if (now > 0 && far_enough(now) && !too_far) return now;
+  uint32_t every = 1;
+  while (!far_enough(every)) every *= 2;
+  return every;
 }
 
 void Engine::Core::take(const PolicyChanged& input) {
@@ -302,7 +311,7 @@ void Engine::Core::take(const Launched& input) {
   unit.sequence = input.sequence;
   unit.at = std::clamp(input.at, std::max(seat->last_launch, client->attached), now_);
   unit.tracked = tracked;
-  unit.seldom = seat->progress == Progress::kSeldom;
+  unit.every = seat->marked_every;
   unit.device = input.device;
 
   auto head = head_at(*client, input.thread);
@@ -357,7 +366,8 @@ void Engine::Core::take(const Launched& input) {
   tell(
       on, *client,
       policies::Submitted{client->id, input.thread, input.kernel, said.predicted, said.gap, unit.at,
-                          said.expected, place, slot_id(slot), input.copy, use.published});
+                          said.expected, place, slot_id(slot), input.copy, use.published,
+                          tracked ? options_.marker : Duration{}});
   mark(*client);
 
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
@@ -366,11 +376,9 @@ void Engine::Core::take(const Launched& input) {
     done(*client, *seat, slot_id(slot), unit, unit.at, now_, /*reported=*/true);
     return;
   }
-  if (!tracked) {
-    const Instant from = unit.at + Duration{-seat->kept_off.ns};
-    seat->last_due = std::max(seat->last_due, from) + unit.expected;
-    unit.due = seat->last_due;
-  }
+  const Instant from = unit.at + Duration{-seat->kept_off.ns};
+  seat->last_due = std::max(seat->last_due, from) + unit.expected;
+  unit.due = seat->last_due;
   if (!stream.units.empty()) {
     Unit& last = stream.units.back();
     unit.sequence = std::max(unit.sequence, last.sequence);
@@ -480,7 +488,7 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     const Instant from = std::max(on.reported_until, first_launch);
     const Duration took = std::max(Duration{}, at - from);
     on.reported_until = std::max(on.reported_until, at);
-    keep_others_off(on, seat, from, std::min(units.expected, Duration{took.ns - took.ns / kLeastPace}));
+    keep_others_off(on, seat, from, at, std::min(units.expected, Duration{took.ns - took.ns / kLeastPace}));
   }
   const uint32_t count = std::min(seat.units, units.count);
   set_units(on, client, seat, seat.units - count);
@@ -501,22 +509,41 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   mark(client);
 }
 
-void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Duration had) {
+void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Instant at,
+                                   Duration had) {
   if (on.busy.size() < 2) return;
   for (ClientId member : on.busy) {
     Seat& other = *find(member)->seat(one.device);
     const bool there = other.units > 0 && other.last_due + other.kept_off > since;
-    if (&other != &one && there) other.kept_off += had;
+    if (&other == &one || !there) continue;
+    // What was launched meanwhile was kept off from then on.
+    other.kept_off += std::clamp(at - std::max(since, other.last_progress), Duration{}, had);
+    mark(*find(member));  // it may have waited for this
   }
 }
 
-Instant Engine::Core::due(const Seat& seat, const Unit& unit) {
-  const Duration patience{std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
-  return std::min(unit.due + seat.kept_off,
-                  std::max(seat.last_launch, seat.last_progress) + patience);
+bool Engine::Core::is_behind_others(const Client& client, const Unit& unit) const {
+  for (ClientId member : devices_.find(unit.device)->second.busy) {
+    const Client& other = *find(member);
+    if (&other == &client) continue;
+    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
+      const UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+      const Unit& first = units.front();
+      if (first.device == unit.device && first.at < unit.at && units.awaits_report()) return true;
+    }
+  }
+  return false;
 }
 
-Instant Engine::Core::works_until(const Client& client, const Seat& seat) {
+Instant Engine::Core::due(const Client& client, const Seat& seat, const Unit& unit) const {
+  const Duration patience{std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
+  const Instant longest = std::max(seat.last_launch, seat.last_progress) + patience;
+  const Instant at = unit.due + seat.kept_off;
+  if (at >= longest || (at <= now_ && is_behind_others(client, unit))) return longest;
+  return at;
+}
+
+Instant Engine::Core::works_until(const Client& client, const Seat& seat) const {
   Instant until;
   if (seat.units == 0) return until;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
@@ -525,14 +552,14 @@ Instant Engine::Core::works_until(const Client& client, const Seat& seat) {
     for (const Unit& unit : units) {
       if (unit.device != seat.device) continue;
       if (unit.tracked || awaits_report) return kNever;
-      until = std::max(until, due(seat, unit));
+      until = std::max(until, due(client, seat, unit));
     }
   }
   return until;
 }
 
 // Work that nobody reports counts as done when it is predicted to be, in the order of its stream. What
-// was launched while few are tracked is reported with a tracked one close behind it.
+// was launched where one in several is tracked is reported with the next tracked one.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));
@@ -540,7 +567,7 @@ void Engine::Core::retire_due(Client& client) {
     while (!units.empty() && !units.awaits_report()) {
       const Unit unit = units.front();
       Seat& seat = *client.seat(unit.device);
-      const Instant at = due(seat, unit);
+      const Instant at = due(client, seat, unit);
       if (at > now_) break;
       units.pop();
       done(client, seat, slot_id(slot), unit, unit.at, at, /*reported=*/false);
@@ -570,9 +597,10 @@ void Engine::Core::take(const Progressed& input) {
 }
 
 void Engine::Core::reckon_tail(Seat& seat, UnitQueue& units) const {
-  if (units.empty() || !units.front().seldom || units.size() >= kMarkEvery || units.awaits_report()) return;
+  if (units.empty() || units.size() >= units.front().every || units.awaits_report()) return;
   Instant end = now_ + Duration{-seat.kept_off.ns};
   for (Unit& unit : units) unit.due = end = end + unit.expected;
+  seat.last_due = end;
 }
 
 // Everything of the stream up to `sequence` is complete.

@@ -105,7 +105,7 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
           .device_time = seat->device_time,
           .outstanding = seat->units,
           .works_until = works_until(*client, *seat),
-          .progress = seat->progress,
+          .marked_every = seat->marked_every,
       });
     }
     cannot_share(*client, entry.cannot_share);

@@ -93,7 +93,7 @@ void fields(Codec& c, Release& e) {
 }
 template <typename Codec>
 void fields(Codec& c, SetProgress& e) {
-  c.id(e.client), c.id(e.device), c.progress(e.progress);
+  c.id(e.client), c.id(e.device), c.number(e.every);
 }
 template <typename Codec>
 void fields(Codec& c, Predict& e) {
@@ -113,7 +113,7 @@ void fields(Codec& c, JobStands& e) {
 }
 template <typename Codec>
 void fields(Codec& c, EngineBegun& e) {
-  c.text(e.policy), c.number(e.max_clients), c.length(e.control_latency);
+  c.text(e.policy), c.number(e.max_clients), c.length(e.control_latency), c.length(e.marker);
 }
 template <typename Codec>
 void fields(Codec& c, DecisionLogInfo& e) {
@@ -132,7 +132,6 @@ struct StepSink : FieldSink {
   }
   void length(Duration& value) { to.integer(value.ns); }
   void gate(Gate& value) { to.byte(static_cast<uint8_t>(value)); }
-  void progress(Progress& value) { to.byte(static_cast<uint8_t>(value)); }
 };
 
 struct StepSource : FieldSource {
@@ -150,7 +149,6 @@ struct StepSource : FieldSource {
   }
   void length(Duration& value) { value.ns = from.integer(); }
   void gate(Gate& value) { choice(value, from.byte(), Gate::kClosed); }
-  void progress(Progress& value) { choice(value, from.byte(), Progress::kSeldom); }
 };
 
 template <typename Variant>
@@ -251,7 +249,7 @@ void DecisionLogWriter::begun(const EngineOptions& options) {
   if (state_->stopped()) return;
   state_->block.byte(kBegun);
   StepSink sink{{state_->block}};
-  EngineBegun record{options.policy, options.max_clients, options.control_latency};
+  EngineBegun record{options.policy, options.max_clients, options.control_latency, options.marker};
   fields(sink, record);
 }
 
@@ -388,6 +386,7 @@ Replay replay(DecisionLogReader& log) {
       options.policy = begun->policy;
       options.max_clients = begun->max_clients;
       options.control_latency = begun->control_latency;
+      options.marker = begun->marker;
       engine = std::make_unique<Engine>(options);
       ++result.engines;
       result.policies.push_back(begun->policy);

@@ -31,6 +31,7 @@ struct EngineBegun {
   std::string policy;
   uint32_t max_clients = 0;
   Duration control_latency;
+  Duration marker;
 };
 struct EngineStep {
   Instant now;

@@ -283,9 +283,9 @@ class Player {
   }
   std::string say(const SetProgress& o) {
     return "progress " + names_[o.client] + device_of(o.device) +
-           (o.progress == Progress::kNone    ? " none"
-            : o.progress == Progress::kEvery ? " every launch"
-                                             : " seldom");
+           (o.every == 0   ? " none"
+            : o.every == 1 ? " every launch"
+                           : " one launch in " + std::to_string(o.every));
   }
   std::string say(const Predict& o) {
     return "predict " + names_[o.client] + " " + kernel_names_[o.kernel] + " " + show(o.length.ns);

@@ -4,35 +4,40 @@
 
 using namespace lull::channel;
 
+namespace {
+
+// How many of so many launches have a marker, where the host waits behind each `stretch` of them.
+int marked(uint32_t every, int launches, int stretch) {
+  int markers = 0;
+  uint64_t since = 0;
+  for (int launch = 0; launch < launches; ++launch) {
+    if (!takes_marker(every, ++since, launch % stretch == 0)) continue;
+    markers += 1;
+    since = 0;
+  }
+  return markers;
+}
+
+}  // namespace
+
 TEST_CASE("without a wish no launch has a marker, with every launch all have") {
-  for (const uint64_t sequence : {1, 16, 64, 65, 1000}) {
-    CHECK_FALSE(takes_marker(kProgressNone, sequence, 0));
-    CHECK(takes_marker(kProgressEvery, sequence, 0));
+  for (const uint64_t since : {1, 16, 64, 65, 1000}) {
+    CHECK_FALSE(takes_marker(0, since, /*behind_wait=*/true));
+    CHECK(takes_marker(1, since, /*behind_wait=*/false));
   }
 }
 
-TEST_CASE("seldom: the first launches ahead of the device have one each, then one in kMarkEvery") {
-  for (const uint64_t done : {0, 5, 4096}) {
-    for (uint64_t ahead = 1; ahead <= 1024; ++ahead) {
-      const bool near = ahead <= kMarkedAhead;
-      CHECK(takes_marker(kProgressSeldom, done + ahead, done) ==
-            (near || (done + ahead) % kMarkEvery == 0));
-    }
+TEST_CASE("one launch in so many has a marker while the host waits for none") {
+  for (const uint32_t every : {1, 2, 4, 8, 16}) {
+    CHECK(marked(every, 1024, 10'000) == static_cast<int>(1024 / every));
   }
-  // What was reported may be further than what this thread knows.
-  CHECK(takes_marker(kProgressSeldom, 7, 9));
 }
 
-TEST_CASE("seldom: markers take few of a queue's places") {
-  constexpr uint64_t kPlaces = 1024;
-  uint64_t places = 0, launches = 0;
-  for (; places + 2 <= kPlaces; ++launches) {
-    places += takes_marker(kProgressSeldom, launches + 1, 0) ? 2 : 1;
-  }
-  CHECK(launches >= 900);  // it began empty
-  uint64_t marked = 0;
-  for (uint64_t sequence = 10'000; sequence < 11'024; ++sequence) {
-    marked += takes_marker(kProgressSeldom, sequence, sequence - 900) ? 1 : 0;
-  }
-  CHECK(marked == 64);  // it stays full
+TEST_CASE("the first launch behind a wait has a marker, unless half as many have not gone by") {
+  CHECK(takes_marker(16, 8, /*behind_wait=*/true));
+  CHECK_FALSE(takes_marker(16, 7, /*behind_wait=*/true));
+  CHECK_FALSE(takes_marker(16, 8, /*behind_wait=*/false));
+  CHECK(marked(16, 1201, 12) == 100);  // each stretch's first
+  CHECK(marked(16, 1201, 4) == 150);   // every other one's
+  CHECK(marked(16, 1201, 1) == 150);
 }

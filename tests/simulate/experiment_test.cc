@@ -12,6 +12,7 @@ namespace {
 
 ExperimentPlan pair_plan(simgpu::Sharing sharing = simgpu::Sharing::kSerial) {
   ExperimentPlan plan;
+  plan.node = free_markers();
   plan.node.sharing = sharing;
   plan.high.script = make_script(
       workload("high", {launch(0, 100'000, 100'000), sync_stream(), launch(1, 50'000, 80'000)}, 30'000),

@@ -29,7 +29,7 @@ struct Pair {
 // Two low tasks have the device for two seconds; then a high one comes that never pauses. What each
 // low got of the device in the worst window of ten seconds from then on, and in the best.
 std::vector<Shares> shares_of_lows(const Pair& pair, const std::string& policy) {
-  NodeOptions options;
+  NodeOptions options = free_markers();
   options.coordinator.policy = policy;
   options.jitter = pair.jitter;
   Node node(options);

@@ -72,6 +72,7 @@ TaskSpec task(const play::Workload& workload, uint8_t level, const NodeOptions& 
 ExperimentPlan beside(uint64_t low_ns, uint64_t iterations = 3000,
                       const play::Workload& high = request()) {
   ExperimentPlan plan;
+  plan.node = free_markers();
   plan.high = task(high, 2, plan.node);
   plan.lows.push_back(task(filler(low_ns), 7, plan.node));
   plan.iterations = iterations;
@@ -103,7 +104,7 @@ double mean_ns(const std::vector<Service>& services, size_t from = 0, size_t to 
 
 // What an iteration takes alone with all kernels `factor` times as long.
 double own_ns(const TaskSpec& spec, double factor) {
-  Node node(NodeOptions{});
+  Node node(free_markers());
   ProgramPlan plan;
   plan.script = &spec.script;
   plan.iterations = 20;
@@ -138,7 +139,7 @@ class Stage {
   Node& node() { return *node_; }
 
  private:
-  NodeOptions options_;
+  NodeOptions options_ = free_markers();
   std::vector<std::unique_ptr<TaskSpec>> specs_;
   std::unique_ptr<Node> node_;
 };

@@ -5,8 +5,17 @@
 #include <vector>
 
 #include "tools/play/workload.h"
+#include "tools/simulate/node.h"
 
 namespace lull::simulate::test {
+
+// A node whose progress markers take no time: what policies decide is asked, not what lull costs
+// (markers_test.cc asks that).
+inline NodeOptions free_markers() {
+  NodeOptions options;
+  options.profile.marker_ns = options.profile.marker_host_ns = 0;
+  return options;
+}
 
 inline play::Workload workload(const std::string& name, std::vector<play::Op> ops,
                                uint64_t pause_after_ns = 0) {

@@ -26,7 +26,7 @@ struct Bench {
     plan.iterations = iterations;
     return node->start(plan);
   }
-  NodeOptions options;
+  NodeOptions options = free_markers();
   std::vector<std::unique_ptr<Script>> scripts;
   std::optional<Node> node;
 };

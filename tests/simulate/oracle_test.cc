@@ -217,7 +217,7 @@ class EveryGate {
   std::set<std::array<int64_t, 15>> seen_;
 };
 
-const simgpu::DeviceProfile kProfile = simgpu::built_in_profile();
+const simgpu::DeviceProfile kProfile = free_markers().profile;
 constexpr OracleOptions kNoRounding{.grid_ns = 0, .step = 0, .frontier = 100'000};
 
 Allowance any_allowance(Random& random) {
@@ -384,6 +384,7 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
     const Task low = always_ready ? ready_task(random, 20, 1000 * (10 + random.up_to(60)))
                                   : task_of(random, 20, 40'000, 60'000, /*waits=*/true);
     ExperimentPlan plan;
+    plan.node = free_markers();
     plan.high = {make_script(high.made, kProfile), "high", 0, Priority{2}};
     plan.lows.push_back({make_script(low.made, kProfile), "low", 0, Priority{7}});
     plan.policies = {"priority", "fikit", "guarded", "priority in_flight_us=5"};
@@ -422,6 +423,7 @@ TEST_CASE("no policy that keeps the bound has a share over one") {
 
 TEST_CASE("what the oracle cannot play has a bound and is called so") {
   ExperimentPlan plan;
+  plan.node = free_markers();
   plan.high.script = make_script(workload("high", {launch(0, 100'000, 100'000)}, 30'000), kProfile);
   plan.high.task = "high";
   plan.high.priority = Priority{2};

@@ -15,6 +15,7 @@ namespace {
 // of 400 us. The low kernels fit the second only; the mean of both says that they fit either.
 ExperimentPlan two_pauses() {
   ExperimentPlan plan;
+  plan.node = free_markers();
   plan.high.script = make_script(
       workload("high",
                {launch(1, 5'000), launch(0, 20'000), sync_stream(), launch(2, 5'000, 15'000),

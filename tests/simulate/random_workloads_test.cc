@@ -82,7 +82,7 @@ play::Workload random_workload(Random& random, int index) {
 class Case {
  public:
   explicit Case(uint64_t seed) : random_(seed) {
-    NodeOptions options;
+    NodeOptions options = free_markers();
     options.sharing = static_cast<simgpu::Sharing>(random_.up_to(2));
     options.devices = 1 + static_cast<uint32_t>(random_.up_to(4) == 0);
     options.coordinator.control_latency = Duration{static_cast<int64_t>(random_.up_to(40'000))};

@@ -58,7 +58,7 @@ using Forge = std::function<void(uint64_t step, std::vector<engine::Output>&)>;
 uint64_t record(const std::string& path, const std::string& policy, const Forge& forge = {}) {
   auto log = trace::DecisionLogWriter::create(path, {"another", "test", 1});
   REQUIRE(log.has_value());
-  NodeOptions options;
+  NodeOptions options = free_markers();
   options.coordinator.policy = policy;
   options.jitter = Duration{20'000};
   log->begun({.policy = policy, .control_latency = options.coordinator.control_latency});

@@ -19,7 +19,7 @@ struct Seen {
 // A low client launches kernels of this length as fast as it can, and waits after 5,000. It is
 // looked at each 10 ms for five seconds, from when it knows its kernels on.
 Seen see(const std::string& policy, uint64_t low_ns, uint8_t high_level = 2) {
-  NodeOptions options;
+  NodeOptions options = free_markers();
   options.coordinator.policy = policy;
   Node node(options);
   std::vector<play::Op> calls(5'000, launch(2, low_ns, 0, 2'000));

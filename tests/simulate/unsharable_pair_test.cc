@@ -12,7 +12,7 @@ namespace {
 
 // What the status says of the low client after 25 s beside requests of ten kernels.
 engine::ClientStatus low_beside_requests(uint64_t low_ns) {
-  NodeOptions options;
+  NodeOptions options = free_markers();
   options.coordinator.policy = "guarded";
   Node node(options);
   std::vector<play::Op> request(10, launch(0, 15'000, 0, 2'000));

@@ -57,7 +57,7 @@ void StandInCoordinator::set_mode(Mode mode) {
                               : mode == Mode::kOpen        ? kRecordUntimed
                                                            : kRecordTimed);
   publish_timing_period(region, mode == Mode::kOpenSampled ? kSampledPeriod : 0);
-  publish_progress_mode(region, 0, mode == Mode::kOpenMarkers ? kProgressEvery : kProgressNone);
+  publish_marked_every(region, 0, mode == Mode::kOpenMarkers ? 1 : 0);
   lull_control& control = *region.control();
   const auto epoch = gate_epoch(load_gate(control, 0)) + 1;
   publish_gate(control, 0,

@@ -10,6 +10,7 @@ engine::EngineOptions engine_options(const CoordinatorOptions& options) {
   engine.policy = options.policy;
   engine.predictor = options.predictor;
   engine.control_latency = options.control_latency;
+  engine.marker = options.marker;
   engine.policies = options.policies;
   return engine;
 }

@@ -25,6 +25,7 @@ struct CoordinatorOptions {
   std::string policy = "share";
   std::optional<policies::Predictor> predictor;  // none: the policy's own
   Duration control_latency{10'000};
+  Duration marker;  // what one takes of the device
   Duration poll{daemon::kCloseSpacingNs};
   std::string model;  // of the devices, as the driver names them
   std::span<const policies::PolicyRow> policies = simulated_policies();

@@ -19,6 +19,7 @@ simgpu::ModelParameters parameters_of(const NodeOptions& options) {
 CoordinatorOptions coordinator_of(const NodeOptions& options) {
   CoordinatorOptions c = options.coordinator;
   if (c.model.empty()) c.model = options.profile.name;
+  c.marker = {static_cast<int64_t>(options.profile.marker_ns)};
   return c;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "coordinator/channel/progress.h"
 
@@ -147,7 +148,8 @@ void Program::returned(Instant now) {
   if (sync) {
     timeline_.blocking_call(static_cast<uint64_t>(now.ns));
   } else {
-    const uint64_t call_ns = plan_.greedy ? kGreedyCallNs : call.call_ns;
+    const uint64_t marker_ns = std::exchange(marked_, false) ? script_.marker_host_ns : 0;
+    const uint64_t call_ns = (plan_.greedy ? kGreedyCallNs : call.call_ns) + marker_ns;
     timeline_.async_call(static_cast<uint64_t>(deadline_.ns), call_ns,
                          static_cast<uint64_t>(called_.ns), static_cast<uint64_t>(now.ns));
   }
@@ -284,7 +286,11 @@ void Program::submit_work(const Call& call, Instant now) {
     }
     unit.sequence = ++stream.sequence;
     unit.tracked = call.stream < channel::kUntrackedStream &&
-                   channel::takes_marker(markers_, unit.sequence, std::max(stream.written, stream.synced));
+                   channel::takes_marker(marked_every_, unit.sequence - stream.marked,
+                                         stream.synced + 1 == unit.sequence);
+    if (unit.tracked) stream.marked = unit.sequence;
+    marked_ = unit.tracked;
+    if (unit.tracked) work_ns += script_.marker_ns;
     coordinator_.launched({.client = client_,
                            .device = DeviceId{plan_.device},
                            .stream = StreamSlot{call.stream},
@@ -374,7 +380,6 @@ void Program::collect(Instant now) {
       }
       any = true;
     }
-    stream.written = std::max(stream.written, written);
     if (written != 0) coordinator_.progressed(client_, StreamSlot{slot}, written, now);
     if (stream.units.empty()) {
       busy_[i] = busy_.back();
@@ -439,9 +444,7 @@ void Program::release(const engine::Release& release, Instant now) {
 }
 
 void Program::set_progress(const engine::SetProgress& progress) {
-  constexpr uint32_t kModes[] = {channel::kProgressNone, channel::kProgressEvery,
-                                 channel::kProgressSeldom};
-  markers_ = kModes[static_cast<size_t>(progress.progress)];
+  marked_every_ = progress.every;
 }
 
 void Program::predict(const engine::Predict& prediction, Instant now) {

@@ -116,7 +116,7 @@ class Program {
     std::deque<Unit> units;
     uint64_t sequence = 0;
     uint64_t synced = 0;
-    uint64_t written = 0;  // as the stream's progress word says
+    uint64_t marked = 0;  // the last one with a marker
     simgpu::Seq last_device_seq = 0;
   };
 
@@ -176,7 +176,8 @@ class Program {
   uint64_t gate_ = channel::kGateOpenAtBirth;
   uint64_t spent_ = 0;
   uint32_t epoch_ = 0;
-  uint32_t markers_ = channel::kProgressNone;
+  bool marked_ = false;        // the last unit
+  uint32_t marked_every_ = 0;  // one launch in so many carries a marker; 0: none
   uint32_t ticket_ = 0;
   uint32_t released_ = 0;
   uint32_t last_ticket_ = 0;

@@ -25,9 +25,10 @@ std::string words(const Release& o) {
                      o.ticket.value);
 }
 std::string words(const SetProgress& o) {
-  constexpr std::string_view kWords[] = {"none", "every launch", "seldom"};
-  return fmt::format("progress of client {} on device {}: {}", o.client.value, o.device.value,
-                     kWords[static_cast<size_t>(o.progress)]);
+  const std::string what = o.every == 0   ? "none"
+                           : o.every == 1 ? "every launch"
+                                          : fmt::format("one launch in {}", o.every);
+  return fmt::format("progress of client {} on device {}: {}", o.client.value, o.device.value, what);
 }
 std::string words(const Predict& o) {
   return fmt::format("predict client {} kernel {:016x}: {} ns", o.client.value, o.kernel.value,

@@ -45,6 +45,8 @@ Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& 
   script.streams = workload.streams;
   script.events = workload.events;
   script.pause_after_ns = workload.pause_after_ns;
+  script.marker_ns = profile.marker_ns;
+  script.marker_host_ns = profile.marker_host_ns;
   std::vector<uint32_t> demand;
   std::map<KernelId, uint32_t> by_id;
   const auto unit_of = [&](const play::Kernel& kernel, uint32_t default_ns) {

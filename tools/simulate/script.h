@@ -57,6 +57,7 @@ struct Script {
   uint64_t kernel_ns = 0;   // of one iteration
   uint64_t launches = 0;
   uint64_t memory_bytes = 0;  // on the device, held from start to end: what the player allocates
+  uint64_t marker_ns = 0, marker_host_ns = 0;  // what a marker takes of the device and of the host
 };
 
 Script make_script(const play::Workload& workload, const simgpu::DeviceProfile& profile);

@@ -45,6 +45,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (timeline.known() && !known) schedule_.knows_better();
   }
   if (request_.began == kNever) request_.began = launch.at;
+  request_.markers += launch.marker;
 
   Submitted placed = launch;
   placed.place = place;
@@ -91,12 +92,15 @@ void RequestGuard::end_request(bool whole) {
     mean_.cost(put_right);
     const Duration by_itself =
         request_.pauses + std::max(Duration{}, request_.took - request_.lost);
-    usual_ += Duration{(by_itself - usual_).ns / (usual_.ns == 0 ? 1 : kUsualOf)};
+    const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
+    usual_ += Duration{(by_itself - usual_).ns / of};
+    markers_ += Duration{(request_.markers - markers_).ns / of};
     const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
     const int64_t earned =
         compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                  : tuning::kEarnedUncompared_x1000;
-    mean_.earn({by_itself.ns * bound_.mean_per_mille / 1000 * earned / 1000}, allowance());
+    const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
+    mean_.earn({allowed.ns * earned / 1000}, allowance());
     const bool over = std::max(request_.lost, request_.most_lately + put_right) > limit();
     if (counts()) error_.ended(over, request_.meant);
     compared_ = compared_ || compares;

@@ -83,8 +83,12 @@ class RequestGuard {
   void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
 
   // ---- answers ----
-  // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn.
-  bool keeps_clear() const { return kept_ || (keeps_next_ && launched_all()) || mean_.overdrawn(); }
+  // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn, which leaves
+  // pauses as they are: what goes there costs next to nothing.
+  bool keeps_clear() const {
+    const bool pauses = idle() && (!knows() || through());
+    return kept_ || (keeps_next_ && launched_all()) || (mean_.overdrawn() && !pauses);
+  }
   bool idle() const { return schedule_.idle(); }
   // So long after its last launch it may still be at work, between two requests.
   Duration at_work() const {
@@ -119,6 +123,7 @@ class RequestGuard {
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
     Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
+    Duration markers;       // what its progress markers take
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
@@ -142,7 +147,12 @@ class RequestGuard {
   bool best_moment(Duration slack) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   Duration limit() const {
-    return Duration{usual_.ns * bound_.p99_per_mille / 1000} + times_.spread();
+    return without_markers(usual_, bound_.p99_per_mille, markers_) + times_.spread();
+  }
+  // What others may take of a request as long as this: of what is allowed the part that markers
+  // leave, a thousandth of the request at least.
+  static Duration without_markers(Duration request, int64_t per_mille, Duration markers) {
+    return {std::max(request.ns * per_mille / 1000 - markers.ns, request.ns / 1000)};
   }
 
   SlowdownBound bound_;
@@ -164,6 +174,7 @@ class RequestGuard {
   std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
   Duration lost_lately_;         // ... in all
   Duration usual_;               // what requests take by themselves, lately
+  Duration markers_;             // ... of it, their progress markers
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;

@@ -89,10 +89,10 @@ class Node {
     uint64_t gate = channel::kGateOpenAtBirth;
     uint32_t epoch = 0;
     uint64_t spent = 0;
-    Progress progress = Progress::kNone;
+    uint32_t marked_every = 0;
     std::map<uint64_t, int64_t> predicted;
     std::vector<Thread> threads;
-    std::map<uint32_t, uint64_t> sequence;
+    std::map<uint32_t, uint64_t> sequence, marked;
     std::vector<Unit> in_flight;
     uint32_t tickets = 0;
     int64_t dies = INT64_MAX;
@@ -220,12 +220,13 @@ class Node {
     return credit_ && channel::try_spend(p.gate, p.spent, static_cast<uint64_t>(p.predicted[t.kernel]));
   }
 
-  // Seldom: as if the device were far behind, but where the bound is checked, which takes every report.
+  // Where the bound is checked each: that takes every report.
   bool is_marked(Program& p, uint32_t slot) const {
-    constexpr uint32_t kModes[] = {channel::kProgressNone, channel::kProgressEvery, channel::kProgressSeldom};
-    const uint64_t next = p.sequence[slot];
-    return channel::takes_marker(kModes[static_cast<size_t>(p.progress)], next,
-                                 plan_.checks_bound ? next - 1 : 0);
+    if (plan_.checks_bound && p.marked_every != 0) return true;
+    const uint64_t since = p.sequence[slot] - p.marked[slot];
+    if (!channel::takes_marker(p.marked_every, since, /*behind_wait=*/false)) return false;
+    p.marked[slot] = p.sequence[slot];
+    return true;
   }
 
   void go(uint32_t id, Program& p, uint32_t slot, uint32_t ticket) {
@@ -330,6 +331,13 @@ class Node {
       if (const auto* attached = std::get_if<ClientAttached>(&input)) there_.insert(attached->client);
       if (const auto* detached = std::get_if<ClientDetached>(&input)) there_.erase(detached->client);
     }
+    // A job ends with its last client: another one of that number has not been stopped.
+    std::erase_if(standing_, [&](uint64_t job) {
+      return std::ranges::none_of(there_, [&](ClientId client) {
+        const auto program = programs_.find(client.value);
+        return program != programs_.end() && program->second.job == job;
+      });
+    });
     std::vector<Output> outputs;
     engine_.step(Instant{now_}, inputs_, outputs);
     inputs_.clear();
@@ -395,7 +403,7 @@ class Node {
     return "release " + std::to_string(o.client.value) + " " + std::to_string(o.ticket.value);
   }
   static std::string text(const SetProgress& o) {
-    return "progress " + std::to_string(o.client.value) + " " + std::to_string(static_cast<int>(o.progress));
+    return "progress " + std::to_string(o.client.value) + " " + std::to_string(o.every);
   }
   static std::string text(const Predict& o) {
     return "predict " + std::to_string(o.client.value) + " " + std::to_string(o.length.ns);
@@ -419,7 +427,7 @@ class Node {
         p->threads[release->thread.value].released = release->ticket.value;
       }
     } else if (const auto* progress = std::get_if<SetProgress>(&output)) {
-      if (Program* p = program(progress->client)) p->progress = progress->progress;
+      if (Program* p = program(progress->client)) p->marked_every = progress->every;
     } else if (const auto* predict = std::get_if<Predict>(&output)) {
       if (Program* p = program(predict->client)) p->predicted[predict->kernel.value] = predict->length.ns;
     }

@@ -48,12 +48,13 @@ class Client {
   }
   void end(int64_t work_us, int64_t more_us) {
     now_us_ += launch_us_ + work_us + more_us;
-    cost.own_done(Duration{work_us * 1000}, at());
+    cost.own_done(Duration{work_us * 1000}, reported, at());
   }
   Instant at() const { return Instant{now_us_ * 1000}; }
   int64_t cost_us() const { return cost.cost().ns / 1000; }
 
   SwitchCost cost;
+  bool reported = true;
 
  private:
   const int64_t switch_us_, launch_us_;
@@ -213,5 +214,17 @@ TEST_CASE("Others that come and go while own work runs hide no switch") {
     client.cost.others_ended(1, 0, client.at() + Duration{900'000});
     client.end(1'000, 0);
   }
+  CHECK(client.cost_us() == 130);
+}
+
+TEST_CASE("Of work that is only reckoned to be through nothing is learnt") {
+  Client client(/*switch_us=*/130);
+  client.reported = false;
+  client.serve_behind(3 * kEnough);
+  client.serve(3 * kEnough);
+  CHECK_FALSE(client.cost.known());
+  client.reported = true;
+  client.serve_behind(3 * kEnough);
+  client.serve(kEnough);
   CHECK(client.cost_us() == 130);
 }

@@ -44,6 +44,8 @@ const Key kKeys[] = {
     {"switch_ns", &DeviceProfile::switch_ns, 0, kAny},
     {"control_latency_ns", &DeviceProfile::control_latency_ns, 0, kAny},
     {"launch_ns", &DeviceProfile::launch_ns, 0, kAny},
+    {"marker_ns", &DeviceProfile::marker_ns, 0, kAny},
+    {"marker_host_ns", &DeviceProfile::marker_host_ns, 0, kAny},
     {"min_kernel_ns", &DeviceProfile::min_kernel_ns, 1, kAny},
     {"wave_ns", &DeviceProfile::wave_ns, 1, kAny},
     {"copy_latency_ns", &DeviceProfile::copy_latency_ns, 0, kAny},
@@ -197,6 +199,8 @@ DeviceProfile built_in_profile() {
   p.switch_ns = 151904;
   p.control_latency_ns = 10000;
   p.launch_ns = 3680;
+  p.marker_ns = 2079;
+  p.marker_host_ns = 758;
   p.min_kernel_ns = 3776;
   p.wave_ns = 5000;
   p.copy_latency_ns = 2720;

@@ -48,6 +48,8 @@ struct DeviceProfile {
   uint64_t switch_ns;           // time_slice: changing the running context
   uint64_t control_latency_ns;  // model time a daemon's decision takes to reach a gate
   uint64_t launch_ns;      // host time of one launch call, for an API layer that wants to spend it
+  uint64_t marker_ns;       // what a value that the device writes behind a launch takes of it; only
+  uint64_t marker_host_ns;  // the simulator knows it, and what the call takes of the host
   uint64_t min_kernel_ns;  // default cost rule: no kernel is shorter
   uint64_t wave_ns;        // default cost rule: one wave of blocks
   uint64_t copy_latency_ns;  // fixed part of every copy and memset

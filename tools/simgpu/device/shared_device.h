@@ -33,7 +33,7 @@
 
 namespace simgpu {
 
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 // Longest real sleep: a waiter looks for dead processes at least this often.
 inline constexpr uint64_t kMaxSleepRealNs = 20'000'000;
 // Dead processes are looked for at most this often by whoever locks.

@@ -16,8 +16,8 @@ constexpr uint32_t kWindow = 16;      // iterations that the means go back
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 // Launches in flight at which the host waits for a place, until more are seen: 1,024 on a stream of the
-// simulated driver, of which a launch takes two where its completion is reported. What a real driver holds is
-// question 6 of docs/hardware.
+// simulated driver, of which a launch takes two where its completion is reported. A real one held 1,021, and 510
+// with a marker behind each (docs/hardware, 2026-11-26).
 constexpr uint32_t kQueued = 500;
 
 }  // namespace

@@ -114,7 +114,7 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
     work += likely_work(launch);
   }
   kernel_costs_.own_done(seen, known, computing_ > 0, now);
-  switch_.own_done(work, now);
+  switch_.own_done(work, completed.reported, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - done_.back().at + host_late_).ns, 0, blocked_ns_);
