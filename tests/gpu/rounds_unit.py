@@ -61,8 +61,9 @@ class Programs(unittest.TestCase):
             with mps.service(context) as service:
                 for one in real_pairs.WAYS:
                     high, low = real_pairs._envs(context, one, service)
-                    self.assertNotIn("CUDA_MPS_CLIENT_PRIORITY", high)
-                    self.assertEqual(low.get("CUDA_MPS_CLIENT_PRIORITY"), "1" if one.priority else None)
+                    # Said of everybody: lull would have who is low with it below normal there too.
+                    self.assertEqual(high.get("CUDA_MPS_CLIENT_PRIORITY"), "0" if one.with_mps else None)
+                    self.assertEqual(low.get("CUDA_MPS_CLIENT_PRIORITY"), str(one.priority or 0) if one.with_mps else None)
                     self.assertEqual(high.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
                     self.assertEqual(low.get("CUDA_MPS_PIPE_DIRECTORY") == str(service.pipes), one.with_mps)
 

@@ -59,6 +59,21 @@ TEST_CASE("every wish reaches the library's variables") {
   CHECK_FALSE(all.contains("LD_LIBRARY_PATH"));
 }
 
+TEST_CASE("a program below normal is below normal under MPS too, unless its user says otherwise") {
+  const auto under = [](int priority, const Environment& before) {
+    LaunchWishes wishes;
+    wishes.priority = priority;
+    const Environment all = launch_environment(before, wishes, kParts);
+    const auto found = all.find("CUDA_MPS_CLIENT_PRIORITY");
+    return found == all.end() ? "-" : found->second;
+  };
+  CHECK(under(2, {}) == "-");
+  CHECK(under(5, {}) == "-");
+  CHECK(under(6, {}) == "1");
+  CHECK(under(9, {}) == "1");
+  CHECK(under(7, {{"CUDA_MPS_CLIENT_PRIORITY", "0"}}) == "0");
+}
+
 TEST_CASE("the simulated driver goes before every other library") {
   LaunchWishes wishes;
   wishes.simulate = true;

@@ -95,11 +95,10 @@ class Service:
         self.daemon = context.children.start([control, "-f"], env, "mps")
 
     def client(self, priority=None, threads=None):
-        """The variables that make a program a client. `priority`: 0 normal, 1 below normal; `threads`: the
-        percentage of the device's threads it may use, more than 0 to 100; None: as the driver has it."""
-        more = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
-        if priority is not None:
-            more["CUDA_MPS_CLIENT_PRIORITY"] = str(priority)
+        """The variables that make a program a client. `priority`: 0 or None normal, whatever lull runs it as, 1 below
+        normal; `threads`: the percentage of the device's threads it may use, more than 0 to 100; None: as the driver has it."""
+        more = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs),
+                "CUDA_MPS_CLIENT_PRIORITY": str(priority or 0)}
         if threads is not None:
             more["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(threads)
         return more

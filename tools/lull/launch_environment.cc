@@ -5,6 +5,8 @@
 namespace lull::command {
 namespace {
 
+constexpr int kNormalLevel = 5;
+
 // `value` in front of a colon-separated list, unless it is there already.
 void put_in_front(Environment& environment, const char* variable, const std::string& value) {
   std::string& list = environment[variable];
@@ -22,7 +24,12 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
   environment.try_emplace("NVTX_INJECTION64_PATH", parts.shim);
   // Asked for: the library says in one line where it finds no coordinator.
   environment["LULL_RUN"] = "1";
-  if (wishes.priority) environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
+  if (wishes.priority) {
+    environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
+    // Under MPS the others' kernels then wait for a block of this program's and not for a kernel, which
+    // costs it nothing (docs/hardware, 2026-11-26); else nobody reads it. What the user says stays.
+    if (*wishes.priority > kNormalLevel) environment.try_emplace("CUDA_MPS_CLIENT_PRIORITY", "1");
+  }
   if (wishes.bound.is_set()) {
     environment["LULL_MAX_SLOWDOWN"] =
         fmt::format("{},{}", wishes.bound.mean_per_mille, wishes.bound.p99_per_mille);

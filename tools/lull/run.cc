@@ -98,7 +98,8 @@ int run_main(const Words& words) {
       "Runs a CUDA program under lull. The program takes lull's place: pid, terminal and "
       "exit code are its own.",
       "lull run");
-  line.option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle");
+  line.option("--priority", priority, "0 (highest) to 9, or realtime, high, normal, low, idle; below normal "
+              "it is below normal under MPS too");
   line.option("--max-slowdown", slowdown,
               "what it may lose to less important programs, under policy guarded: 3%, or 3%,5% "
               "in the mean and at p99; p99 of one number is 5/3 of it (default: the policy's)");
