@@ -29,7 +29,8 @@ class BadMemory(Stage):
     def test_sealed_memory_is_mapped_and_cannot_be_shrunk(self):
         socket = self.folder / "s"
         impostor = self.impostor(socket)
-        probe = self.probe(LULL_SOCKET=str(socket))
+        # Whom the impostor has not answered in time launches unseen, and says so.
+        probe = self.probe(LULL_SOCKET=str(socket), LULL_REQUIRE_COORDINATOR="1")
         self.assertTrue(impostor.line().startswith("hello"))
         self.assertEqual(probe.ask("launch secret 1 5 1"), "0")
         self.assertIn("secret", impostor.ask("names"))
@@ -93,7 +94,7 @@ class Strangers(Stage):
             with self.subTest(owner):
                 socket = self.place(f"of-{owner}", owner) / "s"
                 impostor = self.impostor(socket, user=owner)
-                probe = self.probe(VICTIM, LULL_SOCKET=str(socket))
+                probe = self.probe(VICTIM, LULL_SOCKET=str(socket), LULL_REQUIRE_COORDINATOR="1")
                 self.assertEqual(impostor.line(), f"hello {VICTIM} shim_probe")
                 self.assertEqual(probe.end(), (0, ""))
 
@@ -152,7 +153,7 @@ class SystemPlace(Stage):
         (self.run_directory / "lull").mkdir()
         os.chown(self.run_directory / "lull", SERVICE, SERVICE)
         impostor = self.impostor("/run/lull/lulld.sock", before=self.inside(SERVICE))
-        probe = self.probe(before=self.inside(VICTIM), LULL_RUN="1")
+        probe = self.probe(before=self.inside(VICTIM), LULL_RUN="1", LULL_REQUIRE_COORDINATOR="1")
         self.assertEqual(impostor.line(), f"hello {VICTIM} shim_probe")
         self.assertEqual(probe.end(), (0, ""))
 

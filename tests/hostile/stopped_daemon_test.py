@@ -11,8 +11,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import lab  # noqa: E402
 
 
-def loop(here, name, priority):
-    return here.start(lab.PROGRAMS / "loop_launch", 20000, 10, LULL_NAME=name, LULL_PRIORITY=priority)
+def loop(here, name, priority, **more):
+    return here.start(lab.PROGRAMS / "loop_launch", 20000, 10, LULL_NAME=name, LULL_PRIORITY=priority, **more)
 
 
 def line(child):
@@ -25,6 +25,14 @@ def line(child):
         limit.cancel()
 
 
+def wait_arrived(here, child):
+    """Ready, and known to lulld on its device: whoever starts now arrives after it."""
+    said = line(child)
+    if said != "ready":
+        raise AssertionError(f"not ready: {said!r}")
+    lab.until(lambda: (c := here.client(child.pid)) and c["devices"], "lulld knows it on its device")
+
+
 def finish(child):
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=lab.DEADLINE_S)
@@ -35,9 +43,10 @@ class StoppedDaemon(unittest.TestCase):
     def held_beside_another(self, here):
         """Two programs under `exclusive`: the second is held for as long as the first lives."""
         here.lulld("--policy", "exclusive")
-        first = loop(here, "first", "high")
-        self.assertEqual(line(first), "ready")
-        second = loop(here, "second", "low")
+        # Whom lulld has not answered in time runs unscheduled, and says so.
+        first = loop(here, "first", "high", LULL_REQUIRE_COORDINATOR=1)
+        wait_arrived(here, first)
+        second = loop(here, "second", "low", LULL_REQUIRE_COORDINATOR=1)
         lab.until(lambda: (c := here.client(second.pid)) and c["held"], "the second program is held")
         return first, second
 
@@ -98,7 +107,7 @@ class StoppedDaemon(unittest.TestCase):
         with lab.Lab() as here:
             here.lulld("--policy", "exclusive")
             first = loop(here, "first", "high")
-            self.assertEqual(line(first), "ready")
+            wait_arrived(here, first)
             second = here.start(lab.PROGRAMS / "loop_launch", 20000, 1, 0, 100_000, LULL_NAME="second", LULL_PRIORITY="low")
             lab.until(lambda: (c := here.client(second.pid)) and c["held"], "the second program is held")
             self.stop(here.daemon)
