@@ -86,11 +86,13 @@ class Terminal:
 
 
 def start_two(here):
-    """Two programs that run until the lab ends them; each has launched when this returns."""
+    """Two programs that run until the lab ends them; lulld has seen launches of each when this returns."""
     programs = [here.start(lab.PROGRAMS / "loop_launch", spin_ns, 10, 0, 200, LULL_NAME=name, LULL_PRIORITY=priority)
                 for name, spin_ns, priority in (("painter", 40000, "high"), ("baker", 90000, "low"))]
     for program in programs:
         assert program.stdout.readline().strip() == "ready", program.stderr.read()
+        # Whom lulld has not answered in time is ready as well, and attaches later.
+        lab.until(lambda: (c := here.client(program.pid)) and c["devices"] and c["launches"], "lulld sees it launch")
     return programs
 
 
