@@ -67,8 +67,9 @@ def recorded_streams(path):
 
 class Agreement(unittest.TestCase):
     def play(self, here, role, workload, *how):
+        # What it launches before it attaches is in its report and in no trace.
         return here.start(lab.BIN / "lull-play", workload, "--report", here.folder / f"{role}.report", *how,
-                          LULL_NAME=role, LULL_PRIORITY=role)
+                          LULL_NAME=role, LULL_PRIORITY=role, LULL_REQUIRE_COORDINATOR=1)
 
     def launched(self, here, role):
         lines = (here.folder / f"{role}.report").read_text().splitlines()

@@ -12,8 +12,9 @@ ROUNDS = 10
 class CallSites(unittest.TestCase):
     def record(self, here, program, *options):
         path = here.folder / f"{program}.lull"
+        # What it launches before it attaches is in no trace.
         code, _, err = here.lull("trace", "record", "--sim", *options, "-o", path, "--",
-                                 lab.PROGRAMS / program, ROUNDS)
+                                 "env", "LULL_REQUIRE_COORDINATOR=1", lab.PROGRAMS / program, ROUNDS)
         self.assertEqual(code, 0, err)
         code, out, err = here.lull("trace", "show", "--json", path)
         self.assertEqual(code, 0, err)

@@ -15,6 +15,8 @@ import lab
 WORKLOADS = pathlib.Path(__file__).resolve().parents[2] / "examples/workloads"
 DUMP = lab.BUILD / "tests/trace_dump"
 SCRIBE = lab.BUILD / "tests/trace_scribe"
+# In front of a program whose every launch must be in the trace: what it launches before it attaches is not.
+REQUIRED = ("env", "LULL_REQUIRE_COORDINATOR=1")
 # All kills: of the writer itself at full speed, of a daemon that records, of the program recorded.
 MOST_BYTES = 20_000  # of a trace whose daemon is killed: some 2,500 launches
 SCRIBE_KILLS, DAEMON_KILLS, PROGRAM_KILLS = 60, 25, 15
@@ -77,7 +79,7 @@ class Recorded(unittest.TestCase):
         """Each kernel launch of the trace with its entry in the device's own log."""
         log = here.folder / "device.log"
         path, code, out, err = self.record(
-            here, lab.BIN / "lull-play", WORKLOADS / workload, "--iterations", iterations,
+            here, *REQUIRED, lab.BIN / "lull-play", WORKLOADS / workload, "--iterations", iterations,
             options=("--timing", "full", "--slow-motion", slow_motion), timeout=500,
             SIMGPU_EVENT_LOG=log, SIMGPU_SLOW_MOTION=slow_motion)
         self.assertEqual(code, 0, err)
@@ -148,7 +150,8 @@ class Recorded(unittest.TestCase):
             steps = 12
             # A machine too busy to drain the rings loses records and says so: then slower.
             for slow_motion in ("1", "4", "16", "64", "256"):
-                path, code, _, err = self.record(here, lab.PROGRAMS / "marked_work", steps, options=("--slow-motion", slow_motion, "--force"),
+                path, code, _, err = self.record(here, *REQUIRED, lab.PROGRAMS / "marked_work", steps,
+                                                 options=("--slow-motion", slow_motion, "--force"),
                                                  SIMGPU_SLOW_MOTION=slow_motion)
                 self.assertEqual(code, 0, err)
                 trace = Trace(path)
@@ -216,7 +219,7 @@ class Recorded(unittest.TestCase):
     def test_a_signal_to_the_recorder_reaches_the_program(self):
         with lab.Lab() as here:
             path = here.folder / "run.lull"
-            recorder = here.start(lab.BIN / "lull", "trace", "record", "--sim", "-o", path, "--",
+            recorder = here.start(lab.BIN / "lull", "trace", "record", "--sim", "-o", path, "--", *REQUIRED,
                                   lab.PROGRAMS / "loop_launch", 20_000, 20, 0, 100, shim=False)
             self.assertEqual(recorder.stdout.readline(), "ready\n")
             os.kill(recorder.pid, signal.SIGTERM)
@@ -310,7 +313,8 @@ class Killed(unittest.TestCase):
             self.assertGreater(some, 0)
 
     def program(self, here, log):
-        return here.start(lab.PROGRAMS / "loop_launch", 1_000, 50, 0, 500, SIMGPU_EVENT_LOG=log)
+        # What it launches before it attaches is in the device's log and in no trace.
+        return here.start(lab.PROGRAMS / "loop_launch", 1_000, 50, 0, 500, SIMGPU_EVENT_LOG=log, LULL_REQUIRE_COORDINATOR=1)
 
     def check_prefix(self, path, log, n):
         """What the trace says of the program's one stream is how its order in the device's log begins."""
