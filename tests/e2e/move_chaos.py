@@ -107,7 +107,8 @@ class Chaos:
         work = self.dice.choice([work for work in WORKS if work[3] == 1 or ranks == 1])
         name = f"job{self.number}"
         options = ("--priority", self.dice.choice(("high", "normal", "low")))
-        programs = [self.here.work(*work, job=name, way=way, options=options) for _ in range(ranks)]
+        # lulld may be killed or stopped while they start.
+        programs = [self.here.work(*work, job=name, way=way, options=options, required=False) for _ in range(ranks)]
         self.jobs.append(Job(name, work, way, programs))
         self.count(f"job {way or 'plain'}{' of two ranks' if ranks > 1 else ''}")
 

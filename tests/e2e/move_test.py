@@ -126,7 +126,7 @@ class Bytes(unittest.TestCase):
         with moving.Moves() as here:
             here.lulld()
             # As ranks are, they are never far from each other: those behind catch up one launch at a time.
-            ranks = [moving.Program(here.start(lab.BIN / "lull", "run", "--socket", here.socket, "--sim", "--job", "job", "--",
+            ranks = [moving.Program(here.start(lab.BIN / "lull", "run", "--socket", here.socket, "--sim", "--require-coordinator", "--job", "job", "--",
                                                lab.PROGRAMS / "loop_launch", 200000, 1, 0, 200, here.folder / "ranks", rank,
                                                shim=False, SIMGPU_DEVICE=here.device))
                      for rank in (0, 1)]

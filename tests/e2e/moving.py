@@ -176,10 +176,12 @@ class Moves(lab.Lab):
         return super().lulld("--config", path, *options, **more)
 
     # ---- jobs
-    def work(self, *arguments, job=None, way="--suspendable", options=(), program="moving_work", stays=False, **more):
+    def work(self, *arguments, job=None, way="--suspendable", options=(), program="moving_work", stays=False, required=True, **more):
         """`lull run` of the program; `way` None: as one that nobody moves. `stays`: it is there until its result is asked for,
-        however late a busy machine lets the test come."""
+        however late a busy machine lets the test come. `required`: once ready it is known to lulld, which must be there; without,
+        it may run before lulld knows it, and says so."""
         words = [lab.BIN / "lull", "run", "--socket", self.socket, "--sim"]
+        words += ["--require-coordinator"] if required else []
         words += [way] if way else []
         words += ["--job", job] if job else []
         self.count += 1
