@@ -58,12 +58,12 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
 // Between two markers of a client lie launches of so many times the work that a marker takes (2.1 us of the device
-// on an H200: 0.42 ms), at most kMostUnmarked: half a percent of a client that has the device all the time. Of what
+// on an H200: 0.84 ms), at most kMostUnmarked: a quarter of a percent of a client that has the device all the time. Of what
 // a credit lets be in flight a part, for its bound is a promise to others. Behind the last marker a launch is done
 // when it is expected to be.
-inline constexpr int64_t kMarkersPart = 200;
+inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
-inline constexpr uint32_t kMostUnmarked = 16;  // a power of two
+inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
 inline constexpr int64_t kUsualOf = 64;  // launches
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
 // what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a

@@ -240,7 +240,7 @@ class Recorded(unittest.TestCase):
             self.assertEqual(recorder.stdout.readline(), "ready\n")
             daemon = next(pid for pid in children_of(recorder.pid)
                           if os.readlink(f"/proc/{pid}/exe").endswith("/lulld"))
-            lab.until(lambda: path.stat().st_size > 2000, "a block is written")
+            lab.until(lambda: Trace(path).launches, "a block with launches is written")
             os.kill(daemon, signal.SIGKILL)
             self.assertEqual(recorder.stdout.readline().split("=")[0], "running launches")
             os.kill(recorder.pid, signal.SIGTERM)

@@ -61,7 +61,7 @@ uint64_t record(const std::string& path, const std::string& policy, const Forge&
   NodeOptions options = free_markers();
   options.coordinator.policy = policy;
   options.jitter = Duration{20'000};
-  log->begun({.policy = policy, .control_latency = options.coordinator.control_latency});
+  log->begun({.policy = policy, .control_latency = options.coordinator.control_latency, .marker = {}});
   Node node(options);
   uint64_t steps = 0;
   node.coordinator().watch([&](Instant now, auto inputs, auto outputs) {

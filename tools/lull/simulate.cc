@@ -40,7 +40,7 @@ struct Words1 {
   double load = 0;
   double control_latency_us = -1, jitter_us = 0, max_hold_ms = 0, seconds = 60, drift = 1;
   uint64_t iterations = 300, warmup = 50, seed = 1, devices = 1, drift_after = 0;
-  bool greedy = false, speed = false, no_oracle = false;
+  bool greedy = false, speed = false, no_oracle = false, free_markers = false;
 };
 
 std::expected<simulate::TaskSpec, std::string> load(const std::string& word, uint8_t level,
@@ -102,6 +102,9 @@ std::optional<int> read_words(const Words& words, Words1& w) {
   line.option("--control-latency-us", w.control_latency_us,
               "from a decision's cause to the gate (default: the device profile's)")
       .range(0.0, 1e6);
+  line.flag("--free-markers", w.free_markers,
+            "progress markers take no time, and each launch has one (default: they take what "
+            "the device profile says)");
   line.option("--jitter-us", w.jitter_us, "each waking of a host thread is late by 0 to J us")
       .range(0.0, 1e6);
   line.option("--drift", w.drift, "the high program's kernels change their length by this factor")
@@ -217,6 +220,7 @@ int simulate_main(const Words& words) {
     }
     plan.timeline = kPictureLength;
   }
+  if (w.free_markers) plan.node.profile.marker_ns = plan.node.profile.marker_host_ns = 0;
   auto high = load(w.high, kHighLevel, plan.node.profile, w.devices);
   if (!high) {
     complain("simulate: --high: " + high.error());
