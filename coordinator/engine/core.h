@@ -165,6 +165,7 @@ class Engine::Core {
   // had launched before it and the device reports.
   Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
   bool is_behind_others(const Client& client, const Unit& unit) const;
+  bool was_due(const Client& client) const;
   Instant works_until(const Client& client, const Seat& seat) const;
   // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has
   // reported what lay before it.

@@ -513,13 +513,25 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, I
                                    Duration had) {
   if (on.busy.size() < 2) return;
   for (ClientId member : on.busy) {
-    Seat& other = *find(member)->seat(one.device);
-    const bool there = other.units > 0 && other.last_due + other.kept_off > since;
-    if (&other == &one || !there) continue;
+    Client& client = *find(member);
+    Seat& other = *client.seat(one.device);
+    if (&other == &one) continue;
+    if (was_due(client)) mark(client);  // it has waited for this
     // What was launched meanwhile was kept off from then on.
-    other.kept_off += std::clamp(at - std::max(since, other.last_progress), Duration{}, had);
-    mark(*find(member));  // it may have waited for this
+    const bool there = other.units > 0 && other.last_due + other.kept_off > since;
+    if (there) other.kept_off += std::clamp(at - std::max(since, other.last_progress), Duration{}, had);
   }
+}
+
+// Some of its work that nobody reports would be done by now, but for what lay before it.
+bool Engine::Core::was_due(const Client& client) const {
+  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const Unit& front = units.front();
+    if (front.tracked || front.due + client.seat(front.device)->kept_off > now_) continue;
+    if (!units.awaits_report()) return true;
+  }
+  return false;
 }
 
 bool Engine::Core::is_behind_others(const Client& client, const Unit& unit) const {
