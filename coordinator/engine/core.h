@@ -58,9 +58,9 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
 // Between two markers of a client lie launches of so many times the work that a marker takes (2.1 us of the device
-// on an H200: 0.84 ms), at most kMostUnmarked: a quarter of a percent of a client that has the device all the time. Of what
-// a credit lets be in flight a part, for its bound is a promise to others. Behind the last marker a launch is done
-// when it is expected to be.
+// on an H200: 0.84 ms), at most kMostUnmarked: a quarter of a percent of a client that has the device all the time.
+// Under a credit they are at most one part in kMarkedOfCredit of its bound apart, for that is a promise to others.
+// Behind the last marker a launch is done when it is expected to be.
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
@@ -164,7 +164,7 @@ class Engine::Core {
   // When untracked work of the seat counts as done: once it is expected to be, and not before what others
   // had launched before it and the device reports.
   Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
-  bool is_behind_others(const Client& client, const Unit& unit) const;
+  bool is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const;
   bool was_due(const Client& client) const;
   Instant works_until(const Client& client, const Seat& seat) const;
   // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has

@@ -534,14 +534,14 @@ bool Engine::Core::was_due(const Client& client) const {
   return false;
 }
 
-bool Engine::Core::is_behind_others(const Client& client, const Unit& unit) const {
-  for (ClientId member : devices_.find(unit.device)->second.busy) {
+bool Engine::Core::is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const {
+  for (ClientId member : device_of(seat).busy) {
     const Client& other = *find(member);
     if (&other == &client) continue;
     for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
       const UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
       const Unit& first = units.front();
-      if (first.device == unit.device && first.at < unit.at && units.awaits_report()) return true;
+      if (first.device == seat.device && first.at < unit.at && units.awaits_report()) return true;
     }
   }
   return false;
@@ -551,7 +551,7 @@ Instant Engine::Core::due(const Client& client, const Seat& seat, const Unit& un
   const Duration patience{std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
   const Instant longest = std::max(seat.last_launch, seat.last_progress) + patience;
   const Instant at = unit.due + seat.kept_off;
-  if (at >= longest || (at <= now_ && is_behind_others(client, unit))) return longest;
+  if (at >= longest || (at <= now_ && is_behind_others(client, seat, unit))) return longest;
   return at;
 }
 

@@ -59,7 +59,7 @@ struct Submitted {  // a unit went to the driver; a head waiting on `thread` is 
   StreamSlot stream = {};
   bool copy = false;  // it occupies a copy engine, no multiprocessor
   Duration charged = expected;  // what a credit had to hold for it
-  Duration marker;  // what it takes the client that the device reports it
+  Duration marker;  // what its progress marker takes of the client; 0: it has none
 };
 struct Completed {  // `units` units of a client are done, or were cancelled
   ClientId client;

@@ -24,13 +24,8 @@ def wait_ready(child):
 
 
 def wait_arrived(here, child):
-    """Ready, and known to lulld on its device: whoever starts now arrives after it.
-
-    Ready alone does not say so: a program that lulld has not answered in time runs unscheduled, is ready as well,
-    and attaches later.
-    """
     wait_ready(child)
-    lab.until(lambda: (c := here.client(child.pid)) and c["devices"], "lulld knows it on its device")
+    here.wait_known(child)
 
 
 def connections(here):

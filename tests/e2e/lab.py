@@ -105,6 +105,11 @@ class Lab:
     def client(self, pid):
         return next((c for c in self.status()["clients"] if c["pid"] == pid), None)
 
+    def wait_known(self, child):
+        """Whoever starts now arrives after it. That a program is ready does not say so: one that lulld has not answered in
+        time runs unscheduled, and attaches later."""
+        until(lambda: (c := self.client(child.pid)) and c["devices"], "lulld knows it on its device")
+
     def lull(self, *arguments, **more):
         return self.run(BIN / "lull", *arguments, shim=False, **more)
 

@@ -26,11 +26,10 @@ def line(child):
 
 
 def wait_arrived(here, child):
-    """Ready, and known to lulld on its device: whoever starts now arrives after it."""
     said = line(child)
     if said != "ready":
         raise AssertionError(f"not ready: {said!r}")
-    lab.until(lambda: (c := here.client(child.pid)) and c["devices"], "lulld knows it on its device")
+    here.wait_known(child)
 
 
 def finish(child):

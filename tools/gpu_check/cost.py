@@ -6,7 +6,7 @@ import os
 import pathlib
 import time
 
-from gpu_check import tasks
+from gpu_check import pairs, tasks
 from gpu_check.figures import median, median_interval, quantile, ratio
 from gpu_check.led import Led
 from gpu_check.steps import Step
@@ -140,11 +140,10 @@ def beside_idle(times):
 
 
 def _beside_idle(name, words_of):
-    """An important program beside one that does nothing, in one process under one daemon that changes its policy: what the
-    policies and their progress markers cost is told from what one process is lucky with, and from a machine that is slow
-    for a while."""
+    """An important program beside one that does nothing, in one process under one daemon that changes its policy. So neither
+    the luck of a single process counts, nor a machine that is slow for a while."""
     def run(context):
-        rounds, window_s, settle_s = (2, 0.3, 0.1) if context.short else (12, 0.7, 0.2)
+        timing = pairs.Timing(0.3, 0.1, 2) if context.short else pairs.Timing(0.7, 0.2, 12)
         policies = (_BASE, *_BETWEEN_LEVELS)
         medians = {policy: [] for policy in policies}
         with context.daemon(_BASE) as daemon:
@@ -158,14 +157,10 @@ def _beside_idle(name, words_of):
             idle.pause()
             busy.begin()
             time.sleep(context.timeout(1.0))
-            for number in range(rounds):
+            for number in range(timing.rounds):
                 for policy in policies if number % 2 == 0 else reversed(policies):
                     daemon.set_policy(policy)
-                    time.sleep(context.timeout(settle_s))
-                    start = context.model_now_ns()
-                    time.sleep(context.timeout(window_s))
-                    window = (start, context.model_now_ns())
-                    busy.must_run()
+                    window = pairs._window(context, [busy], timing)
                     medians[policy].append(median([ns / 1e6 for ns in tasks.lengths(busy.iterations, window)]))
             for task in (idle, busy):
                 task.finish()
@@ -175,7 +170,7 @@ def _beside_idle(name, words_of):
         rows = [[policy, median(medians[policy]), median(times.get(policy, [1.0])), *(median_interval(times.get(policy, [])) or ("-", "-"))]
                 for policy in policies]
         return {"medians": medians, "times": times, "tables": [{
-            "title": f"{name} beside a program that does nothing, one process, {rounds} rounds of {window_s:g} s each",
+            "title": f"{name} beside a program that does nothing, one process, {timing.rounds} rounds of {timing.window_s:g} s each",
             "columns": ["policy", "p50 ms", "times share", "at least", "at most"], "rows": rows}],
             "decision": decision(context, _QUESTION, f"at most {MOST_BESIDE_IDLE}x beside an idle neighbour ({name})?", *beside_idle(times))}
     return run

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "policies/vocabulary.h"
+
 namespace lull::command {
 namespace {
-
-constexpr int kNormalLevel = 5;
 
 // `value` in front of a colon-separated list, unless it is there already.
 void put_in_front(Environment& environment, const char* variable, const std::string& value) {
@@ -28,7 +28,7 @@ Environment launch_environment(Environment environment, const LaunchWishes& wish
     environment["LULL_PRIORITY"] = fmt::format("{}", *wishes.priority);
     // Under MPS the others' kernels then wait for a block of this program's and not for a kernel, which
     // costs it nothing (docs/hardware, 2026-11-26); else nobody reads it. What the user says stays.
-    if (*wishes.priority > kNormalLevel) environment.try_emplace("CUDA_MPS_CLIENT_PRIORITY", "1");
+    if (*wishes.priority > Priority{}.level) environment.try_emplace("CUDA_MPS_CLIENT_PRIORITY", "1");
   }
   if (wishes.bound.is_set()) {
     environment["LULL_MAX_SLOWDOWN"] =

@@ -49,8 +49,7 @@ class SwitchCost {
     if (began_ != kNever && ahead_ == 0 && !overtaken_ && work.ns > 0 && reported) {
       const Instant from = began_behind_ ? std::max(began_, ended_) : began_;
       (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
-      // What is not seen any more, because nobody is let go for its sake, is believed less and
-      // less.
+      // What is not seen any more, because nobody is let go for its sake, is believed less and less.
       unseen_ = began_behind_ ? 0 : unseen_ + 1;
       if (unseen_ % kBelieved == kBelieved - 1) behind_others_.add(behind_own_.median());
       learn();
@@ -101,10 +100,10 @@ class SwitchCost {
 
   Samples behind_others_, behind_own_;
   Instant began_ = kNever;
-  Instant ended_{0};     // the last kernel of others that own work was behind of
+  Instant ended_{0};  // the last kernel of others that own work was behind of
   uint64_t unseen_ = 0;  // stretches since one began behind others
-  uint32_t there_ = 0;   // kernels of others on the device
-  uint32_t ahead_ = 0;   // of them that were there when own work began
+  uint32_t there_ = 0;  // kernels of others on the device
+  uint32_t ahead_ = 0;  // of them that were there when own work began
   bool behind_ = false;
   bool began_behind_ = false;
   bool overtaken_ = false;  // others that came later are through already
