@@ -141,9 +141,9 @@ def beside_idle(times):
 
 def _beside_idle(name, words_of):
     """An important program beside one that does nothing, in one process under one daemon that changes its policy. So neither
-    the luck of a single process counts, nor a machine that is slow for a while."""
+    the luck of a single process counts, nor a machine that is slow for a while: many rounds of short windows."""
     def run(context):
-        timing = pairs.Timing(0.3, 0.1, 2) if context.short else pairs.Timing(0.7, 0.2, 12)
+        timing = pairs.Timing(0.3, 0.1, 2) if context.short else pairs.Timing(0.15, 0.05, 48)
         policies = (_BASE, *_BETWEEN_LEVELS)
         medians = {policy: [] for policy in policies}
         with context.daemon(_BASE) as daemon:
