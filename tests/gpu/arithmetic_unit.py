@@ -267,6 +267,7 @@ class Times(unittest.TestCase):
         self.assertEqual(found["kernels"], 2)
         self.assertAlmostEqual(found["p50"], 0.1)
         self.assertAlmostEqual(found["signed"], 0.0)
+        self.assertEqual(found["longer_ns"], 5)
 
     def test_predictions_meet_the_kernels_of_their_name_and_shape(self):
         seen = witness.parse("cupti\t1\n" + record(end=200) * 25 + record("rare", end=9) * 2)
