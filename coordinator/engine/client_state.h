@@ -83,6 +83,7 @@ struct Head {
 struct KernelUse {
   TaskKernel* known = nullptr;  // null: beyond the task's bound
   Duration published;           // what its launch is charged in credit: the mean
+  bool lets_by = false;         // others' work is done beside it, as far as reports tell
 };
 
 // How far an order to stop has come:

@@ -64,6 +64,9 @@ inline constexpr Duration kStillComing{100'000'000};
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
+// A kernel lets others' work by if that is reported so long before it is due itself; it does not if theirs is so long
+// overdue when it is through: completions are seen a few us late, and predictions are off.
+inline constexpr Duration kOutOfOrder{50'000};
 inline constexpr int64_t kUsualOf = 64;  // launches
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
 // what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
@@ -162,10 +165,16 @@ class Engine::Core {
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at, bool reported);
   // When untracked work of the seat counts as done: once it is expected to be, and not before what others
-  // had launched before it and the device reports.
+  // had launched before it and the device reports, where that does not let it by.
   Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
   bool is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const;
   bool was_due(const Client& client) const;
+  // Work of the client launched at `launched` is reported: what others launched before it and is under way yet lets
+  // others' work by.
+  void see_passed(const Client& client, DeviceId device, Instant launched);
+  // A kernel of the client is through: it does not, where others' work was due long before.
+  void see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel);
+  bool is_overdue(const Client& client, DeviceId device) const;
   Instant works_until(const Client& client, const Seat& seat) const;
   // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has
   // reported what lay before it.

@@ -18,6 +18,7 @@ struct Unit {
   uint64_t sequence = 0;
   Duration predicted;  // as the policy was told
   Duration expected;   // in the mean
+  Duration blocks;     // ... of it, what others' later work waits for
   Instant at;
   Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
   Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
@@ -26,6 +27,7 @@ struct Unit {
   bool tracked = false;
   uint32_t every = 0;  // one launch in so many was to be tracked when it was launched
   DeviceId device;
+  KernelId kernel;     // of the first
 };
 
 // The units of a stream, oldest first.

@@ -313,6 +313,7 @@ void Engine::Core::take(const Launched& input) {
   unit.tracked = tracked;
   unit.every = seat->marked_every;
   unit.device = input.device;
+  unit.kernel = input.kernel;
 
   auto head = head_at(*client, input.thread);
   bool released = false;
@@ -338,6 +339,7 @@ void Engine::Core::take(const Launched& input) {
   const Prediction said = predict(*client, use, client->learned.latest());
   unit.predicted = said.predicted;
   unit.expected = said.expected;
+  unit.blocks = use.lets_by ? Duration{} : said.expected;
   if (is_seen(use)) {
     unit.ahead = Duration{};
     for (ClientId member : on.busy) unit.ahead += find(member)->seat(input.device)->in_flight;
@@ -386,6 +388,7 @@ void Engine::Core::take(const Launched& input) {
       last.sequence = unit.sequence;
       last.predicted += unit.predicted;
       last.expected += unit.expected;
+      last.blocks += unit.blocks;
       last.count += 1;
       last.tracked = unit.tracked;
       last.due = unit.due;
@@ -488,7 +491,8 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     const Instant from = std::max(on.reported_until, first_launch);
     const Duration took = std::max(Duration{}, at - from);
     on.reported_until = std::max(on.reported_until, at);
-    keep_others_off(on, seat, from, at, std::min(units.expected, Duration{took.ns - took.ns / kLeastPace}));
+    if (units.count == 1) see_blocked(client, on, seat, units.kernel);
+    keep_others_off(on, seat, from, at, std::min(units.blocks, Duration{took.ns - took.ns / kLeastPace}));
   }
   const uint32_t count = std::min(seat.units, units.count);
   set_units(on, client, seat, seat.units - count);
@@ -541,8 +545,45 @@ bool Engine::Core::is_behind_others(const Client& client, const Seat& seat, cons
     for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
       const UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
       const Unit& first = units.front();
-      if (first.device == seat.device && first.at < unit.at && units.awaits_report()) return true;
+      const bool before = first.device == seat.device && first.at < unit.at;
+      if (before && first.blocks.ns > 0 && units.awaits_report()) return true;
     }
+  }
+  return false;
+}
+
+void Engine::Core::see_passed(const Client& client, DeviceId device, Instant launched) {
+  for (ClientId member : this->device(device)->busy) {
+    Client& other = *find(member);
+    if (&other == &client) continue;
+    const Instant not_due = now_ + kOutOfOrder + Duration{-other.seat(device)->kept_off.ns};
+    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
+      UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+      Unit& first = units.front();
+      const bool before = first.device == device && first.at < launched;
+      if (!before || first.blocks.ns == 0 || first.due <= not_due || !units.awaits_report()) continue;
+      first.blocks = Duration{};
+      const auto use = other.kernels.find(first.kernel);
+      if (use != other.kernels.end()) use->second.lets_by = true;
+    }
+  }
+}
+
+void Engine::Core::see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel) {
+  const auto use = client.kernels.find(kernel);
+  if (use == client.kernels.end() || !use->second.lets_by) return;
+  use->second.lets_by = std::ranges::none_of(on.busy, [&](ClientId member) {
+    return member != client.id && is_overdue(*find(member), seat.device);
+  });
+}
+
+bool Engine::Core::is_overdue(const Client& client, DeviceId device) const {
+  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const auto unit = std::ranges::find_if(units, [](const Unit& one) { return one.tracked; });
+    if (unit == units.end() || unit->device != device) continue;
+    const Instant due = unit->due + client.seat(device)->kept_off;
+    if (due + std::max(kOutOfOrder, due - unit->at) < now_) return true;
   }
   return false;
 }
@@ -626,18 +667,22 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
     Seat& seat = *client.seat(all.device);
     const uint32_t others = company(*device(all.device), seat).launches;
     client.learned.completed(slot_id(slot), all.sequence, others);
+    Instant last = all.at;
     stream.units.pop();
     while (!stream.units.empty() && stream.units.front().sequence <= sequence &&
            stream.units.front().device == all.device) {
       const Unit& next = stream.units.front();
       client.learned.completed(slot_id(slot), next.sequence, others);
+      last = next.at;
       all.count += next.count;
       all.tracked |= next.tracked;
       all.predicted += next.predicted;
       all.expected += next.expected;
+      all.blocks += next.blocks;
       stream.units.pop();
     }
     if (all.count == 1) saw(client, slot_id(slot), all);
+    if (all.tracked) see_passed(client, all.device, last);
     done(client, seat, slot_id(slot), all, all.at, now_, /*reported=*/true);
     reckon_tail(seat, stream.units);
   }
@@ -663,6 +708,7 @@ void Engine::Core::take(const Cancelled& input) {
     unit->count -= 1;
     unit->predicted -= one.predicted;
     unit->expected -= one.expected;
+    unit->blocks -= std::min(unit->blocks, one.expected);
   } else {
     UnitQueue& units = client->streams[slot].units;
     units.erase(unit);

@@ -61,6 +61,28 @@ TEST_CASE("Different stretches by turns are one period, which begins with the lo
   CHECK(host.places.front().started);
 }
 
+// Requests of which the first ones queue: their host does not pause before them, but within them.
+TEST_CASE("A period that turns out to begin elsewhere begins there, once that is sure") {
+  Host host;
+  for (int n = 0; n < 4; ++n) {
+    host.stretch(3, 30);
+    host.stretch(5, 80, 10);
+  }
+  CHECK(host.last().position == 4);
+  CHECK(host.places.front().started);
+  for (int n = 0; n < 14; ++n) {
+    host.stretch(3, n % 2 == 0 ? 30 : 9'000);
+    CHECK(host.places.front().started == (n > 12));
+    host.stretch(5, 80, 10);
+  }
+  host.stretch(3, 9'000);
+  CHECK(host.places.front().started);
+  CHECK(host.last().length == 8);
+  CHECK(host.pattern.begins_surely());
+  host.stretch(5, 80, 10);
+  CHECK(host.last().position == 7);
+}
+
 TEST_CASE("Seven steps of which the last reads something back are one period") {
   Host host;
   for (int request = 0; request < 4; ++request) host.stretch(7 * 20);

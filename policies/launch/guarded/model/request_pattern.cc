@@ -78,8 +78,12 @@ void RequestPattern::waited(Instant at, Duration host_late) {
   if (history_.size() == kRemembered) history_.pop_front();
   history_.push_back({*kind, pause_, last_ - began_ - host_late});
   if (known()) follow();
+  // Requests may come too fast at first for their pauses to be told from others.
   if (in_step_ && next_ == 0 && period_.size() > 1 && longest_pause(period_.size()) != 0) {
-    begins_surely_ = false;
+    if (begins_surely_ && history_.size() >= kCompared)
+      use_last(period_.size());
+    else
+      begins_surely_ = false;
   }
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
