@@ -561,7 +561,7 @@ void Engine::Core::see_passed(const Client& client, DeviceId device, Instant lau
       UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
       Unit& first = units.front();
       const bool before = first.device == device && first.at < launched;
-      if (!before || first.blocks.ns == 0 || first.due <= not_due || !units.awaits_report()) continue;
+      if (!before || !first.tracked || first.blocks.ns == 0 || first.due <= not_due) continue;
       first.blocks = Duration{};
       const auto use = other.kernels.find(first.kernel);
       if (use != other.kernels.end()) use->second.lets_by = true;
