@@ -15,10 +15,11 @@ namespace lull::shim {
 
 namespace {
 
-constexpr uint64_t kWaitForAllowanceNs = 20'000'000;
-constexpr uint64_t kSliceNs = 5'000'000;
-// Of a wait for a turn; how often the daemon is looked at (silence.h).
-constexpr uint64_t kTurnSliceNs = 50'000'000;
+// Of a wait for room; how often the daemon is looked at (silence.h).
+constexpr uint64_t kRoomSliceNs = 50'000'000;
+// A daemon that has looked so often at the client has answered what was asked for before: one look may have
+// begun before that, and the next one has ended.
+constexpr uint32_t kAnsweringLooks = 3;
 // How long the driver is asked again while there is no daemon: one that is started anew is back by then.
 constexpr uint64_t kAloneAtMostNs = 60'000'000'000;
 constexpr uint64_t kFirstTable = 4096;
@@ -242,7 +243,7 @@ class OutsideGate {
 // Asks for room for `bytes` more, and waits until `may_go` says yes. False: there is no daemon that could
 // give it, or it is silent.
 template <typename MayGo>
-bool wait_for_turn(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_go) {
+bool wait_for_room(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_go) {
   KeepErrno keep;
   const OutsideGate outside(thread_state);
   uint64_t looked_ns = channel::monotonic_ns();
@@ -253,9 +254,9 @@ bool wait_for_turn(Attachment& link, uint32_t device, uint64_t bytes, MayGo may_
     const uint32_t wake = channel::wake_sequence(*link.control);
     goes = may_go();
     if (goes || link.gone.load(std::memory_order_acquire) != 0) break;
-    futex_wait(&link.control->wake_sequence, wake, kTurnSliceNs, /*private_futex=*/false);
+    futex_wait(&link.control->wake_sequence, wake, kRoomSliceNs, /*private_futex=*/false);
     const uint64_t now = channel::monotonic_ns();
-    if (now - looked_ns < kTurnSliceNs - 1'000'000) continue;
+    if (now - looked_ns < kRoomSliceNs - 1'000'000) continue;
     looked_ns = now;
     if (!still_there(link) || silence.lasts_too_long(channel::looks(*link.control), now)) break;
     want.ask_again();
@@ -280,7 +281,7 @@ bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns) {
     // Long enough to find out that the daemon is silent.
     const uint64_t again_ns = channel::monotonic_ns() + 2 * kSilenceNs;
     const uint32_t before = channel::wake_sequence(*link->control);
-    const bool led = wait_for_turn(*link, device, 0, [&] {
+    const bool led = wait_for_room(*link, device, 0, [&] {
       return channel::wake_sequence(*link->control) != before ||
              channel::monotonic_ns() >= again_ns;
     });
@@ -295,7 +296,7 @@ bool wait_for_memory(uint32_t device, uint64_t& alone_since_ns) {
   KeepErrno keep;
   const OutsideGate outside(thread_state);
   uint32_t nobody = 0;
-  futex_wait(&nobody, 0, kTurnSliceNs, /*private_futex=*/true);
+  futex_wait(&nobody, 0, kRoomSliceNs, /*private_futex=*/true);
   return true;
 }
 
@@ -304,26 +305,21 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
   Attachment* link = enter(thread_state);
   if (link != nullptr && takes_turns()) {
     if (can_never_be(device, bytes)) return false;
-    const bool led = wait_for_turn(*link, device, bytes, [&] {
+    const bool led = wait_for_room(*link, device, bytes, [&] {
       return try_reserve(device, bytes, memory_limit_bytes(device));
     });
     return led || try_reserve(device, bytes, own_memory_limit_bytes());
   }
   if (link == nullptr || !memory_limit_is_the_jobs()) return false;
-  KeepErrno keep;
-  const uint64_t deadline = channel::monotonic_ns() + kWaitForAllowanceNs;
-  const Want want(device, bytes);
-  bool goes = false;
-  for (;;) {
-    const uint32_t wake = channel::wake_sequence(*link->control);
-    goes = try_reserve(device, bytes, memory_limit_bytes(device));
-    const uint64_t now = channel::monotonic_ns();
-    if (goes || now >= deadline || link->gone.load(std::memory_order_acquire) != 0) break;
-    const uint64_t left = deadline - now;
-    futex_wait(&link->control->wake_sequence, wake, left < kSliceNs ? left : kSliceNs,
-               /*private_futex=*/false);
-  }
-  return goes;
+  // However late it is: to a program that is refused, memory that it may have is missing.
+  const uint32_t before = channel::looks(*link->control);
+  bool fits = false;
+  wait_for_room(*link, device, bytes, [&] {
+    const bool answered = channel::looks(*link->control) - before >= kAnsweringLooks;
+    fits = try_reserve(device, bytes, memory_limit_bytes(device));
+    return fits || answered;
+  });
+  return fits;
 }
 
 void refund_memory(uint32_t device, uint64_t bytes) {

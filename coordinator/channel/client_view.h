@@ -87,7 +87,8 @@ inline uint32_t wake_sequence(lull_control& control) {
   return atomic32(control.wake_sequence).load(std::memory_order_acquire);
 }
 inline uint32_t looks(lull_control& control) {
-  return atomic32(control.looks).load(std::memory_order_relaxed);
+  // Acquire: pairs with the release in `show_life`; what lulld did at an earlier look is seen.
+  return atomic32(control.looks).load(std::memory_order_acquire);
 }
 inline uint32_t record_mode(lull_control& control) {  // lull_record_mode
   return atomic32(control.wants_launch_records).load(std::memory_order_relaxed);

@@ -248,8 +248,8 @@ inline void publish_unknown_devices(const Region& region, uint32_t bits) {
 // One writer: load and store.
 inline void show_life(const Region& region) {
   auto looks = atomic32(region.control()->looks);
-  // Relaxed: held threads only compare it with what they saw last.
-  looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // Release: pairs with the acquire in `looks`.
+  looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 inline void publish_timing_period(const Region& region, uint32_t period) {
   atomic32(region.control()->timing_period).store(period, std::memory_order_relaxed);

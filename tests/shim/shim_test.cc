@@ -1,7 +1,9 @@
 // The shim in a real process, over a driver that notes its calls, with the test as coordinator.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "coordinator/channel/identity.h"
@@ -584,13 +586,28 @@ TEST_CASE("where the driver cannot map memory, a program that can be moved alloc
 
 TEST_CASE("an allocation beyond a job's allowance asks for more") {
   Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
+  stage.coordinator.shows_life = false;
   channel::publish_allowance(stage.client.region, 0, 1000);
   stage.probe.tell("alloc 5000");
-  // It waits at most 20 ms; whichever comes first, the wish was recorded.
   REQUIRE(eventually([&] { return !drain(stage.client, channel::kRecordMemory).empty(); }));
+  // Three looks that change nothing are a refusal.
+  for (int look = 0; look < 3; ++look) channel::show_life(stage.client.region);
   CHECK(stage.probe.answer().substr(0, 2) == "2 ");
   channel::publish_allowance(stage.client.region, 0, 100000);
   CHECK(stage.probe.ask("alloc 5000").substr(0, 2) == "0 ");
+}
+
+TEST_CASE("an allocation beyond a job's allowance waits for a coordinator that is late") {
+  Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
+  stage.coordinator.shows_life = false;
+  channel::publish_allowance(stage.client.region, 0, 1000);
+  stage.probe.tell("alloc 5000");
+  REQUIRE(eventually([&] { return !drain(stage.client, channel::kRecordMemory).empty(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  channel::publish_allowance(stage.client.region, 0, 100000);
+  CHECK(stage.probe.answer().substr(0, 2) == "0 ");
+  // One that stays silent is not waited for for ever.
+  CHECK(stage.probe.ask("alloc 200000").substr(0, 2) == "2 ");
 }
 
 TEST_CASE("a fork child is detached and the parent is not") {
