@@ -17,8 +17,8 @@ namespace {
 
 // Of a wait for room; how often the daemon is looked at (silence.h).
 constexpr uint64_t kRoomSliceNs = 50'000'000;
-// A daemon that has looked so often at the client has answered what was asked for before: one look may have
-// begun before that, and the next one has ended.
+// A daemon that has looked so often at the client since has answered: the first look may have begun before the
+// question was there, the second saw it, and is over when the third begins.
 constexpr uint32_t kAnsweringLooks = 3;
 // How long the driver is asked again while there is no daemon: one that is started anew is back by then.
 constexpr uint64_t kAloneAtMostNs = 60'000'000'000;
@@ -311,7 +311,7 @@ bool admit_memory(uint32_t device, uint64_t bytes) {
     return led || try_reserve(device, bytes, own_memory_limit_bytes());
   }
   if (link == nullptr || !memory_limit_is_the_jobs()) return false;
-  // However late it is: to a program that is refused, memory that it may have is missing.
+  // However late the answer comes: a program may not run out of memory because its daemon is slow.
   const uint32_t before = channel::looks(*link->control);
   bool fits = false;
   wait_for_room(*link, device, bytes, [&] {

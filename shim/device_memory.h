@@ -3,8 +3,9 @@
 // The limit of a device is the smaller of LULL_MEMORY (works without a daemon) and the allowance
 // that the daemon publishes; with LULL_JOB the limit is the job's and the allowance alone counts
 // while attached. Beyond it an allocation is refused as the driver would refuse it; when the
-// allowance is a job's, it first asks for more and waits until the daemon, however late, has looked. A task that takes turns
-// with others (`lull run --oversubscribe`) waits for its turn: the allowance is then what it may
+// allowance is a job's, it first asks for more and waits for the daemon's answer, however late
+// that comes, but not for a daemon that shows no life. A task that takes turns with others
+// (`lull run --oversubscribe`) waits for its turn: the allowance is then what it may
 // hold on the device now, which the program is not told. Without a daemon that shows life the
 // driver decides, and is asked again for a minute: the daemon may come back, and others end. Any
 // thread; no lock is held while waiting or across a driver call, and no use of memory

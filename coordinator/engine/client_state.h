@@ -140,6 +140,14 @@ struct Client {
   bool dirty = false;
   bool inversion_told = false;
 
+  // Whether `is` holds of the units of a stream that has some.
+  template <typename Is>
+  bool any_busy(Is is) const {
+    for (uint64_t busy = busy_streams; busy != 0; busy &= busy - 1) {
+      if (is(streams[static_cast<size_t>(__builtin_ctzll(busy))].units)) return true;
+    }
+    return false;
+  }
   const Seat* seat(DeviceId device) const {
     for (const auto& s : seats) {
       if (s->device == device) return s.get();

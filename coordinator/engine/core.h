@@ -64,8 +64,9 @@ inline constexpr Duration kStillComing{100'000'000};
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
-// A kernel lets others' work by if that is reported so long before it is due itself; it does not if theirs is so long
-// overdue when it is through: completions are seen a few us late, and predictions are off.
+// A kernel lets others by if a later launch of theirs is reported while the kernel is not due for so long; it does not
+// if a launch of theirs is overdue for so long when the kernel is complete. Completions are seen a few us late, and
+// predictions are off.
 inline constexpr Duration kOutOfOrder{50'000};
 inline constexpr int64_t kUsualOf = 64;  // launches
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
@@ -169,10 +170,10 @@ class Engine::Core {
   Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
   bool is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const;
   bool was_due(const Client& client) const;
-  // Work of the client launched at `launched` is reported: what others launched before it and is under way yet lets
-  // others' work by.
+  // A launch of the client, made at `launched`, is reported. Kernels of others that were launched before it and are
+  // still running let others by.
   void see_passed(const Client& client, DeviceId device, Instant launched);
-  // A kernel of the client is through: it does not, where others' work was due long before.
+  // A kernel of the client is complete. It does not let others by if work of theirs is overdue.
   void see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel);
   bool is_overdue(const Client& client, DeviceId device) const;
   Instant works_until(const Client& client, const Seat& seat) const;

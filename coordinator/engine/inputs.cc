@@ -529,25 +529,23 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, I
 
 // Some of its work that nobody reports would be done by now, but for what lay before it.
 bool Engine::Core::was_due(const Client& client) const {
-  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
-    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+  return client.any_busy([&](const UnitQueue& units) {
     const Unit& front = units.front();
-    if (front.tracked || front.due + client.seat(front.device)->kept_off > now_) continue;
-    if (!units.awaits_report()) return true;
-  }
-  return false;
+    return !front.tracked && front.due + client.seat(front.device)->kept_off <= now_ &&
+           !units.awaits_report();
+  });
 }
 
 bool Engine::Core::is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const {
   for (ClientId member : device_of(seat).busy) {
     const Client& other = *find(member);
     if (&other == &client) continue;
-    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
-      const UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+    const bool behind = other.any_busy([&](const UnitQueue& units) {
       const Unit& first = units.front();
-      const bool before = first.device == seat.device && first.at < unit.at;
-      if (before && first.blocks.ns > 0 && units.awaits_report()) return true;
-    }
+      return first.device == seat.device && first.at < unit.at && first.blocks.ns > 0 &&
+             units.awaits_report();
+    });
+    if (behind) return true;
   }
   return false;
 }
@@ -578,14 +576,12 @@ void Engine::Core::see_blocked(Client& client, const Device& on, const Seat& sea
 }
 
 bool Engine::Core::is_overdue(const Client& client, DeviceId device) const {
-  for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
-    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
+  return client.any_busy([&](const UnitQueue& units) {
     const auto unit = std::ranges::find_if(units, [](const Unit& one) { return one.tracked; });
-    if (unit == units.end() || unit->device != device) continue;
+    if (unit == units.end() || unit->device != device) return false;
     const Instant due = unit->due + client.seat(device)->kept_off;
-    if (due + std::max(kOutOfOrder, due - unit->at) < now_) return true;
-  }
-  return false;
+    return due + std::max(kOutOfOrder, due - unit->at) < now_;
+  });
 }
 
 Instant Engine::Core::due(const Client& client, const Seat& seat, const Unit& unit) const {

@@ -584,12 +584,18 @@ TEST_CASE("where the driver cannot map memory, a program that can be moved alloc
   CHECK(calls.find("cuMemCreate ") == std::string::npos);
 }
 
+// One of a job, whose coordinator has not looked since it asked for more than its allowance.
+struct AskingStage : Stage {
+  AskingStage() : Stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}}) {
+    coordinator.shows_life = false;
+    channel::publish_allowance(client.region, 0, 1000);
+    probe.tell("alloc 5000");
+    REQUIRE(eventually([&] { return !drain(client, channel::kRecordMemory).empty(); }));
+  }
+};
+
 TEST_CASE("an allocation beyond a job's allowance asks for more") {
-  Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
-  stage.coordinator.shows_life = false;
-  channel::publish_allowance(stage.client.region, 0, 1000);
-  stage.probe.tell("alloc 5000");
-  REQUIRE(eventually([&] { return !drain(stage.client, channel::kRecordMemory).empty(); }));
+  AskingStage stage;
   // Three looks that change nothing are a refusal.
   for (int look = 0; look < 3; ++look) channel::show_life(stage.client.region);
   CHECK(stage.probe.answer().substr(0, 2) == "2 ");
@@ -598,11 +604,7 @@ TEST_CASE("an allocation beyond a job's allowance asks for more") {
 }
 
 TEST_CASE("an allocation beyond a job's allowance waits for a coordinator that is late") {
-  Stage stage(Environment{{"LULL_JOB", "j"}, {"LULL_MEMORY", "1048576"}});
-  stage.coordinator.shows_life = false;
-  channel::publish_allowance(stage.client.region, 0, 1000);
-  stage.probe.tell("alloc 5000");
-  REQUIRE(eventually([&] { return !drain(stage.client, channel::kRecordMemory).empty(); }));
+  AskingStage stage;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   channel::publish_allowance(stage.client.region, 0, 100000);
   CHECK(stage.probe.answer().substr(0, 2) == "0 ");
