@@ -9,14 +9,18 @@ namespace {
 
 constexpr int64_t kInFull = 1'024;  // a price of 1
 
+int64_t in_full(const Moment& moment) { return std::max(kInFull, moment.price_x1024); }
+
 }  // namespace
 
 Duration delay(const Moment& moment, Duration cost) {
   const Duration late = std::max({Duration{}, moment.back, moment.ahead + cost - moment.slack});
   const Duration priced = std::clamp(moment.priced, Duration{}, late);
-  return {(priced.ns * moment.price_x1024 +
-           (late - priced).ns * std::max(kInFull, moment.price_x1024)) /
-          kInFull};
+  const Duration by_price{
+      (priced.ns * moment.price_x1024 + (late - priced).ns * in_full(moment)) / kInFull};
+  if (late.ns == 0 || moment.most >= by_price) return by_price;
+  const Duration beyond = std::max(Duration{}, late - std::max(Duration{}, moment.often));
+  return std::min(by_price, moment.most + Duration{beyond.ns * in_full(moment) / kInFull});
 }
 
 int64_t chance_x1000(const Moment& moment, Duration within) {
@@ -42,9 +46,18 @@ Duration room(const Moment& moment) {
   const Duration all{given.ns * kInFull / moment.price_x1024};
   const Duration priced = std::clamp(moment.priced, Duration{}, all);
   const Duration paid{priced.ns * moment.price_x1024 / kInFull};
-  const Duration late =
-      priced + Duration{(given - paid).ns * kInFull / std::max(kInFull, moment.price_x1024)};
+  Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
+  if (given >= moment.most)
+    late = std::max(late, std::max(Duration{}, moment.often) +
+                              Duration{(given - moment.most).ns * kInFull / in_full(moment)});
   return moment.slack + late - moment.ahead;
+}
+
+Duration depth(const Moment& moment) {
+  const int64_t price = std::min(kInFull, moment.price_x1024);
+  const Duration borne{moment.budget.ns / tuning::kBorne * kInFull / price};
+  const Duration most{tuning::kDeepestCredit.ns * kInFull / price};
+  return std::min(most, std::max(Duration{}, moment.slack) + borne);
 }
 
 Duration reckoned_length(Duration p95, Duration mean) {
@@ -59,8 +72,7 @@ Duration busy_credit(const LowHost& host, Duration room, Duration depth) {
       tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
   // At least half of a large room, so that few launches have to be let go by name.
   const int64_t usable = (room - host.reaction).ns;
-  const int64_t deepest = std::clamp(depth.ns, tuning::kMostCredit.ns, tuning::kDeepestCredit.ns);
-  while (2 * most <= usable && 2 * most <= deepest) most *= 2;
+  while (2 * most <= usable && 2 * most <= depth.ns) most *= 2;
   return {std::min(most, std::max(tuning::kIdleCredit.ns, depth.ns))};
 }
 

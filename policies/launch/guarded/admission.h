@@ -1,8 +1,9 @@
 // What may go now: the rule itself. Pure functions: no state, no clock. Guarded asks in each step,
 // for each lower client that is awake; a RequestGuard says what the moment is.
 //
-//   D = price * max(0, back, ahead + cost - slack)     by so much later the request ends; what is
-//                                                      beyond `priced` in full
+//   late = max(0, back, ahead + cost - slack)           by so much later its work is through
+//   D    = min(price * late, most)                      by so much later the request ends; what is
+//                                                       beyond `priced`, or `often`, in full
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
@@ -18,10 +19,11 @@
 //   room   = slack + (the delay of which D is min(budget, tail)) - ahead
 //   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
 //   charge by, and at most what keeps the device busy, and at most
-//   depth  = slack + budget / 8
+//   depth  = slack + budget / 8 / price
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "policies/vocabulary.h"
 
@@ -40,6 +42,8 @@ struct Moment {
   Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
   Duration priced;             // ... up to so much; what is beyond is charged in full
+  Duration most{std::numeric_limits<int64_t>::max()};  // ... and at most, of up to `often`
+  Duration often;
 };
 
 enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };
@@ -51,6 +55,10 @@ Verdict admit(const Moment& moment, Duration cost);
 int64_t chance_x1000(const Moment& moment, Duration within);
 // Lower work that may go without an exception. May be negative.
 Duration room(const Moment& moment);
+
+// So much of lower work is in flight at once at most: what the client finds there when it comes back
+// delays it.
+Duration depth(const Moment& moment);
 
 // A launch whose length has this mean and this p95 takes longer in a few cases of a thousand only.
 Duration reckoned_length(Duration p95, Duration mean);

@@ -108,8 +108,11 @@ void RequestGuard::end_request(bool whole) {
       lately_.clear();
       lost_lately_ = {};
     }
-    const bool tells = tuning::kTellingPart * request_.foretold.ns >= limit().ns;
-    if (compares && tells && !request_.meant) price_.learn(request_.foretold, request_.lost);
+    const bool tells = tuning::kTellingPart * request_.foretold.ns >=
+                       std::min(limit(), tuning::kDeepestCredit).ns;
+    // Of an exception the wait may be longer than was foretold: at most all of that came true.
+    const Duration most = request_.meant ? request_.foretold : request_.lost;
+    if (compares && tells) price_.learn(request_.foretold, std::min(most, request_.lost));
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
@@ -186,7 +189,11 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - delayed.lost;
   }
-  moment.depth = std::max(Duration{}, moment.slack) + Duration{moment.budget.ns / tuning::kBorne};
+  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost)) {
+    moment.most = price_.most_lost();
+    moment.often = price_.often() - delayed.lost;
+  }
+  moment.depth = depth(moment);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }

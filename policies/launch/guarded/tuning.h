@@ -17,7 +17,7 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // What is in flight when the important client is back delays it, and the mean budget shall bear
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
-// cost a whole limit.
+// cost a whole limit. Of what costs a part of its length only, so much more.
 inline constexpr int64_t kBorne = 8;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
@@ -65,8 +65,11 @@ inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 // The second largest of so many: about two requests in a hundred cost more. Until so many have been
 // seen the largest, and half as much again, as soon as there are eight.
 inline constexpr size_t kPricesRemembered = 96, kPricesPreset = 8;
-inline constexpr int64_t kLeastPrice_x1e6 = 62'500, kMostPrice_x1e6 = 4'000'000;
-inline constexpr int64_t kTellingPart = 2;  // of the limit: less than that foretold says little
+// A request with lower work beside it from begin to end is foretold to lose all of its time: the
+// least price is far below the bound.
+inline constexpr int64_t kLeastPrice_x1e6 = 4'000, kMostPrice_x1e6 = 4'000'000;
+// Of the limit, or of the deepest credit: less than that foretold says little.
+inline constexpr int64_t kTellingPart = 2;
 
 // ---- undisturbed requests -----------------------------------------------------------------------
 inline constexpr uint32_t kWellKnown = 8;  // so many tell how much requests vary

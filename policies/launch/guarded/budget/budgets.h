@@ -10,8 +10,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 
 #include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
@@ -59,6 +62,8 @@ class MeanBudget {
 // known; more where something is not foretold. Of the last requests it is the second largest, and
 // it is known only of delays that are no longer than theirs. Until enough are known it is the
 // largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
+// However much is foretold, they lose no more than the second largest loss, as far as eight of them
+// were foretold: kernels that run together may cost as much however many of them there are.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
@@ -67,16 +72,27 @@ class Price {
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
     if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
     if (presets_ > 0) presets_ -= 1;
-    seen_.push_back({foretold, price});
+    seen_.push_back({foretold, price, lost.ns});
     const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
-    price_x1e6_ = seen_.size() < tuning::kPricesRemembered
-                      ? std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2))
-                      : second_largest(seen_, &Seen::price_x1e6);
-    known_to_ = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
+    const int64_t most_lost = std::ranges::max(seen_, {}, &Seen::lost_ns).lost_ns;
+    const bool enough = seen_.size() == tuning::kPricesRemembered;
+    price_x1e6_ = enough ? second_largest(seen_, &Seen::price_x1e6)
+                         : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
+    if (presets_ == 0)
+      most_lost_ = {enough ? second_largest(seen_, &Seen::lost_ns)
+                           : std::max<int64_t>(0, most_lost) * 3 / 2};
+    std::array<Seen, tuning::kPricesPreset> longest;
+    std::ranges::partial_sort_copy(seen_, longest, std::greater{}, &Seen::foretold,
+                                   &Seen::foretold);
+    known_to_ = longest.front().foretold;
+    often_ = longest.back().foretold;
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
   // Of longer delays than any that was foretold it says nothing.
   Duration known_to() const { return known_to_; }
+  // What requests have lost at most, but for one: as far as eight of them were foretold.
+  Duration most_lost() const { return most_lost_; }
+  Duration often() const { return often_; }
 
   bool operator==(const Price&) const = default;
 
@@ -85,12 +101,14 @@ class Price {
   struct Seen {
     Duration foretold;
     int64_t price_x1e6 = kPreset_x1e6;
+    int64_t lost_ns = 0;
     bool operator==(const Seen&) const = default;
   };
   size_t presets_ = tuning::kPricesPreset;  // of these, until as many requests have been seen
   std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
   int64_t price_x1e6_ = kPreset_x1e6;
-  Duration known_to_;
+  Duration known_to_, often_;
+  Duration most_lost_{std::numeric_limits<int64_t>::max()};
 };
 
 class RequestBudget {
