@@ -1,6 +1,7 @@
 // The inside of Engine: see engine.h for what it promises. Included by the engine's sources only.
 //
 //   inputs (inputs.cc)      update clients, streams, heads; leave events for the policies
+//   completions.cc          what is in flight, until it is complete
 //   decisions (engine.cc)   ask the policies that have events or a timer due, check their answers
 //   orders (orders.cc)      jobs that stop and go on by order, clients that move to another device
 //   gates (gates.cc)        job rule, inversion rule, watchdog, credit; what changed goes out
@@ -116,8 +117,6 @@ class Engine::Core {
   void take(const Launched& input);
   void take(const LaunchesMissed& input);
   void take(const Held& input);
-  void take(const Cancelled& input);
-  void take(const Progressed& input);
   static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
     return {on.busy.size() > (seat.units > 0 ? 1U : 0U), on.launches - seat.launches};
   }
@@ -155,13 +154,21 @@ class Engine::Core {
                                const LearnedLaunches::Place& place, policies::Predictor finest);
   Prediction predict(const Client& client, const KernelUse& use,
                      const LearnedLaunches::Place& place) const;
-  // The seat has `units` in flight from here on, and something of it has just happened.
-  void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
-  void touch(Device& on, ClientId client, Seat& seat);
   // One launch in how many the device reports of a client, from its next launch on: the least power of two with
   // which they are far enough apart, kept while they are no more than three times as far.
   uint32_t wanted_progress(const Device& on, const Seat& seat) const;
   void set_progress(const Client& client, Seat& seat, uint32_t every);
+  static policies::Waiting waiting(const Client& client, const Head& head);
+  void drop_head(Client& client, size_t index, bool tell_policy);
+  void set_job_priority(Job& job);
+  void watch_device(DeviceId id, Device& device);
+
+  // completions.cc
+  void take(const Progressed& input);
+  void take(const Cancelled& input);
+  // The seat has `units` in flight from here on, and something of it has just happened.
+  void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
+  void touch(Device& on, ClientId client, Seat& seat);
   // `reported`: the client or the device says so; else it is over because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at, bool reported);
@@ -184,10 +191,6 @@ class Engine::Core {
   void keep_others_off(Device& on, const Seat& one, Instant since, Instant at, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
-  static policies::Waiting waiting(const Client& client, const Head& head);
-  void drop_head(Client& client, size_t index, bool tell_policy);
-  void set_job_priority(Job& job);
-  void watch_device(DeviceId id, Device& device);
 
   // measurements.cc
   void take(const Timed& input);

@@ -1,5 +1,5 @@
 // What a client has in flight on a stream: its launches, oldest first, until they are known complete. Plain
-// data with its bounds; inputs.cc says what happens to it. Pure.
+// data with its bounds; completions.cc says what happens to it. Pure.
 #pragma once
 
 #include <algorithm>
@@ -83,5 +83,8 @@ struct Stream {
   uint64_t completed = 0;
   UnitQueue units;
 };
+
+// Streams beyond the last that is told apart count as that one.
+inline StreamSlot slot_id(size_t slot) { return {static_cast<uint32_t>(slot)}; }
 
 }  // namespace lull::engine
