@@ -5,7 +5,10 @@
 //   queued  a hundred launches in a row on a stream that waits for them all, then a
 //           synchronisation, as often as needed: however slow the host is, the queue is deep
 //   groups  three launches, then a pause, without a synchronisation; two streams take turns
+//
+// It synchronises until its standard input ends, so that whoever reads what is measured has as long as he likes.
 #include <cuda.h>
+#include <poll.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -81,7 +84,9 @@ int main(int argc, char** argv) {
   // Twice, so that whoever measures finds everything complete at the second.
   check(cuCtxSynchronize());
   launch(streams[0]);
-  check(cuCtxSynchronize());
+  pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
+  do check(cuCtxSynchronize());
+  while (poll(&input, 1, /*ms=*/1) == 0);
   check(cuDevicePrimaryCtxRelease(0));
   return 0;
 }
