@@ -69,8 +69,9 @@ class UnitQueue {
   auto end() const { return units_.end(); }
   // The first unit will be reported: with itself, or with one close behind it.
   bool awaits_report() const {
-    if (front().tracked || front().every < 2) return front().tracked;
-    const auto last = begin() + static_cast<ptrdiff_t>(std::min<size_t>(front().every, size()));
+    if (front().tracked || front().every == 0) return front().tracked;
+    const size_t close = std::max<size_t>(front().every, 2);
+    const auto last = begin() + static_cast<ptrdiff_t>(std::min(close, size()));
     return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });
   }
 
