@@ -2,6 +2,7 @@
 // the engine's behaviour stands in tests/scenarios.
 #include "coordinator/channel/gate.h"
 #include "coordinator/engine/engine.h"
+#include "coordinator/engine/flight.h"
 
 #include <catch2/catch.hpp>
 
@@ -285,6 +286,21 @@ TEST_CASE("Streams hold a bounded number of units and lose none of the count") {
   step(engine, 2, {Progressed{ClientId{1}, StreamSlot{0}, 5000}});
   CHECK(engine.status().clients[0].devices[0].outstanding == 0);
   CHECK(engine.status().clients[0].devices[0].in_flight.ns == 0);
+}
+
+TEST_CASE("A launch without a report of its own is awaited with one close behind it") {
+  const auto awaits = [](uint32_t every, std::vector<bool> tracked) {
+    UnitQueue units;
+    for (const bool one : tracked) units.push({.tracked = one, .every = every});
+    return units.awaits_report();
+  };
+  CHECK(awaits(4, {true}));
+  CHECK(awaits(4, {false, false, false, true}));
+  CHECK_FALSE(awaits(4, {false, false, false, false, true}));
+  CHECK_FALSE(awaits(4, {false, false}));
+  CHECK(awaits(1, {false, true}));  // each was to have one, but that one was launched before it heard of it
+  CHECK_FALSE(awaits(1, {false, false, true}));
+  CHECK_FALSE(awaits(0, {false, true}));
 }
 
 TEST_CASE("Until when a client works is told, though what nobody reports is settled with the next launch") {
