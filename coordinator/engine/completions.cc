@@ -158,7 +158,7 @@ Instant Engine::Core::works_until(const Client& client, const Seat& seat) const 
 }
 
 // Work that nobody reports counts as done when it is predicted to be, in the order of its stream. What
-// was launched where one in several is tracked is reported with the next tracked one.
+// is close before a tracked launch is reported with that one.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));

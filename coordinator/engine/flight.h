@@ -70,6 +70,7 @@ class UnitQueue {
   // The first unit will be reported: with itself, or with one close behind it.
   bool awaits_report() const {
     if (front().tracked || front().every == 0) return front().tracked;
+    // Where each is to be reported, one launched just before its client heard of that is not.
     const size_t close = std::max<size_t>(front().every, 2);
     const auto last = begin() + static_cast<ptrdiff_t>(std::min(close, size()));
     return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });

@@ -6,7 +6,7 @@
 //           synchronisation, as often as needed: however slow the host is, the queue is deep
 //   groups  three launches, then a pause, without a synchronisation; two streams take turns
 //
-// It synchronises until its standard input ends, so that whoever reads what is measured has as long as he likes.
+// At its end it synchronises until its standard input ends: so long its measurements can be read.
 #include <cuda.h>
 #include <poll.h>
 

@@ -38,8 +38,8 @@ struct Run {
   channel::ThreadTotals totals;
 };
 
-// `heard`: the coordinator reads records while the program runs, which ends once each launch is timed that
-// shall be; else once it has ended.
+// `heard`: the coordinator reads records while the program runs, else once it has ended. Where each launch is
+// timed, the program ends once all timings were read but the last: that comes when its context goes.
 Run run(const std::string& pattern, int count, uint64_t kernel_ns, uint32_t timing_period,
         int slow_motion, bool heard = true) {
   const std::string directory = private_directory();

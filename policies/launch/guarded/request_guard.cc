@@ -110,9 +110,10 @@ void RequestGuard::end_request(bool whole) {
     }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                        std::min(limit(), tuning::kDeepestCredit).ns;
-    // Of an exception the wait may be longer than was foretold: at most all of that came true.
-    const Duration most = request_.meant ? request_.foretold : request_.lost;
-    if (compares && tells) price_.learn(request_.foretold, std::min(most, request_.lost));
+    // An exception may lose more than was foretold. It says that all of it came true, and no more.
+    const Duration lost =
+        request_.meant ? std::min(request_.lost, request_.foretold) : request_.lost;
+    if (compares && tells) price_.learn(request_.foretold, lost);
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /

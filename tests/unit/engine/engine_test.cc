@@ -298,7 +298,7 @@ TEST_CASE("A launch without a report of its own is awaited with one close behind
   CHECK(awaits(4, {false, false, false, true}));
   CHECK_FALSE(awaits(4, {false, false, false, false, true}));
   CHECK_FALSE(awaits(4, {false, false}));
-  CHECK(awaits(1, {false, true}));  // each was to have one, but that one was launched before it heard of it
+  CHECK(awaits(1, {false, true}));
   CHECK_FALSE(awaits(1, {false, false, true}));
   CHECK_FALSE(awaits(0, {false, true}));
 }
