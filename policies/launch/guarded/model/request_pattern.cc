@@ -1,25 +1,20 @@
 #include "policies/launch/guarded/model/request_pattern.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <ranges>
 #include <utility>
 
 namespace lull::policies {
 namespace {
 
-// Pauses that differ by no more are alike: a host wakes late by tens of microseconds (measured,
-// docs/hardware).
-constexpr Duration kPauseDiffers{30'000};
-constexpr int64_t kPauseShare = 4;
-// One in so many that differs is chance.
-constexpr size_t kMayDiffer = 16;
+// So many of the longest pauses have to come at one place of a period; of those there, so many are long.
+constexpr size_t kLongPauses = 6, kLongPausesOfTwo = 16;
+constexpr size_t kLongOneIn = 8;
 constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
-
-bool alike(Duration a, Duration b) {
-  return std::abs(a.ns - b.ns) <= kPauseDiffers.ns + std::max(a.ns, b.ns) / kPauseShare;
-}
 
 }  // namespace
 
@@ -78,20 +73,20 @@ void RequestPattern::waited(Instant at, Duration host_late) {
   if (history_.size() == kRemembered) history_.pop_front();
   history_.push_back({*kind, pause_, last_ - began_ - host_late});
   if (known()) follow();
-  // Requests may come too fast at first for their pauses to be told from others.
-  if (in_step_ && next_ == 0 && period_.size() > 1 && longest_pause(period_.size()) != 0) {
-    if (begins_surely_ && history_.size() >= kCompared)
-      use_last(period_.size());
-    else
-      begins_surely_ = false;
-  }
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
-  } else if (++followed_ >= look_at_ && next_ == 0 && look_at_ <= kRemembered) {
+  } else if (++followed_ >= look_at_ && next_ == 0) {
     look_at_ *= 2;
-    if (const size_t distance = find_multiple(period_.size()); distance > period_.size())
-      use_last(distance);
+    look_again();
   }
+}
+
+// Requests may come too fast at first for the pauses between them to be told from others.
+void RequestPattern::look_again() {
+  const size_t distance = find_multiple(period_.size());
+  const Longest longest = longest_pause(distance);
+  begins_surely_ = longest.before == 0 && longest.surely;
+  if (distance > period_.size() || (longest.before != 0 && longest.surely)) use_last(distance);
 }
 
 // A stretch has ended.
@@ -130,40 +125,6 @@ bool RequestPattern::repeats(size_t distance) const {
   return true;
 }
 
-// The pauses of the last stretches differ from those at this distance more often than by chance.
-bool RequestPattern::differs_often(size_t distance) const {
-  const size_t compared = std::max(2 * distance, kCompared);
-  if (history_.size() < distance + compared) return false;
-  size_t off = 0;
-  for (size_t n = history_.size() - compared; n < history_.size(); ++n) {
-    const Stretch &one = history_[n], &other = history_[n - distance];
-    off += alike(one.pause, other.pause) && alike(one.span, other.span) ? 0 : 1;
-  }
-  return off * kMayDiffer > compared;
-}
-
-// They are as those at this multiple of the distance, all but those before one stretch of a period,
-// where a request comes at random. There each of them differs from the one before: two that happen
-// to be so far apart are no period.
-bool RequestPattern::pauses_repeat(size_t multiple, size_t distance) const {
-  const size_t compared = std::max(2 * multiple, kCompared);
-  if (history_.size() < multiple + compared) return false;
-  const size_t first = history_.size() - compared;
-  std::optional<size_t> place;
-  for (size_t n = first; n < history_.size(); ++n) {
-    const Stretch &one = history_[n], &other = history_[n - multiple];
-    if (!alike(one.span, other.span)) return false;
-    if (alike(one.pause, other.pause)) continue;
-    if (place.value_or(n % multiple) != n % multiple) return false;
-    place = n % multiple;
-  }
-  for (size_t n = first; place && n < history_.size(); ++n) {
-    const bool stands_out = !alike(history_[n].pause, history_[n - distance].pause);
-    if (n % multiple == *place && !stands_out) return false;
-  }
-  return true;
-}
-
 size_t RequestPattern::find_repetition() const {
   for (size_t distance = 1; distance <= kLongest; ++distance) {
     if (repeats(distance)) return distance;
@@ -171,19 +132,31 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// Pauses that differ at random match at some distance by chance: it is looked for a few times only.
+// A multiple at which the long pauses come at one place: the longer half of those at it are the longest of all.
 size_t RequestPattern::find_multiple(size_t distance) const {
-  if (!differs_often(distance)) return distance;
+  const size_t size = history_.size();
+  std::vector<size_t> longest(size);  // how far back
+  std::iota(longest.begin(), longest.end(), size_t{1});
+  std::ranges::stable_sort(longest, std::greater{},
+                           [&](size_t back) { return history_[size - back].pause; });
+  size_t found = distance;
+  Duration pause = longest_pause(distance).mean;
   for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
-    if (pauses_repeat(multiple, distance) && repeats(multiple)) return multiple;
+    const size_t there = size / multiple;
+    const size_t compared = std::max({kLongPauses, kLongPausesOfTwo * 2 * found / multiple, there / kLongOneIn});
+    if (compared > there / 2) continue;
+    const Longest at = longest_pause(multiple);
+    const auto elsewhere = [&](size_t back) { return back % multiple != (multiple - at.before) % multiple; };
+    const bool one_place = std::ranges::none_of(longest | std::views::take(compared), elsewhere);
+    if (one_place && at.mean.ns / 4 > pause.ns / 3) found = multiple, pause = at.mean;
   }
-  return distance;
+  return found;
 }
 
 // How many of the last `stretches` come before the one with the longest pause before it, in the
 // mean of all that are remembered.
-size_t RequestPattern::longest_pause(size_t stretches) {
-  size_t found = 0;
+RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
+  Longest found;
   int64_t longest = -1, second = 0;
   for (size_t n = 0; n < stretches; ++n) {
     int64_t sum = 0, count = 0;
@@ -192,15 +165,18 @@ size_t RequestPattern::longest_pause(size_t stretches) {
       count += 1;
     }
     second = std::max(second, std::min(longest, sum / count));
-    if (sum / count > longest) longest = sum / count, found = n;
+    if (sum / count > longest) longest = sum / count, found.before = n;
   }
-  begins_surely_ = stretches == 1 || longest > kSurely * second;
+  found.mean = Duration{longest};
+  found.surely =
+      stretches == 1 || (history_.size() >= kCompared && longest > kSurely * second);
   return found;
 }
 
 // The last stretches are a period. It begins with the longest pause.
 void RequestPattern::use_last(size_t stretches) {
-  const size_t before = longest_pause(stretches);
+  const auto [before, pause, surely] = longest_pause(stretches);
+  begins_surely_ = surely;
   std::vector<size_t> kinds;
   std::vector<uint32_t> start;
   uint32_t length = 0;

@@ -44,7 +44,7 @@ class RequestPattern {
  private:
   static constexpr size_t kLongest = 128;          // stretches of a period
   static constexpr size_t kMostLaunches = 65'536;  // of a period, and of all kinds together
-  static constexpr size_t kRemembered = 3 * kLongest;
+  static constexpr size_t kRemembered = 12 * kLongest;
   static constexpr size_t kCompared = 32;  // stretches at least before their pauses say anything
 
   using Kind = std::vector<KernelId>;  // the launches of stretches that are alike
@@ -55,16 +55,21 @@ class RequestPattern {
     bool operator==(const Stretch&) const = default;
   };
 
+  struct Longest {
+    size_t before = 0;    // stretches, of the last ones
+    Duration mean;
+    bool surely = false;  // far longer than the next
+  };
+
   std::optional<size_t> kind_of_current();
   void forget();
   bool repeats(size_t distance) const;
-  bool differs_often(size_t distance) const;
-  bool pauses_repeat(size_t multiple, size_t distance) const;
   size_t find_repetition() const;
   size_t find_multiple(size_t distance) const;
+  void look_again();
   void follow();
   bool align();
-  size_t longest_pause(size_t stretches);
+  Longest longest_pause(size_t stretches) const;
   void use_last(size_t stretches);
 
   std::vector<Kind> kinds_;
