@@ -55,7 +55,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
 void RequestGuard::settle(bool lower_in_flight) {
   const std::optional<IsolatedSchedule::Waited> wait = schedule_.settle(lower_in_flight);
   if (!wait) return;
-  pattern_.waited(wait->at, wait->host_late);
+  pattern_.waited(wait->at);
   if (!wait->clean) request_.undisturbed = false;
   request_.took += wait->at - wait->from;
   request_.pauses += std::exchange(pause_, Duration{});

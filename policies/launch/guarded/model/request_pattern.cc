@@ -9,9 +9,13 @@
 namespace lull::policies {
 namespace {
 
-// So many of the longest pauses have to come at one place of a period; of those there, so many are long.
-constexpr size_t kLongPauses = 6, kLongPausesOfTwo = 16;
+// So many of the longest pauses have to come at one place of a period: at one of two by chance once
+// in 32,000 times, at one of five once in 3,000. Of the pauses at that place one in so many has to
+// be among them: where requests come fast, few have to be waited for.
+constexpr size_t kLongPausesOfTwo = 16, kLongPauses = 6;
 constexpr size_t kLongOneIn = 8;
+// The pause there is longer by a third than where the period is shorter.
+constexpr int64_t kLonger_x1000 = 1'333;
 constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
@@ -19,11 +23,7 @@ constexpr size_t kLost = 16;
 }  // namespace
 
 IterationPlace RequestPattern::launch(KernelId kernel, Instant at, const IterationPlace& detected) {
-  if (current_.empty()) {
-    pause_ = waited_at_ == kNever ? Duration{} : at - waited_at_;
-    began_ = at;
-  }
-  last_ = at;
+  if (current_.empty()) pause_ = waited_at_ == kNever ? Duration{} : at - waited_at_;
   if (current_.size() < kMostLaunches) current_.push_back(kernel);
   if (!known()) {
     if (detected.length != 0 &&
@@ -64,14 +64,14 @@ std::optional<size_t> RequestPattern::kind_of_current() {
   return kinds_.size() - 1;
 }
 
-void RequestPattern::waited(Instant at, Duration host_late) {
+void RequestPattern::waited(Instant at) {
   waited_at_ = at;
   if (current_.empty()) return;
   const std::optional<size_t> kind = kind_of_current();
   current_.clear();
   if (!kind) return forget();
   if (history_.size() == kRemembered) history_.pop_front();
-  history_.push_back({*kind, pause_, last_ - began_ - host_late});
+  history_.push_back({*kind, pause_});
   if (known()) follow();
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
@@ -132,29 +132,35 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// A multiple at which the long pauses come at one place: the longer half of those at it are the longest of all.
+// A multiple of the distance at which the longest pauses all come at one place.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
-  std::vector<size_t> longest(size);  // how far back
+  const auto longer = [&](size_t back, size_t than) {
+    const Duration pause = history_[size - back].pause, other = history_[size - than].pause;
+    return pause != other ? pause > other : back < than;
+  };
+  std::vector<size_t> longest(size);  // how far back they are
   std::iota(longest.begin(), longest.end(), size_t{1});
-  std::ranges::stable_sort(longest, std::greater{},
-                           [&](size_t back) { return history_[size - back].pause; });
+  const size_t most = std::min(size, std::max(kLongPausesOfTwo, size / 2 / kLongOneIn));
+  std::ranges::partial_sort(longest, longest.begin() + static_cast<ptrdiff_t>(most), longer);
   size_t found = distance;
   Duration pause = longest_pause(distance).mean;
   for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
     const size_t there = size / multiple;
-    const size_t compared = std::max({kLongPauses, kLongPausesOfTwo * 2 * found / multiple, there / kLongOneIn});
+    const size_t compared =
+        std::max({kLongPauses, kLongPausesOfTwo * 2 * found / multiple, there / kLongOneIn});
     if (compared > there / 2) continue;
-    const Longest at = longest_pause(multiple);
-    const auto elsewhere = [&](size_t back) { return back % multiple != (multiple - at.before) % multiple; };
-    const bool one_place = std::ranges::none_of(longest | std::views::take(compared), elsewhere);
-    if (one_place && at.mean.ns / 4 > pause.ns / 3) found = multiple, pause = at.mean;
+    const bool one_place = std::ranges::all_of(
+        longest | std::views::take(compared),
+        [&](size_t back) { return back % multiple == longest.front() % multiple; });
+    if (!one_place || !repeats(multiple)) continue;
+    const Duration mean = longest_pause(multiple).mean;
+    if (mean.ns / kLonger_x1000 * 1'000 > pause.ns) found = multiple, pause = mean;
   }
   return found;
 }
 
-// How many of the last `stretches` come before the one with the longest pause before it, in the
-// mean of all that are remembered.
+// Where in so many stretches the longest pause is, in the mean of all that are remembered.
 RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
   Longest found;
   int64_t longest = -1, second = 0;
@@ -168,8 +174,7 @@ RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
     if (sum / count > longest) longest = sum / count, found.before = n;
   }
   found.mean = Duration{longest};
-  found.surely =
-      stretches == 1 || (history_.size() >= kCompared && longest > kSurely * second);
+  found.surely = stretches == 1 || (history_.size() >= kCompared && longest > kSurely * second);
   return found;
 }
 

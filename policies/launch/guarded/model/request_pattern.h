@@ -8,9 +8,9 @@
 //   stretches     0        1       0         1              a period: two stretches
 //
 // Stretches are alike where they have the same launches in the same order. A period is the shortest
-// distance at which stretches were alike lately; or the shortest multiple of that at which the
-// host's pauses before them and within them were alike too: sixteen tokens of a text have the same
-// launches, and the host pauses behind the last one.
+// distance at which stretches were alike lately, or a multiple of that at which the host's longest
+// pauses all come at one place: sixteen tokens of a text have the same launches, and the host
+// pauses behind the last one.
 //
 // Kept by a RequestGuard and told of each launch and wait in order. Pure.
 #pragma once
@@ -30,8 +30,8 @@ class RequestPattern {
   // Where a launch stands in the period; `detected`, where no period is known. A generation changes
   // when positions get another meaning.
   IterationPlace launch(KernelId kernel, Instant at, const IterationPlace& detected);
-  // The host has waited, until `at`. Others made it launch so late by then: `host_late`.
-  void waited(Instant at, Duration host_late);
+  // The host has waited, until `at`.
+  void waited(Instant at);
   // There is a period. It begins behind the host's longest pause.
   bool known() const { return !period_.empty(); }
   // Stretches of a period; 0: none is known.
@@ -51,14 +51,13 @@ class RequestPattern {
   struct Stretch {
     size_t kind = 0;
     Duration pause;  // of the host before it
-    Duration span;   // from its first launch to its last, with nobody in the way
     bool operator==(const Stretch&) const = default;
   };
 
   struct Longest {
-    size_t before = 0;    // stretches, of the last ones
+    size_t before = 0;  // so many of the last stretches come before it
     Duration mean;
-    bool surely = false;  // far longer than the next
+    bool surely = false;  // far longer than any other
   };
 
   std::optional<size_t> kind_of_current();
@@ -66,8 +65,8 @@ class RequestPattern {
   bool repeats(size_t distance) const;
   size_t find_repetition() const;
   size_t find_multiple(size_t distance) const;
-  void look_again();
   void follow();
+  void look_again();
   bool align();
   Longest longest_pause(size_t stretches) const;
   void use_last(size_t stretches);
@@ -79,7 +78,6 @@ class RequestPattern {
   // ---- the stretch in progress ----
   Kind current_;
   Duration pause_;
-  Instant began_{0}, last_{0};  // its first and last launch
   Instant waited_at_ = kNever;
 
   // ---- the period ----

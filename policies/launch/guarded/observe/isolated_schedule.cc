@@ -186,8 +186,7 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
   }
   timeline_.waited(at, Duration{delay}, blocked_ns_ == 0 || delay == 0,
                    blocked_ns_ == 0 ? wait.left : Duration{-1});
-  const Waited result{began_ == kNever ? waited_until_ : began_, at, Duration{delay}, clean_,
-                      host_late_};
+  const Waited result{began_ == kNever ? waited_until_ : began_, at, Duration{delay}, clean_};
   waited_until_ = at;
   began_ = kNever;
   // Work that was not waited for may be late yet.

@@ -43,7 +43,6 @@ class IsolatedSchedule {
     Instant from, at;      // the stretch, from its first launch, or the wait before, to the wait's end
     Duration delay;        // of the wait, by others
     bool clean;            // no lower work was on the device since the wait before
-    Duration host_late;    // by waiting for a place in the driver's queue
   };
   std::optional<Waited> settle(bool lower_in_flight);
   void service_ended(Duration usual) { service_ = usual; }  // services take so long by themselves
