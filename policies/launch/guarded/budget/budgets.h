@@ -84,11 +84,11 @@ class Price {
     std::array<Seen, tuning::kPricesPreset> longest;
     std::ranges::partial_sort_copy(seen_, longest, std::greater{}, &Seen::foretold,
                                    &Seen::foretold);
-    known_to_ = longest.front().foretold;
-    often_ = longest.back().foretold;
+    known_to_ = with_beyond(longest.front().foretold);
+    often_ = with_beyond(longest.back().foretold);
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
-  // Of longer delays than any that was foretold it says nothing.
+  // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
   Duration known_to() const { return known_to_; }
   // What requests have lost at most, but for one: as far as eight of them were foretold.
   Duration most_lost() const { return most_lost_; }
@@ -98,6 +98,9 @@ class Price {
 
  private:
   static constexpr int64_t kPreset_x1e6 = 1'000'000;
+  static Duration with_beyond(Duration seen) {
+    return seen + Duration{seen.ns / tuning::kBelievedBeyond};
+  }
   struct Seen {
     Duration foretold;
     int64_t price_x1e6 = kPreset_x1e6;
