@@ -99,3 +99,34 @@ TEST_CASE("What the host still waits for is not complete, however long it is exp
   REQUIRE(wait.has_value());
   CHECK(wait->delay == kLate);
 }
+
+// Others had the device before it: what it takes longer may be a change of hands that is not known yet.
+TEST_CASE("How long own work takes is not learnt where it began behind others") {
+  constexpr Duration kWork{1'000'000}, kChange{150'000};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(1);
+  Instant now{0};
+  const auto launch = [&](bool behind) {
+    now = now + kWork;
+    if (behind) schedule.disturbed(/*copy=*/false, now);
+    if (behind) schedule.lower_ended(1, 0, now);
+    schedule.timeline().begin();
+    schedule.begins_stretch(now, false);
+    schedule.submitted({.kernel = KernelId{1}, .predicted = kWork, .at = now,
+                        .place = {.in_step = true, .length = 1}},
+                       /*in_step=*/true, false);
+  };
+  const auto run = [&](bool behind, Duration longer) {
+    launch(behind);
+    now = now + kWork + longer;
+    schedule.completed({.units = 1, .reported = true}, now, false);
+    schedule.synced({.at = now}, false);
+    schedule.settle(false);
+  };
+  for (int n = 0; n < 20; ++n) run(n % 2 == 0, {});
+  REQUIRE(schedule.change() == Duration{});
+  for (int n = 0; n < 4; ++n) run(/*behind=*/true, kChange);
+  REQUIRE(schedule.change() == Duration{});
+  launch(/*behind=*/false);
+  CHECK(schedule.work_left() == kWork);
+}

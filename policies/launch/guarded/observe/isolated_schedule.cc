@@ -73,7 +73,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
       blocked_before_ns_ = std::min(blocked_before_ns_, late);
       beside_ns_ = std::min(beside_ns_, late);
       lower_turn_ns_ = 0;
-      run_ = lower_in_flight || behind_switch() ? Run{} : Run{.from = launch.at};
+      run_ = lower_in_flight || switch_.behind() ? Run{} : Run{.from = launch.at};
     }
     computing_ += 1;
     if (computing_ == 1) count_beside(launch.at, lower_there_);
