@@ -57,7 +57,7 @@ std::optional<size_t> RequestPattern::kind_of_current() {
   const auto at = std::ranges::find(kinds_, current_);
   if (at != kinds_.end()) return static_cast<size_t>(at - kinds_.begin());
   if (current_.size() >= kMostLaunches) return {};
-  if (kinds_.size() >= kRemembered || launches_of_kinds_ + current_.size() > kMostLaunches)
+  if (kinds_.size() >= kMostKinds || launches_of_kinds_ + current_.size() > kMostLaunches)
     forget();
   launches_of_kinds_ += current_.size();
   kinds_.push_back(current_);
@@ -132,7 +132,8 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// A multiple of the distance at which the longest pauses all come at one place.
+// A multiple of the distance at which the longest pauses all come at one place. Looked for at doublings
+// only: it orders all pauses.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
   const auto longer = [&](size_t back, size_t than) {

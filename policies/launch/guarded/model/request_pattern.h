@@ -44,6 +44,8 @@ class RequestPattern {
  private:
   static constexpr size_t kLongest = 128;          // stretches of a period
   static constexpr size_t kMostLaunches = 65'536;  // of a period, and of all kinds together
+  static constexpr size_t kMostKinds = 3 * kLongest;
+  // Twelve of the longest periods, at least six of which begin with a long pause.
   static constexpr size_t kRemembered = 12 * kLongest;
   static constexpr size_t kCompared = 32;  // stretches at least before their pauses say anything
 
