@@ -175,9 +175,10 @@ TEST_CASE("A switch that is not met any more is believed less and less") {
   Client client(/*switch_us=*/700);
   client.serve(15);
   client.serve_behind(15);
-  client.serve(3'000);
+  constexpr int kSecond = 6'750;
+  client.serve(31 * kSecond);
   CHECK(client.cost_us() == 700);
-  client.serve(3'000);
+  client.serve(2 * kSecond);
   CHECK(client.cost_us() == 0);
   client.serve_behind(8);
   CHECK(client.cost_us() == 700);

@@ -50,8 +50,9 @@ class SwitchCost {
       const Instant from = began_behind_ ? std::max(began_, ended_) : began_;
       (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
       // What is not seen any more, because nobody is let go for its sake, is believed less and less.
-      unseen_ = began_behind_ ? 0 : unseen_ + 1;
-      if (unseen_ % kBelieved == kBelieved - 1) behind_others_.add(behind_own_.median());
+      const bool in_vain = cost_.ns > 0 && now - seen_at_ >= kBelieved;
+      if (!began_behind_ && in_vain) behind_others_.add(behind_own_.median());
+      if (began_behind_ || in_vain) seen_at_ = now;
       learn();
     }
     began_ = kNever;
@@ -68,7 +69,9 @@ class SwitchCost {
   bool operator==(const SwitchCost&) const = default;
 
  private:
-  static constexpr uint64_t kBelieved = 512;  // stretches of own work behind own
+  // Then one of the samples that say so is forgotten, and after eight it is tried again: some requests are
+  // over by that, so once in a thousand of 30 ms.
+  static constexpr Duration kBelieved{4'000'000'000};
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};
@@ -101,7 +104,7 @@ class SwitchCost {
   Samples behind_others_, behind_own_;
   Instant began_ = kNever;
   Instant ended_{0};  // the last kernel of others that own work was behind of
-  uint64_t unseen_ = 0;  // stretches since one began behind others
+  Instant seen_at_{0};   // a stretch that began behind others, or what was forgotten since
   uint32_t there_ = 0;  // kernels of others on the device
   uint32_t ahead_ = 0;  // of them that were there when own work began
   bool behind_ = false;
