@@ -172,6 +172,12 @@ class Cases(unittest.TestCase):
             self.assertEqual(len({case.slug for case in found}), len(found))
             self.assertEqual({"--jitter-us" in case.words() for case in found}, {jitter_us > 0})
 
+    def test_a_case_of_many_policies_has_a_file_name_of_its_own_that_a_file_system_takes(self):
+        names = [f"guarded_without parts={2 ** n}" for n in range(12)]
+        slugs = {cases.full([(self.A, self.B)], policies=tuple(names[:n]))[0].slug for n in range(1, 13)}
+        self.assertEqual(len(slugs), 12)
+        self.assertLessEqual(max(map(len, slugs)), cases.LONGEST_NAME)
+
     def test_a_stressed_case_is_guarded_alone_late_by_its_seed_and_nothing_for_the_oracle(self):
         found = cases.stress([(self.A, self.B)])
         self.assertEqual(len(found), 3 * 3)

@@ -19,6 +19,7 @@ SECONDS = 60.0
 WHOLE_SECONDS = 1e5  # no end: all requests
 JITTER_US = 12  # of the host, the middle of what population.py draws
 STRESS_LATENCY_US, STRESS_JITTER_US = 100, 50  # ten times the control latency otherwise; of the host
+LONGEST_NAME = 200  # of a case's file; a file system takes 255 bytes
 _SUFFIX = re.compile(r"(\.json|\.pt\.trace)*(\.gz)?$")
 
 
@@ -69,11 +70,12 @@ class Case:
 
     @property
     def slug(self):
-        """Its name as a file's name."""
+        """Its name as a file's name: of many policies the beginning, and a digest of the rest."""
         parts = [self.high.name, self.low.name, self.sharing, f"{self.load:g}" if self.load else "closed", str(self.seed),
                  str(self.iterations), *([self.part] if self.part != "cases" else []),
                  *([f"jitter{self.jitter_us:g}"] if self.jitter_us else []), *(self.policies if self.policies != POLICIES else ())]
-        return re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
+        name = re.sub(r"[^\w.+-]", "_", "+".join(parts + list(self.more)))
+        return name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME - 17] + "+" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
     def words(self):
         """After `lull`."""
