@@ -14,11 +14,12 @@ namespace {
 class Host {
  public:
   // So many launches of kernels 1, 2, ..., of which the first comes after a pause; then a wait.
-  void stretch(uint32_t launches, int64_t pause_us = 50, uint64_t first = 1) {
+  // Before the last launch the host waits for others for `late_us`.
+  void stretch(uint32_t launches, int64_t pause_us = 50, uint64_t first = 1, int64_t late_us = 0) {
     now_us_ += pause_us;
     places.clear();
     for (uint32_t n = 0; n < launches; ++n) {
-      now_us_ += 10;
+      now_us_ += n + 1 == launches ? 10 + late_us : 10;
       places.push_back(pattern.launch(KernelId{first + n}, at(), detected));
     }
     now_us_ += 100;
@@ -71,6 +72,7 @@ TEST_CASE("A period that turns out to begin elsewhere begins there, once that is
   CHECK(host.places.front().started);
   for (int n = 0; n < 32; ++n) {
     host.stretch(3, n % 2 == 0 ? 30 : 9'000);
+    CHECK(host.places.front().started == (n > 14));
     host.stretch(5, 80, 10);
   }
   host.stretch(3, 9'000);
@@ -118,6 +120,14 @@ TEST_CASE("Long pauses that happen to be equally far apart make no period") {
     }
     for (int n = 0; n < 6; ++n) host.stretch(5, 200);
     REQUIRE(host.last().length == 5);
+  }
+}
+
+TEST_CASE("Stretches that others made longer make no period") {
+  Host host;
+  for (int n = 0; n < 200; ++n) {
+    host.stretch(5, 50, 1, /*late_us=*/n % 22 == 0 ? 500 : 0);
+    if (n > 4) REQUIRE(host.last().length == 5);
   }
 }
 

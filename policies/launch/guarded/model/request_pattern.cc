@@ -9,9 +9,9 @@
 namespace lull::policies {
 namespace {
 
-// So many of the longest pauses have to come at one place of a period: at one of two by chance once
-// in 32,000 times, at one of five once in 3,000. Of the pauses at that place one in so many has to
-// be among them: where requests come fast, few have to be waited for.
+// So many of the longest pauses have to come at one place of a period. By chance they come at one
+// of two places once in 32,000 times, at one of five once in 3,000. They are at least one in so
+// many of the pauses at that place: the host hardly pauses between requests that queue.
 constexpr size_t kLongPausesOfTwo = 16, kLongPauses = 6;
 constexpr size_t kLongOneIn = 8;
 // The pause there is longer by a third than where the period is shorter.
@@ -57,8 +57,7 @@ std::optional<size_t> RequestPattern::kind_of_current() {
   const auto at = std::ranges::find(kinds_, current_);
   if (at != kinds_.end()) return static_cast<size_t>(at - kinds_.begin());
   if (current_.size() >= kMostLaunches) return {};
-  if (kinds_.size() >= kMostKinds || launches_of_kinds_ + current_.size() > kMostLaunches)
-    forget();
+  if (kinds_.size() >= kMostKinds || launches_of_kinds_ + current_.size() > kMostLaunches) forget();
   launches_of_kinds_ += current_.size();
   kinds_.push_back(current_);
   return kinds_.size() - 1;
@@ -132,8 +131,8 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// A multiple of the distance at which the longest pauses all come at one place. Looked for at doublings
-// only: it orders all pauses.
+// A multiple of the distance at which the longest pauses all come at one place. Looked for at
+// doublings only: it orders all pauses.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
   const auto longer = [&](size_t back, size_t than) {
@@ -181,8 +180,9 @@ RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
 
 // The last stretches are a period. It begins with the longest pause.
 void RequestPattern::use_last(size_t stretches) {
-  const auto [before, pause, surely] = longest_pause(stretches);
-  begins_surely_ = surely;
+  const Longest longest = longest_pause(stretches);
+  const size_t before = longest.before;
+  begins_surely_ = longest.surely;
   std::vector<size_t> kinds;
   std::vector<uint32_t> start;
   uint32_t length = 0;

@@ -69,8 +69,9 @@ class SwitchCost {
   bool operator==(const SwitchCost&) const = default;
 
  private:
-  // Then one of the samples that say so is forgotten, and after eight it is tried again: some requests are
-  // over by that, so once in a thousand of 30 ms.
+  // So long after the last change of hands, and each time as long again, one sample is forgotten. When
+  // eight are, the cost is taken for nothing and tried again. That makes some requests late, so it must be
+  // rare: 32 s are a thousand requests of 32 ms.
   static constexpr Duration kBelieved{4'000'000'000};
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
