@@ -43,9 +43,9 @@ inline bool marks(ThreadState& thread, Attachment& link, const Unit& unit, Strea
   const uint32_t every = channel::marked_every(*link.control, stream.device);
   if (every == 0) [[likely]] return false;
   StreamSlot& slot = stream_slots[stream.slot];
-  const uint64_t since = sequence - slot.marked.load(std::memory_order_relaxed);
+  const uint64_t marked = slot.marked.load(std::memory_order_relaxed);
   const bool behind_wait = slot.synced.load(std::memory_order_relaxed) + 1 == sequence;
-  if (!channel::takes_marker(every, since, behind_wait)) return false;
+  if (!channel::takes_marker(every, sequence, marked, behind_wait)) return false;
   if (stream.slot == channel::kUntrackedStream || unit.undisturbed) return false;
   if (unit.stream == kLegacyHandle && live_blocking_streams.load(std::memory_order_relaxed) > 0) {
     return false;

@@ -65,6 +65,8 @@ inline constexpr Duration kStillComing{100'000'000};
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
+// ... and fewer at first: what others cost it is learnt sooner.
+inline constexpr uint32_t kUnmarkedAtFirst = 4, kMarkedAtFirst = 1'024;
 // A kernel lets others by if a later launch of theirs is reported while the kernel is not due for so long; it does not
 // if a launch of theirs is overdue for so long when the kernel is complete. Completions are seen a few us late, and
 // predictions are off.

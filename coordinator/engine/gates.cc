@@ -98,17 +98,23 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
       client.ranks->stands()) {
     return kNever;
   }
-  const Unit* oldest = nullptr;
+  // One stream may wait for what another one does: until the next report of each is overdue.
+  Instant oldest = kNever;
+  Duration longest;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
-    const Unit& front = units.front();
-    if (!front.tracked || front.device != seat.device) continue;
-    if (oldest == nullptr || front.at < oldest->at) oldest = &front;
+    if (units.front().device != seat.device || !units.awaits_report()) continue;
+    Duration until_report;
+    for (const Unit& unit : units) {
+      until_report += Duration{unit.predicted.ns / (unit.tracked ? unit.count : 1)};
+      if (unit.tracked) break;
+    }
+    oldest = std::min(oldest, units.front().at);
+    longest = std::max(longest, until_report);
   }
-  if (oldest == nullptr) return kNever;
-  const Duration patience{
-      std::max(kStuckAtLeast.ns, oldest->predicted.ns / oldest->count * kStuckFactor)};
-  const Instant since = std::max(oldest->at, seat.last_progress);
+  if (oldest == kNever) return kNever;
+  const Duration patience{std::max(kStuckAtLeast.ns, longest.ns * kStuckFactor)};
+  const Instant since = std::max(oldest, seat.last_progress);
   // It may well be behind the others' work: that has had its time, and has it yet.
   const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
   if (at > now_) return at;

@@ -209,6 +209,7 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
 
 void Engine::Core::set_progress(const Client& client, Seat& seat, uint32_t every) {
   if (seat.marked_every == every) return;
+  if (seat.marked_every == 0) seat.marked_from = seat.launches;
   seat.marked_every = every;
   put(SetProgress{client.id, seat.device, every});
 }
@@ -219,10 +220,12 @@ uint32_t Engine::Core::wanted_progress(const Device& on, const Seat& seat) const
   if (on.policy && on.policy->counts_device_time()) return 1;
   Duration apart{kMarkersPart * options_.marker.ns};
   if (seat.wanted == Gate::kCredit) apart = std::min(apart, Duration{seat.bound.ns / kMarkedOfCredit});
-  const auto far_enough = [&](uint32_t every) {
-    return every == kMostUnmarked || every * seat.usual_launch.ns >= apart.ns;
-  };
   const uint32_t now = seat.marked_every;
+  const bool first = now == 0 || seat.launches - seat.marked_from < kMarkedAtFirst;
+  const uint32_t most = first ? kUnmarkedAtFirst : kMostUnmarked;
+  const auto far_enough = [&](uint32_t every) {
+    return every == most || every * seat.usual_launch.ns >= apart.ns;
+  };
   const bool too_far = now > 1 && now * seat.usual_launch.ns >= 3 * apart.ns;
   if (now > 0 && far_enough(now) && !too_far) return now;
   uint32_t every = 1;

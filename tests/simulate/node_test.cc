@@ -85,6 +85,31 @@ TEST_CASE("a low launch beside busy high work is held until the coordinator lets
   CHECK(l.services()[0].ended.ns == 1'200'000 + 10'000 + 10'000);
 }
 
+// It rings the doorbell: nobody waits for work of it until then.
+TEST_CASE("a launch behind a long pause is heard of at once, also one that will be reported") {
+  CoordinatorModel coordinator({.policy = "priority"});
+  for (const uint32_t id : {1, 2})
+    coordinator.attach({.client = ClientId{id}, .job = JobId{id}, .priority = Priority{static_cast<uint8_t>(id)}},
+                       DeviceId{0}, 1, Instant{0});
+  coordinator.step(Instant{0});
+  const auto launch = [&](uint64_t sequence, Instant at) {
+    coordinator.launched({.client = ClientId{1}, .device = DeviceId{0}, .sequence = sequence,
+                          .kernel = KernelId{1}, .tracked = true},
+                         at);
+    const Instant heard = coordinator.next();
+    while (coordinator.next() <= at + Duration{1'000'000}) {
+      const Instant next = coordinator.next();
+      coordinator.step(next);
+      coordinator.publish(next, [](const engine::Output&) {});
+    }
+    coordinator.synced(ClientId{1}, StreamSlot{0}, sequence, at + Duration{1'000'000});
+    return heard;
+  };
+  launch(1, Instant{1'000'000});
+  const Instant late{100'000'000};
+  CHECK(launch(2, late) <= late + Duration{5'000});
+}
+
 TEST_CASE("what is known of a task's kernel holds for the first launch of its next process") {
   Bench b("guarded");
   const auto high = workload("high", {launch(0, 100'000), sync_stream(0), launch(1, 100'000, 3'000'000)});

@@ -22,7 +22,8 @@ CoordinatorModel::CoordinatorModel(const CoordinatorOptions& options)
   sessions_.resize(1);
 }
 
-// As the daemon looks at close clients: ever more rarely, until the doorbell rings.
+// As the daemon looks at close clients: ever more rarely, until the doorbell rings. By what it knew of
+// the client before the news.
 void CoordinatorModel::notice(Session& session, Instant now) {
   session.news = true;
   const Duration quiet = now - session.last_event;
@@ -77,6 +78,7 @@ void CoordinatorModel::set_policy(const std::string& text, Instant now) {
 
 void CoordinatorModel::launched(const engine::Launched& launch, Instant now) {
   Session& of = session(launch.client);
+  notice(of, now);
   Word& word = of.words[launch.stream.value];
   word.launched = launch.sequence;
   if (launch.tracked) {
@@ -85,14 +87,13 @@ void CoordinatorModel::launched(const engine::Launched& launch, Instant now) {
   }
   if (launch.ticket.value != 0) of.waiting = 0;
   tell(launch, now);
-  notice(of, now);
 }
 
 void CoordinatorModel::held(const engine::Held& held, Instant now) {
   Session& of = session(held.client);
+  notice(of, now);
   of.waiting = 1;
   tell(held, now);
-  notice(of, now);
 }
 
 void CoordinatorModel::timed(const engine::Timed& timed, Instant now) {
@@ -113,8 +114,8 @@ void CoordinatorModel::complete(ClientId client, StreamSlot stream, uint64_t seq
 
 void CoordinatorModel::synced(ClientId client, StreamSlot stream, uint64_t sequence,
                               Instant now) {
-  complete(client, stream, sequence, now, /*synced=*/true);
   notice(session(client), now);
+  complete(client, stream, sequence, now, /*synced=*/true);
 }
 
 void CoordinatorModel::progressed(ClientId client, StreamSlot stream, uint64_t sequence,

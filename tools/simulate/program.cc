@@ -286,7 +286,7 @@ void Program::submit_work(const Call& call, Instant now) {
     }
     unit.sequence = ++stream.sequence;
     unit.tracked = call.stream < channel::kUntrackedStream &&
-                   channel::takes_marker(marked_every_, unit.sequence - stream.marked,
+                   channel::takes_marker(marked_every_, unit.sequence, stream.marked,
                                          stream.synced + 1 == unit.sequence);
     if (unit.tracked) stream.marked = unit.sequence;
     marked_ = unit.tracked;

@@ -62,6 +62,8 @@ void RequestGuard::settle(bool lower_in_flight) {
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
+  // The next wait may be in another request of the program's: there it would be another exception.
+  if (wait->delay.ns > 0 && !begins_surely()) request_.excepted = false;
 }
 
 // Where nobody can tell with which wait a request ends, as many of them as are one are held to its
@@ -70,9 +72,7 @@ void RequestGuard::count_lately(Duration lost) {
   request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
   lately_.push_back(lost);
   lost_lately_ += lost;
-  const bool surely = !parts_.has(Part::kAnyBeginning) ||
-                      (pattern_.begins_surely() && timeline().service_start() == 0);
-  const size_t others = surely ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
+  const size_t others = begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
   for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
 }
 
@@ -102,7 +102,7 @@ void RequestGuard::end_request(bool whole) {
     const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
     mean_.earn({allowed.ns * earned / 1000}, allowance());
     const bool over = std::max(request_.lost, request_.most_lately + put_right) > limit();
-    if (counts()) error_.ended(over, request_.meant);
+    if (counts()) error_.ended(over, request_.meant, std::max(1U, request_.exceptions));
     compared_ = compared_ || compares;
     if (over) {  // its waits have been counted, and make no other one over
       lately_.clear();
@@ -128,7 +128,7 @@ void RequestGuard::end_request(bool whole) {
 void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
-  delayed.excepted = delayed.excepted || surely;
+  if (surely && !std::exchange(delayed.excepted, true)) delayed.exceptions += 1;
   mean_.spent();
 }
 
@@ -184,13 +184,15 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   moment.budget = budget;
   moment.tail = tail;
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
-    moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/next && request_.excepted);
+    moment.exceptions_x1000 =
+        error_.left_x1000(/*uncounted=*/next || !request_.excepted ? request_.exceptions : 0);
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - delayed.lost;
   }
-  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost)) {
+  // Where all of what is foretold is lost, more of it is more.
+  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost) && price_.x1024() < 1024) {
     moment.most = price_.most_lost();
     moment.often = price_.often() - delayed.lost;
   }

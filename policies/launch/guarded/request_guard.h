@@ -119,6 +119,7 @@ class RequestGuard {
     bool undisturbed = true;
     bool excepted = false;  // something was let go that makes it be over its limit
     bool meant = false;     // ... or may do so
+    uint32_t exceptions = 0;  // so many of the program's requests may be over by them
     Duration pauses;        // of the host between its stretches, as far as they are sure
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
@@ -140,6 +141,13 @@ class RequestGuard {
   // themselves, and so long none may be.
   bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
+  // With its first launch a request of the program's begins: only where requests arrive at random. Where
+  // the host always pauses as long, it may do so within a request.
+  bool begins_surely() const {
+    return !parts_.has(Part::kAnyBeginning) ||
+           (pattern_.begins_surely() && timeline().service_start() == 0 &&
+            timeline().begins_at_random());
+  }
   struct Slack {
     Duration now;
     Duration inside;  // of it after the client's next launch; all of it where it is under way

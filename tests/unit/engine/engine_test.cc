@@ -303,6 +303,45 @@ TEST_CASE("A launch without a report of its own is awaited with one close behind
   CHECK_FALSE(awaits(0, {false, true}));
 }
 
+TEST_CASE("Few launches lie between two markers at first, more when a thousand have been seen") {
+  Engine engine;
+  step(engine, 0, {attach(1, 2), uses(1), attach(2, 7), uses(2), PolicyChanged{"priority"},
+                   Timed{ClientId{1}, KernelId{1}, Duration{90'000}}});
+  std::vector<std::pair<uint64_t, uint32_t>> told;  // behind which launch, and one in how many
+  for (uint64_t n = 1; n <= 2'000; ++n) {
+    const auto at = static_cast<int64_t>(n) * 100;
+    const auto outputs =
+        step(engine, at, {Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{0},
+                                   .sequence = n, .kernel = KernelId{1}, .at = Instant{at * 1000}}});
+    for (const SetProgress& progress : only<SetProgress>(outputs)) {
+      if (progress.client == ClientId{1}) told.emplace_back(n, progress.every);
+    }
+    step(engine, at + 90, {Progressed{ClientId{1}, StreamSlot{0}, n}});
+  }
+  REQUIRE(told.size() == 2);
+  CHECK(told[0] == std::pair<uint64_t, uint32_t>{1, 4});
+  CHECK(told[1] == std::pair<uint64_t, uint32_t>{1'024, 16});
+}
+
+// A short kernel waits for what another stream of its program does, which is reported later.
+TEST_CASE("A client is not stuck before the next report of each of its streams is overdue") {
+  Engine engine;
+  step(engine, 0, {attach(1, 2), uses(1), attach(2, 7), uses(2), PolicyChanged{"priority"},
+                   Timed{ClientId{1}, KernelId{1}, Duration{50'000}},
+                   Timed{ClientId{1}, KernelId{2}, Duration{23'000'000}}});
+  const auto launched = [](uint32_t stream, uint64_t sequence, uint64_t kernel, bool tracked) {
+    return Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{stream},
+                    .sequence = sequence, .kernel = KernelId{kernel}, .at = Instant{}, .tracked = tracked};
+  };
+  step(engine, 1, {launched(0, 1, 1, true)});  // from here on not every launch is reported
+  step(engine, 2, {Progressed{ClientId{1}, StreamSlot{0}, 1}});
+  step(engine, 3, {launched(1, 1, 2, false), launched(1, 2, 2, false), launched(1, 3, 2, true),
+                   launched(0, 2, 1, true)});
+  CHECK(only<Notice>(step(engine, 69'000, {})).empty());
+  CHECK(only<Notice>(step(engine, 250'000, {})).empty());
+  CHECK(only<Notice>(step(engine, 300'000, {})).size() == 1);
+}
+
 TEST_CASE("Until when a client works is told, though what nobody reports is settled with the next launch") {
   Engine engine;
   step(engine, 0, {attach(1, 2), uses(1)});

@@ -223,8 +223,7 @@ class Node {
   // Where the bound is checked each: that takes every report.
   bool is_marked(Program& p, uint32_t slot) const {
     if (plan_.checks_bound && p.marked_every != 0) return true;
-    const uint64_t since = p.sequence[slot] - p.marked[slot];
-    if (!channel::takes_marker(p.marked_every, since, /*behind_wait=*/false)) return false;
+    if (!channel::takes_marker(p.marked_every, p.sequence[slot], p.marked[slot], false)) return false;
     p.marked[slot] = p.sequence[slot];
     return true;
   }

@@ -58,8 +58,15 @@ TEST_CASE("Of a thousand requests ten at most are over, however early they are")
 
 TEST_CASE("One request that may be over is not two") {
   RequestBudget budget;
-  CHECK((budget.left_x1000(/*uncounted=*/false) >= 1'000));
-  CHECK(budget.left_x1000(/*uncounted=*/true) < 1'000);
+  CHECK((budget.left_x1000(/*uncounted=*/0) >= 1'000));
+  CHECK(budget.left_x1000(/*uncounted=*/1) < 1'000);
+}
+
+TEST_CASE("A request that holds two exceptions counts as two") {
+  RequestBudget one, two;
+  one.ended(/*over=*/true, /*meant=*/true);
+  two.ended(/*over=*/true, /*meant=*/true, 2);
+  CHECK((one.left_x1000(0) - two.left_x1000(0) == 1'000));
 }
 
 TEST_CASE("However often requests are over unmeant, what is aimed at falls until they are seldom") {

@@ -130,3 +130,23 @@ TEST_CASE("How long own work takes is not learnt where it began behind others") 
   launch(/*behind=*/false);
   CHECK(schedule.work_left() == kWork);
 }
+
+// That a change of hands costs nothing is what is known of most devices, and of some it is wrong.
+TEST_CASE("What began behind others is not undisturbed, whatever a change of hands is known to cost") {
+  constexpr Duration kWork{1'000'000};
+  IsolatedSchedule schedule;
+  Instant now{0};
+  for (const bool behind : {false, true, false}) {
+    now = now + kWork;
+    if (behind) schedule.disturbed(/*copy=*/false, now);
+    if (behind) schedule.lower_ended(1, 0, now);
+    schedule.begins_stretch(now, false);
+    schedule.submitted({.kernel = KernelId{1}, .predicted = kWork, .at = now}, /*in_step=*/false, false);
+    now = now + kWork;
+    schedule.completed({.units = 1, .reported = true}, now, false);
+    schedule.synced({.at = now}, false);
+    const auto wait = schedule.settle(false);
+    REQUIRE(wait.has_value());
+    CHECK(wait->clean == !behind);
+  }
+}

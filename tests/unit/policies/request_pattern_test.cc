@@ -100,6 +100,17 @@ TEST_CASE("Tokens that differ in nothing but the host's pauses make a period") {
   CHECK(host.places.front().started);
 }
 
+// Found by and by: of four tokens, then eight, and each time the pause behind the last is not much longer.
+TEST_CASE("Sixteen tokens are a period where the host pauses for twice as long behind the last") {
+  Host host;
+  for (int request = 0; request < 60; ++request) {
+    for (int token = 0; token < 16; ++token)
+      host.stretch(5, (token == 0 ? 1'940 : token % 4 == 0 ? 1'260 : 660) + request % 7);
+  }
+  CHECK(host.last().length == 80);
+  CHECK(host.last().position == 79);
+}
+
 TEST_CASE("Pauses at random make no period, whatever they look like for a while") {
   std::mt19937 random(7);  // the same on every machine
   Host host;

@@ -117,18 +117,18 @@ class Price {
 class RequestBudget {
  public:
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
-  // that could make it be over.
-  void ended(bool over, bool meant) {
-    add(left_x1000_, !over ? 0 : meant ? 1'000 : tuning::kUnmeantTakes_x1000);
+  // that could make it be over; `exceptions`: so many of the program's requests may be, at least 1.
+  void ended(bool over, bool meant, int64_t exceptions = 1) {
+    const int64_t takes = meant ? 1'000 * exceptions : tuning::kUnmeantTakes_x1000;
+    add(left_x1000_, over ? takes : 0);
     add(unmeant_x1000_, over && !meant ? tuning::kUnmeantCounts_x1000 : 0);
   }
   void forgive() {
     left_x1000_ = std::max<int64_t>(0, left_x1000_);
     unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
   }
-  // What it holds, times 1000. One that is under way may be over and is not counted yet:
-  // `uncounted`.
-  int64_t left_x1000(bool uncounted) const { return left_x1000_ - (uncounted ? 1'000 : 0); }
+  // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
+  int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
   // Of the limit, what is aimed at: most of it; the less the more is owed.
   Duration aimed(Duration limit) const { return {trusted(limit).ns / 1'000 * tuning::kAim_x1000}; }
   // Of the slack all is believed in, until requests are over.

@@ -44,6 +44,10 @@ class IterationModel {
   Instant next_launch() const;
   // Where the client may be back at any time: after how long in the mean; 0 elsewhere.
   Duration random_pause() const;
+  // Requests arrive: the pause before the first launch cannot be relied on.
+  bool begins_at_random() const {
+    return !places_.empty() && places_[service_start_].pause.low() <= 0;
+  }
   // By how much longer the host has paused before a launch at `position` now than it usually does;
   // negative: shorter.
   Duration longer_pause(uint32_t position, Instant now) const;

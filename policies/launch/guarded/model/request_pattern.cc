@@ -14,8 +14,9 @@ namespace {
 // many of the pauses at that place: the host hardly pauses between requests that queue.
 constexpr size_t kLongPausesOfTwo = 16, kLongPauses = 6;
 constexpr size_t kLongOneIn = 8;
-// The pause there is longer by a third than where the period is shorter.
-constexpr int64_t kLonger_x1000 = 1'333;
+// The pause there is longer by a third than where the period is shortest, and by a tenth than at any
+// shorter one that was found.
+constexpr int64_t kLonger_x1000 = 1'333, kLongerStill_x1000 = 1'100;
 constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
@@ -135,15 +136,17 @@ size_t RequestPattern::find_repetition() const {
 // doublings only: it orders all pauses.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
-  const auto longer = [&](size_t back, size_t than) {
+  const auto is_longer = [&](size_t back, size_t than) {
     const Duration pause = history_[size - back].pause, other = history_[size - than].pause;
     return pause != other ? pause > other : back < than;
   };
   std::vector<size_t> longest(size);  // how far back they are
   std::iota(longest.begin(), longest.end(), size_t{1});
   const size_t most = std::min(size, std::max(kLongPausesOfTwo, size / 2 / kLongOneIn));
-  std::ranges::partial_sort(longest, longest.begin() + static_cast<ptrdiff_t>(most), longer);
+  std::ranges::partial_sort(longest, longest.begin() + static_cast<ptrdiff_t>(most), is_longer);
   size_t found = distance;
+  const size_t repetition = find_repetition();
+  const Duration shortest = longest_pause(repetition == 0 ? distance : repetition).mean;
   Duration pause = longest_pause(distance).mean;
   for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
     const size_t there = size / multiple;
@@ -155,7 +158,9 @@ size_t RequestPattern::find_multiple(size_t distance) const {
         [&](size_t back) { return back % multiple == longest.front() % multiple; });
     if (!one_place || !repeats(multiple)) continue;
     const Duration mean = longest_pause(multiple).mean;
-    if (mean.ns / kLonger_x1000 * 1'000 > pause.ns) found = multiple, pause = mean;
+    const bool longer = mean.ns / kLonger_x1000 * 1'000 > shortest.ns &&
+                        mean.ns / kLongerStill_x1000 * 1'000 > pause.ns;
+    if (longer) found = multiple, pause = mean;
   }
   return found;
 }

@@ -32,7 +32,8 @@ void IsolatedSchedule::look_for_wait() {
 bool IsolatedSchedule::begins_stretch(Instant at, bool lower_in_flight) {
   if (began_ != kNever) return false;
   began_ = at;
-  if (idle()) clean_ = !lower_in_flight && !behind_switch();
+  // Behind others it may wait for a change of hands that nobody knows of: a copy can hide one.
+  if (idle()) clean_ = !lower_in_flight && !switch_.behind();
   return true;
 }
 

@@ -134,8 +134,6 @@ class IsolatedSchedule {
   void shift(Duration by);
   // What own work waits at most for the device to change hands: how much it did, the waits say.
   Duration longest_switch() const { return {switch_.cost().ns * 33 / 32}; }
-  // Own work that begins now waits for a switch, as far as is known.
-  bool behind_switch() const { return switch_.behind() && (!switch_.known() || switch_.cost().ns > 0); }
   Duration likely_work(const InFlight& launch) const {
     return launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
   }
