@@ -30,9 +30,9 @@ inline constexpr Duration kStaleCredit{1'000'000};
 inline constexpr Duration kGrantNoticed{100'000};
 // What a client says of its own work holds others no longer than such work could, and a small
 // multiple of what was seen of it:
-// - a launch is over by kStuckFactor times its prediction, and kStuckAtLeast, or lower gates open
-//   (inversion rule). Lengths differ by less from run to run; two processes on a device that takes
-//   turns double them.
+// - what each of its streams does until the next report is over by kStuckFactor times its prediction,
+//   and kStuckAtLeast, or lower gates open (inversion rule). Lengths differ by less from run to run; two
+//   processes on a device that takes turns double them.
 inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
 // - what others have in flight extends that by twice its length, up to twice this, and what they
