@@ -3,25 +3,26 @@
 // word of lull_progress). Shim and simulator ask the same function. Pure; any thread.
 //
 // A marker costs the client 2.1 us of the device, 0.76 us of the host and a place of the driver's
-// queue (measured, docs/hardware, 2026-11-26): so the daemon says how many launches go by between
-// two of them (lull_control.marked_every). Where the host waits in between, the next launch has one
-// sooner: it tells when the device came back to the client. How much sooner, a quarter of them to not
-// at all, differs from marker to marker, so that each of a program's waits is told of by and by.
+// queue (measured, docs/hardware, 2026-11-26): so the daemon says how many launches apart they are at
+// most (lull_control.marked_every). They are five to eight eighths of that apart, and where the host
+// waits in between four to seven: behind a wait a marker tells when the device came back to the client.
+// How many, differs from launch to launch as if by lot, so that whatever a program's requests look
+// like each of its waits is told of by and by.
 #pragma once
 
 #include <stdint.h>
 
 namespace lull::channel {
 
+// 0 to 3, as if by lot; the same for the same number.
+inline uint64_t lot_of(uint64_t number) { return number * 0x9e37'79b9'7f4a'7c15u >> 62; }
+
 // `sequence`: of the launch in its stream, from 1; `marked`: of the last one with a marker, 0 before
 // the first; `behind_wait`: the host is known to have waited for all before it; `every`: 0 for no
 // markers.
 inline bool takes_marker(uint32_t every, uint64_t sequence, uint64_t marked, bool behind_wait) {
-  if (every == 0) return false;
-  const uint64_t since = sequence - marked;
-  if (since >= every || !behind_wait) return since >= every;
-  const uint64_t quarters = 1 + (marked * 0x9e37'79b9'7f4a'7c15u >> 62);  // 1 to 4, as if by lot
-  return 4 * since >= quarters * every;
+  const uint64_t eighths = behind_wait ? 4 + lot_of(sequence) : 5 + lot_of(marked);
+  return every != 0 && 8 * (sequence - marked) >= eighths * every;
 }
 
 }  // namespace lull::channel

@@ -58,8 +58,8 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 // it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
-// Between two markers of a client lie launches of so many times the work that a marker takes (2.1 us of the device
-// on an H200: 0.84 ms), at most kMostUnmarked: a quarter of a percent of a client that has the device all the time.
+// Two markers of a client are at most as many launches apart as take so many times what a marker takes (2.1 us of the
+// device on an H200: 0.84 ms), at most kMostUnmarked: 0.3 % of a client that has the device all the time.
 // Under a credit they are at most one part in kMarkedOfCredit of its bound apart, for that is a promise to others.
 // Behind the last marker a launch is done when it is expected to be.
 inline constexpr int64_t kMarkersPart = 400;
