@@ -4,10 +4,10 @@
 //
 // A marker costs the client 2.1 us of the device, 0.76 us of the host and a place of the driver's
 // queue (measured, docs/hardware, 2026-11-26): so the daemon says how many launches apart they are at
-// most (lull_control.marked_every). They are five to eight eighths of that apart, and where the host
-// waits in between four to seven: behind a wait a marker tells when the device came back to the client.
-// How many, differs from launch to launch as if by lot, so that whatever a program's requests look
-// like each of its waits is told of by and by.
+// most (lull_control.marked_every). The next one comes when five to eight eighths of that many have
+// gone by; on the first launch behind a wait, when four to seven have: it tells when the device came
+// back to the client. How many eighths differs from launch to launch, as if by lot. A fixed share
+// would keep step with some programs' requests, and some of their waits would never be told of.
 #pragma once
 
 #include <stdint.h>

@@ -43,7 +43,7 @@ struct Seat {
   CreditLedger credit;   // stands where that is kCredit
   Instant opened_at;
   uint32_t marked_every = 0;  // one launch in so many is reported; 0: none
-  uint32_t marked_from = 0;   // of its launches, since none was
+  uint32_t marked_from = 0;   // how many it had made when reports were last asked for
   Duration usual_launch;  // how long its last ones were expected to take; 0 without one
 
   uint32_t launches = 0;

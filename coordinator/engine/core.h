@@ -58,14 +58,14 @@ inline constexpr Duration kClosedNoticed{5'000'000};
 // it has launched nothing for kStillComing: processes of one job need not launch alike.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
-// Two markers of a client are at most as many launches apart as take so many times what a marker takes (2.1 us of the
-// device on an H200: 0.84 ms), at most kMostUnmarked: 0.3 % of a client that has the device all the time.
+// Between two markers of a client lie launches of 0.84 ms at most: kMarkersPart times what a marker takes (2.1 us of the
+// device on an H200), and never more than kMostUnmarked. Markers take 0.3 % of a client that has the device all the time.
 // Under a credit they are at most one part in kMarkedOfCredit of its bound apart, for that is a promise to others.
 // Behind the last marker a launch is done when it is expected to be.
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
-// ... and fewer at first: what others cost it is learnt sooner.
+// Of its first kMarkedAtFirst launches beside others no more than kUnmarkedAtFirst, so that what those cost is learnt soon.
 inline constexpr uint32_t kUnmarkedAtFirst = 4, kMarkedAtFirst = 1'024;
 // A kernel lets others by if a later launch of theirs is reported while the kernel is not due for so long; it does not
 // if a launch of theirs is overdue for so long when the kernel is complete. Completions are seen a few us late, and

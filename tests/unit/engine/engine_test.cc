@@ -306,21 +306,28 @@ TEST_CASE("A launch without a report of its own is awaited with one close behind
 TEST_CASE("Few launches lie between two markers at first, more when a thousand have been seen") {
   Engine engine;
   step(engine, 0, {attach(1, 2), uses(1), attach(2, 7), uses(2), PolicyChanged{"priority"},
-                   Timed{ClientId{1}, KernelId{1}, Duration{90'000}}});
+                   Timed{ClientId{1}, KernelId{1}, Duration{90'000}},
+                   Timed{ClientId{1}, KernelId{2}, Duration{10'000'000}}});
   std::vector<std::pair<uint64_t, uint32_t>> told;  // behind which launch, and one in how many
-  for (uint64_t n = 1; n <= 2'000; ++n) {
-    const auto at = static_cast<int64_t>(n) * 100;
+  int64_t at = 0;
+  const auto launch = [&](uint64_t n, uint64_t kernel, int64_t us) {
+    at += 100;
     const auto outputs =
         step(engine, at, {Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{0},
-                                   .sequence = n, .kernel = KernelId{1}, .at = Instant{at * 1000}}});
+                                   .sequence = n, .kernel = KernelId{kernel}, .at = Instant{at * 1000}}});
     for (const SetProgress& progress : only<SetProgress>(outputs)) {
       if (progress.client == ClientId{1}) told.emplace_back(n, progress.every);
     }
-    step(engine, at + 90, {Progressed{ClientId{1}, StreamSlot{0}, n}});
-  }
+    at += us;
+    step(engine, at, {Progressed{ClientId{1}, StreamSlot{0}, n}});
+  };
+  for (uint64_t n = 1; n <= 2'000; ++n) launch(n, 1, 90);
   REQUIRE(told.size() == 2);
   CHECK(told[0] == std::pair<uint64_t, uint32_t>{1, 4});
   CHECK(told[1] == std::pair<uint64_t, uint32_t>{1'024, 16});
+  launch(2'001, 2, 10'000);  // of 10 ms: of usual ones 0.84 ms are fewer
+  REQUIRE(told.size() == 3);
+  CHECK(told[2] == std::pair<uint64_t, uint32_t>{2'001, 4});
 }
 
 // A short kernel waits for what another stream of its program does, which is reported later.

@@ -72,8 +72,7 @@ Instant IterationModel::next_launch() const {
 }
 
 Duration IterationModel::random_pause() const {
-  const bool random = !places_.empty() && place(next_spot()).pause.low() <= 0;
-  return {random ? place(next_spot()).pause.mean_ns : 0};
+  return {comes_at_random(next_position()) ? place(next_spot()).pause.mean_ns : 0};
 }
 
 Duration IterationModel::longer_pause(uint32_t position, Instant now) const {

@@ -46,7 +46,7 @@ class IterationModel {
   Duration random_pause() const;
   // Requests arrive: the pause before the first launch cannot be relied on.
   bool begins_at_random() const {
-    return !places_.empty() && places_[service_start_].pause.low() <= 0;
+    return comes_at_random(service_start_);
   }
   // By how much longer the host has paused before a launch at `position` now than it usually does;
   // negative: shorter.
@@ -128,6 +128,10 @@ class IterationModel {
   void derive_places();
   int64_t find_best_slack_ns() const;
   bool follows_wait(uint32_t position) const;  // the launch there
+  // The pause before the launch there varies as waiting for requests does.
+  bool comes_at_random(uint32_t position) const {
+    return position < length() && places_[position].pause.low() <= 0;
+  }
   const Place& place(Spot spot) const { return places_[spot.position]; }
 
   std::vector<Place> places_;
