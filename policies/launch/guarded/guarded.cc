@@ -92,6 +92,7 @@ class Guarded final : public LaunchPolicy {
   void submitted(uint32_t index, const Submitted& launch, Instant now) {
     const Member& low = member(index);
     Client& its = own_[index];
+    change_begins(index, launch);
     const bool first = queue_.first(launch.client, launch.stream) == nullptr;
     const Duration cost = cost_above(low, launch.kernel, launch.predicted);
     queue_.submitted(launch, cost);
@@ -123,6 +124,7 @@ class Guarded final : public LaunchPolicy {
     const uint32_t kernels = queue_.completed(done, now);
     count(index, 0, kernels);
     if (kernels > 0) {
+      change_ends(low, kernels, done, now);
       for_above(low, [&](const Member& high, RequestGuard& guard) {
         guard.lower_ran(ran_from, now);
         guard.lower_ended(kernels, lower_kernels(high), now);
@@ -130,6 +132,28 @@ class Guarded final : public LaunchPolicy {
     }
     if (own_[index].guard) own_[index].guard->completed(done, now, lower_units(low) > 0);
     began(low, done.stream, now);
+  }
+
+  // Where two share a device the lower one meets the change of hands as well, and sooner: the important one's
+  // work may come behind a copy that hides it, or always behind lower work.
+  void change_begins(uint32_t index, const Submitted& launch) {
+    if (own_.size() != 2 || launch.copy) return;
+    const Member& its = member(index);
+    if (!has_higher(its))
+      lower_change_.others_came();
+    else if (own_[index].kernels == 0)
+      lower_change_.own_begins(launch.at, /*copies=*/its.units > 1);
+  }
+  void change_ends(const Member& its, uint32_t kernels, const Completed& done, Instant now) {
+    if (own_.size() != 2) return;
+    if (has_higher(its))
+      lower_change_.own_done(done.predicted, done.reported, now);
+    else
+      lower_change_.others_ended(kernels, kernels_[highest_.level], now);
+    if (!lower_change_.known()) return;
+    for (const uint32_t index : awake_) {
+      if (own_[index].guard) own_[index].guard->change_costs(lower_change_.cost());
+    }
   }
 
   // The first unit of this stream may run from here on.
@@ -186,6 +210,7 @@ class Guarded final : public LaunchPolicy {
   void count_present() {
     awake_.resize(own_.size());
     std::iota(awake_.begin(), awake_.end(), 0U);
+    lower_change_ = {};
     highest_ = Priority{kNoLevel};
     Priority lowest{0};
     kernels_ = {};
@@ -444,6 +469,7 @@ class Guarded final : public LaunchPolicy {
   std::array<uint32_t, kLevels> resting_{}, kernels_{};  // by level; kernels on the device
   Priority highest_{kNoLevel};
   DeviceQueue queue_;
+  SwitchCost lower_change_;  // as the lower of two clients meets it
   FloorAccount floor_;
   SharingFigures figures_;
   std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step

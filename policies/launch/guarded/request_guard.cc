@@ -1,6 +1,7 @@
 #include "policies/launch/guarded/request_guard.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -69,11 +70,32 @@ void RequestGuard::settle(bool lower_in_flight) {
 // Where nobody can tell with which wait a request ends, as many of them as are one are held to its
 // limit, wherever it is begun to count.
 void RequestGuard::count_lately(Duration lost) {
-  request_.most_lately = std::max(request_.most_lately, lost_lately_ + lost);
   lately_.push_back(lost);
+  request_.waits += 1;
   lost_lately_ += lost;
-  const size_t others = begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
-  for (; lately_.size() > others; lately_.pop_front()) lost_lately_ -= lately_.front();
+  const size_t others = others_lately();
+  if (lately_.size() > others) lost_lately_ -= lately_[lately_.size() - 1 - others];
+}
+
+// What as many waits as a request has have lost at most, those of others begun before among them. What
+// the request's own have said is put right before, so that the next request's count with what is true.
+Duration RequestGuard::most_lately(Duration said, Duration lost) {
+  const size_t others = others_lately();
+  const size_t own = std::min<size_t>(request_.waits, lately_.size());
+  const Duration known = std::clamp(lost, Duration{}, said);
+  if (said > known) {
+    for (size_t i = lately_.size() - own; i < lately_.size(); ++i)
+      lately_[i] = {lately_[i].ns * (known.ns * 1'024 / said.ns) / 1'024};
+  }
+  Duration most, sum;
+  for (size_t i = 0; i < lately_.size(); ++i) {
+    sum += lately_[i];
+    if (i > others) sum -= lately_[i - 1 - others];
+    if (i + own >= lately_.size()) most = std::max(most, sum);
+  }
+  while (lately_.size() > others) lately_.pop_front();
+  lost_lately_ = std::accumulate(lately_.begin(), lately_.end(), Duration{});
+  return most + std::max(Duration{}, lost - said);
 }
 
 // Its time is known, and what the waits said of it is put right.
@@ -101,9 +123,12 @@ void RequestGuard::end_request(bool whole) {
                  : tuning::kEarnedUncompared_x1000;
     const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
     mean_.earn({allowed.ns * earned / 1000}, allowance());
-    const bool over = std::max(request_.lost, request_.most_lately + put_right) > limit();
+    const bool over = std::max(request_.lost, most_lately(said, request_.lost)) > limit();
     if (counts()) error_.ended(over, request_.meant, std::max(1U, request_.exceptions));
     compared_ = compared_ || compares;
+    const bool changes = schedule_.change().ns > 0;
+    if (changes && !changes_) error_.forgive_unmeant();
+    changes_ = changes_ || changes;
     if (over) {  // its waits have been counted, and make no other one over
       lately_.clear();
       lost_lately_ = {};
@@ -111,9 +136,13 @@ void RequestGuard::end_request(bool whole) {
     const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                        std::min(limit(), tuning::kDeepestCredit).ns;
     // An exception may lose more than was foretold. It says that all of it came true, and no more.
-    const Duration lost =
-        request_.meant ? std::min(request_.lost, request_.foretold) : request_.lost;
-    if (compares && tells) price_.learn(request_.foretold, lost);
+    // Nor does what slow requests take longer by themselves.
+    const Duration more = request_.lost - std::clamp(request_.lost, Duration{}, times_.spread());
+    const Duration lost = request_.meant ? std::min(more, request_.foretold) : more;
+    if (compares && tells)
+      price_.learn(request_.foretold, lost);
+    else if (mean_.is_ample() && error_.is_ample())
+      price_.doubt();
     // However strange requests are, others must go on.
     may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
     const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
@@ -172,7 +201,11 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   // What is on the device costs its whole length, in a pause only what is longer than the pause: a
   // little is kept for those.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
-  Duration tail = error_.aimed(limit()) - std::max(delayed.lost, lost_lately_);
+  // What the waits say was lost is part of what was foretold: of it, too, only so much was.
+  const int64_t true_x1024 =
+      parts_.has(Part::kPrice) ? std::min<int64_t>(1'024, price_.x1024()) : 1'024;
+  const Duration said = std::max(delayed.lost, lost_lately_);
+  Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
   if (plenty > std::min(budget, tail)) budget = tail = plenty;
@@ -191,8 +224,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - delayed.lost;
   }
-  // Where all of what is foretold is lost, more of it is more.
-  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost) && price_.x1024() < 1024) {
+  // Where most of what is foretold is lost, more of it is more.
+  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost) && price_.x1024() < tuning::kMostCountsBelow_x1024) {
     moment.most = price_.most_lost();
     moment.often = price_.often() - delayed.lost;
   }

@@ -100,7 +100,8 @@ class RequestGuard {
   Duration cost(KernelId kernel, Duration length) const {
     return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
   }
-  // That others have the device at all.
+  // That others have the device at all: at least so much, others have seen.
+  void change_costs(Duration least) { schedule_.change_costs(least); }
   Duration change() const { return schedule_.change(); }
   // It changes hands to them, unless they have it, and back; and before that to own work that is
   // waiting.
@@ -124,7 +125,7 @@ class RequestGuard {
     Duration took;          // so far
     Duration lost;          // ... to others, as its waits say
     Duration foretold;      // ... at most, at any moment
-    Duration most_lately;   // ... the most that waits of one request lost, wherever it begins
+    uint32_t waits = 0;     // of its host, so far
     Duration markers;       // what its progress markers take
     bool operator==(const Request&) const = default;
   };
@@ -141,6 +142,11 @@ class RequestGuard {
   // themselves, and so long none may be.
   bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
+  Duration most_lately(Duration said, Duration lost);
+  // Waits that count beside each wait.
+  size_t others_lately() const {
+    return begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
+  }
   // With its first launch a request of the program's begins: only where requests arrive at random. Where
   // the host always pauses as long, it may do so within a request.
   bool begins_surely() const {
@@ -176,12 +182,13 @@ class RequestGuard {
   uint64_t generation_ = 0;
   bool in_step_ = false;
   bool came_ = false;      // lower work has, since its delay was foretold
+  bool changes_ = false;   // it is known, and has been, that a change of hands costs something
   bool compared_ = false;  // requests were, with undisturbed ones, at any time
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                 // ... of the next one, what is known before it
-  std::deque<Duration> lately_;  // what the waits of one request lost, wherever it begins
-  Duration lost_lately_;         // ... in all
+  std::deque<Duration> lately_;  // what waits lost, this request's and before it as many as count
+  Duration lost_lately_;         // ... those that count beside the next one
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
   bool kept_ = true;             // this request is kept undisturbed

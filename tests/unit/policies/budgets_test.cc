@@ -206,3 +206,42 @@ TEST_CASE("The slack is trusted as far as requests bear it out") {
   CHECK(budget.trusted(us(80)) < us(71));
   CHECK(budget.trusted(us(80)) > us(69));
 }
+
+TEST_CASE("A price above 1 that nothing confirms is believed less and less, one below 1 stays") {
+  Price dear, cheap;
+  for (int n = 0; n < 96; ++n) {
+    dear.learn(us(100), us(200));
+    cheap.learn(us(100), us(20));
+  }
+  for (int n = 0; n < 94; ++n) dear.doubt();
+  CHECK(dear.x1024() == 2'048);
+  for (int n = 0; n < 96; ++n) {
+    dear.doubt();
+    cheap.doubt();
+  }
+  CHECK(dear.x1024() == 1'024);
+  CHECK(cheap.x1024() == 204);
+  CHECK(cheap.known_to() == us(125));
+}
+
+TEST_CASE("What is owed for requests that were over unmeant is given once the cause is known") {
+  RequestBudget budget;
+  for (int n = 0; n < 3; ++n) budget.ended(/*over=*/true, /*meant=*/false);
+  const int64_t left = budget.left_x1000(0);
+  CHECK(budget.trusted(us(8'000)) < us(4'000));
+  budget.forgive_unmeant();
+  CHECK(budget.trusted(us(8'000)) == us(8'000));
+  CHECK(budget.left_x1000(0) == left);  // they were over all the same
+}
+
+TEST_CASE("A budget is ample while an exception may go and nothing is owed; while half of it is there") {
+  RequestBudget requests;
+  CHECK(requests.is_ample());
+  requests.ended(/*over=*/true, /*meant=*/false);
+  CHECK_FALSE(requests.is_ample());
+  MeanBudget mean;
+  for (int n = 0; n < 139; ++n) mean.earn(us(1), us(1));
+  CHECK_FALSE(mean.is_ample());
+  mean.earn(us(1), us(1));
+  CHECK(mean.is_ample());
+}

@@ -150,3 +150,36 @@ TEST_CASE("What began behind others is not undisturbed, whatever a change of han
     CHECK(wait->clean == !behind);
   }
 }
+
+TEST_CASE("How long own work takes is not learnt where it may have waited for an own copy") {
+  constexpr Duration kWork{1'000'000}, kCopy{400'000};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(2);
+  Instant now{0};
+  const auto launch = [&](uint32_t position, bool copy) {
+    schedule.begins_stretch(now, false);
+    schedule.submitted({.kernel = KernelId{position + 1}, .predicted = copy ? kCopy : kWork, .at = now,
+                        .place = {.in_step = true, .position = position, .length = 2},
+                        .stream = StreamSlot{copy ? 1U : 0U}, .copy = copy},
+                       /*in_step=*/true, false);
+  };
+  for (int n = 0; n < 8; ++n) {
+    now = now + kWork;
+    schedule.timeline().begin();
+    launch(0, /*copy=*/true);
+    launch(1, /*copy=*/false);
+    schedule.completed({.units = 1, .stream = StreamSlot{1}, .reported = true}, now + kCopy, false);
+    now = now + kCopy + kWork;
+    schedule.completed({.units = 1, .stream = StreamSlot{0}, .reported = true}, now, false);
+    schedule.synced({.at = now}, false);
+    schedule.settle(false);
+  }
+  CHECK(schedule.timeline().seen_work(1) < Duration{});
+}
+
+TEST_CASE("A change of hands costs at least what others have seen") {
+  IsolatedSchedule schedule;
+  CHECK(schedule.change() == Duration{});
+  schedule.change_costs(Duration{150'000});
+  CHECK(schedule.change() == Duration{150'000});
+}

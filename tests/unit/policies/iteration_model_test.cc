@@ -26,3 +26,33 @@ TEST_CASE("Launches need not be done early where the driver's queue has held as 
   model.begin();
   CHECK(model.work(model.spot(150)) == Duration{650 * kWork.ns});
 }
+
+// One launch an iteration, and the host waits for it.
+TEST_CASE("A pause that varied as arrivals do is relied on after eight in a row that did not") {
+  IterationModel model;
+  model.restart(1);
+  Instant now{0};
+  const auto iterate = [&](Duration pause) {
+    now = now + pause;
+    model.begin();
+    model.launched(0, now, Duration{}, 0);
+    now = now + Duration{100'000};
+    model.waited(now, Duration{}, /*plain=*/true);
+  };
+  constexpr Duration kPause{1'000'000};
+  for (int n = 0; n < 9; ++n) {  // the first has no pause before it
+    CHECK(model.begins_at_random());
+    CHECK(model.sure_pause() == Duration{});
+    iterate(kPause);
+  }
+  CHECK_FALSE(model.begins_at_random());
+  CHECK(model.sure_pause() == kPause);
+  for (const int64_t ns : {100'000, 3'000'000, 50'000, 2'000'000, 10'000, 4'000'000})
+    iterate(Duration{ns});
+  REQUIRE(model.begins_at_random());
+  CHECK(model.random_pause() > Duration{});
+  int alike = 0;
+  for (; model.begins_at_random(); ++alike) iterate(kPause);
+  CHECK(alike >= 8);
+  CHECK(alike < 40);
+}

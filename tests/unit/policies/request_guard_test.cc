@@ -44,11 +44,57 @@ class Host {
     }
     wait();
   }
+  // Twice: a launch, the host computes, a launch, and a wait. Lower work that is foretold to take `foretold` is
+  // ahead of the first for `late`, and of the third for `late_again`; where the host makes up for it, it does not
+  // compute there. None where the guard keeps clear. The second half takes `by_itself` longer than usual.
+  struct Lower {
+    Duration foretold, late, late_again;
+    bool made_up = false;
+  };
+  void request_of_two_waits() { request_of_two_waits(Lower{}); }
+  void request_of_two_waits(Lower lower, Duration by_itself = {}) {
+    if (guard.keeps_clear()) lower = Lower{};
+    half_a_request(lower.foretold, lower.late, lower.made_up);
+    half(3, lower.late_again, lower.late_again, lower.made_up, by_itself);
+  }
+  void half_a_request(Duration foretold, Duration late, bool made_up = false) {
+    now_ = now_ + Duration{500'000};
+    half(1, foretold, late, made_up);
+  }
+  Moment moment() { return guard.moment(now_, {}, false, {}); }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }
 
   RequestGuard guard{SlowdownBound{30, 50}, Parts{}};
+  Duration computes;
 
  private:
+  void half(uint64_t kernel, Duration foretold, Duration late, bool made_up, Duration longer = {}) {
+    const bool lower = foretold.ns > 0, at_once = computes.ns == 0 || (lower && made_up);
+    if (lower) guard.disturbed(/*copy=*/false, now_);
+    launch(kernel, lower);
+    if (at_once) launch(kernel + 1, lower);
+    if (lower) {
+      guard.moment(now_, foretold, /*any=*/true, {});
+      now_ = now_ + late;
+      guard.lower_ran(now_ + Duration{-late.ns}, now_);
+      guard.lower_ended(1, 0, now_);
+    }
+    complete();
+    now_ = now_ + longer;
+    if (!at_once) {
+      now_ = now_ + computes;
+      launch(kernel + 1, false);
+    }
+    complete();
+    wait();
+  }
+  void launch(uint64_t kernel, bool lower) {
+    guard.submitted({.kernel = KernelId{kernel}, .predicted = kLength, .at = now_}, lower);
+  }
+  void complete() {
+    now_ = now_ + kLength;
+    guard.completed({.units = 1, .predicted = kLength}, now_, false);
+  }
   void wait() {
     guard.synced({.at = now_}, false);
     guard.settle(false);
@@ -110,4 +156,69 @@ TEST_CASE("A client may be at work for 32 of its requests after its last launch,
   for (int n = 0; n < 20; ++n) host.request(4, 1);
   CHECK(host.guard.at_work() >= Duration{32 * 4'000'000});
   CHECK(host.guard.at_work() <= Duration{32 * 4'500'000});
+}
+
+TEST_CASE("Where requests lose a tenth of what is foretold, what waits say they lost counts a tenth") {
+  constexpr Duration kForetold{1'000'000}, kLate{100'000};
+  Host host;
+  for (int n = 0; n < 40; ++n) host.request_of_two_waits();
+  for (int n = 0; n < 150; ++n) host.request_of_two_waits({kForetold, kLate});
+  REQUIRE(host.moment().price_x1024 < 128);
+  const Duration before = host.moment().tail;
+  host.half_a_request(kLate, kLate);
+  const Duration lost = before - host.moment().tail;
+  CHECK(lost > Duration{5'000});
+  CHECK(lost < Duration{20'000});
+}
+
+TEST_CASE("What requests lose at most counts where they lose less than half of what is foretold") {
+  for (const int64_t late_us : {100, 150}) {
+    Host host;
+    for (int n = 0; n < 40; ++n) host.request_of_two_waits();
+    for (int n = 0; n < 150; ++n)
+      host.request_of_two_waits({Duration{240'000}, Duration{late_us * 1'000}});
+    INFO(late_us << " us of 240");
+    CHECK((host.moment().most < Duration{200'000}) == (late_us == 100));
+  }
+}
+
+// Each half loses less than the limit, and two halves of two requests more.
+TEST_CASE("Waits that count with the next request's count with what they really lost") {
+  constexpr Duration kLate{180'000};
+  for (const bool made_up : {true, false}) {
+    Host host;
+    host.computes = made_up ? kLate : Duration{};
+    for (int n = 0; n < 40; ++n) host.request_of_two_waits();
+    const Duration before = host.moment().tail;
+    for (int n = 0; n < 4; ++n) {
+      host.request_of_two_waits({{}, {}, kLate, made_up});
+      host.request_of_two_waits({kLate, kLate, {}, made_up});
+      host.request_of_two_waits();
+      host.request_of_two_waits();
+    }
+    INFO((made_up ? "made up for" : "not made up for"));
+    CHECK((host.moment().tail >= Duration{before.ns * 9 / 10}) == made_up);
+  }
+}
+
+TEST_CASE("What slow requests take longer by themselves is no price") {
+  Host host;
+  for (int n = 0; n < 300; ++n) {
+    const Duration foretold{n < 100 ? 0 : 300'000}, late{n < 100 ? 0 : 1'000};
+    host.request_of_two_waits({foretold, late, {}}, /*by_itself=*/Duration{n % 8 == 0 ? 300'000 : 0});
+  }
+  CHECK(host.moment().price_x1024 < 100);
+}
+
+TEST_CASE("What made requests be over is forgiven once it is known that hands change at a price") {
+  Host host;
+  for (int n = 0; n < 40; ++n) host.request_of_two_waits();
+  const Duration before = host.moment().tail;
+  for (int n = 0; n < 4; ++n) host.request_of_two_waits({Duration{1'000}, Duration{500'000}});
+  host.request_of_two_waits();
+  REQUIRE(host.moment().tail < Duration{before.ns / 2});
+  host.guard.change_costs(Duration{150'000});
+  host.request_of_two_waits();
+  host.request_of_two_waits();
+  CHECK(host.moment().tail >= Duration{before.ns * 9 / 10});
 }

@@ -44,7 +44,7 @@ class Client {
   }
   void begin() {
     now_us_ += 100;
-    cost.own_begins(at());
+    cost.own_begins(at(), copies);
   }
   void end(int64_t work_us, int64_t more_us) {
     now_us_ += launch_us_ + work_us + more_us;
@@ -55,6 +55,7 @@ class Client {
 
   SwitchCost cost;
   bool reported = true;
+  bool copies = false;  // of its own, when its work begins
 
  private:
   const int64_t switch_us_, launch_us_;
@@ -228,4 +229,19 @@ TEST_CASE("Of work that is only reckoned to be through nothing is learnt") {
   client.serve_behind(3 * kEnough);
   client.serve(kEnough);
   CHECK(client.cost_us() == 130);
+}
+
+// It may wait for the copy, and others' kernels and the change may be over by then.
+TEST_CASE("What begins behind others and beside an own copy says nothing of a switch") {
+  Client client(/*switch_us=*/130);
+  client.serve(15);
+  client.serve_behind(15);
+  client.copies = true;
+  client.serve_behind(15, /*work_us=*/40, /*ahead_us=*/-20);  // others are through: it says what it did
+  CHECK(client.cost_us() == 130);
+  Client hidden(/*switch_us=*/0);
+  hidden.serve(15);
+  hidden.copies = true;
+  for (int n = 0; n < 15; ++n) hidden.serve_behind(1, /*work_us=*/240, /*ahead_us=*/20);
+  CHECK_FALSE(hidden.cost.known());
 }

@@ -38,6 +38,8 @@ class MeanBudget {
   Duration beyond(int64_t kept) const {
     return {std::max<int64_t>(0, left_ns_ - kept * allowance_ns_)};
   }
+  // Half of what it may hold.
+  bool is_ample() const { return left_ns_ >= tuning::kMostHeld * allowance_ns_ / 2; }
   bool overdrawn() const { return left_ns_ < -tuning::kOverdrawn * allowance_ns_; }
   // A unit of this cost is waited for: the budget can hold it.
   void save_for(Duration cost) { wanted_ns_ = std::max(wanted_ns_, cost.ns + cost.ns / 4); }
@@ -70,22 +72,12 @@ class Price {
   void learn(Duration foretold, Duration lost) {
     const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
-    if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
-    if (presets_ > 0) presets_ -= 1;
-    seen_.push_back({foretold, price, lost.ns});
-    const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
-    const int64_t most_lost = std::ranges::max(seen_, {}, &Seen::lost_ns).lost_ns;
-    const bool enough = seen_.size() == tuning::kPricesRemembered;
-    price_x1e6_ = enough ? second_largest(seen_, &Seen::price_x1e6)
-                         : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
-    if (presets_ == 0)
-      most_lost_ = {enough ? second_largest(seen_, &Seen::lost_ns)
-                           : std::max<int64_t>(0, most_lost) * 3 / 2};
-    std::array<Seen, tuning::kPricesPreset> longest;
-    std::ranges::partial_sort_copy(seen_, longest, std::greater{}, &Seen::foretold,
-                                   &Seen::foretold);
-    known_to_ = with_beyond(longest.front().foretold);
-    often_ = with_beyond(longest.back().foretold);
+    remember({foretold, price, lost.ns});
+  }
+  // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
+  // it keeps from going cannot show that it has fallen.
+  void doubt() {
+    if (price_x1e6_ > kPreset_x1e6) remember({});
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
   // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
@@ -107,6 +99,25 @@ class Price {
     int64_t lost_ns = 0;
     bool operator==(const Seen&) const = default;
   };
+  void remember(const Seen& seen) {
+    if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
+    if (presets_ > 0) presets_ -= 1;
+    seen_.push_back(seen);
+    const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
+    const int64_t most_lost = std::ranges::max(seen_, {}, &Seen::lost_ns).lost_ns;
+    const bool enough = seen_.size() == tuning::kPricesRemembered;
+    price_x1e6_ = enough ? second_largest(seen_, &Seen::price_x1e6)
+                         : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
+    if (presets_ == 0)
+      most_lost_ = {enough ? second_largest(seen_, &Seen::lost_ns)
+                           : std::max<int64_t>(0, most_lost) * 3 / 2};
+    std::array<Seen, tuning::kPricesPreset> longest;
+    std::ranges::partial_sort_copy(seen_, longest, std::greater{}, &Seen::foretold,
+                                   &Seen::foretold);
+    known_to_ = with_beyond(longest.front().foretold);
+    often_ = with_beyond(longest.back().foretold);
+  }
+
   size_t presets_ = tuning::kPricesPreset;  // of these, until as many requests have been seen
   std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
   int64_t price_x1e6_ = kPreset_x1e6;
@@ -123,10 +134,15 @@ class RequestBudget {
     add(left_x1000_, over ? takes : 0);
     add(unmeant_x1000_, over && !meant ? tuning::kUnmeantCounts_x1000 : 0);
   }
+  // An exception may go, and nothing is owed.
+  bool is_ample() const { return std::min(left_x1000_, unmeant_x1000_) >= 1'000; }
+  // Requests go on otherwise.
   void forgive() {
     left_x1000_ = std::max<int64_t>(0, left_x1000_);
-    unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
+    forgive_unmeant();
   }
+  // What made them be over is known from here on.
+  void forgive_unmeant() { unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_); }
   // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
   int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
   // Of the limit, what is aimed at: most of it; the less the more is owed.

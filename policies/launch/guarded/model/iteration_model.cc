@@ -62,7 +62,7 @@ void IterationModel::launched(uint32_t position, Instant at, Duration backlog, s
 
 Duration IterationModel::sure_pause() const {
   if (places_.empty()) return {};
-  return {std::max<int64_t>(0, place(next_spot()).pause.low())};
+  return {place(next_spot()).sure_pause_ns()};
 }
 
 Instant IterationModel::next_launch() const {
@@ -114,6 +114,10 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
     }
     if (launch.pause_ns >= 0 && (plain || place.pause.count == 0)) {
       place.pause.add(launch.pause_ns);
+      if (place.pause.low() <= 0)
+        place.at_random = kAlike;
+      else
+        place.at_random -= std::min(place.at_random, 1U);
       // By a quarter at most, so that it follows what is more frequent and not what is longer.
       const int64_t most = place.usual_pause_ns / 4 + 1'000;
       const int64_t off = launch.pause_ns - place.usual_pause_ns;
@@ -174,7 +178,7 @@ void IterationModel::derive() {
 int64_t IterationModel::find_best_slack_ns() const {
   int64_t best = 0;
   for (uint32_t p = 0; p < places_.size(); ++p) {
-    const int64_t before = follows_wait(p) ? std::max<int64_t>(0, places_[p].pause.low()) : 0;
+    const int64_t before = follows_wait(p) ? places_[p].sure_pause_ns() : 0;
     const uint32_t wait = next_wait_[p];
     best = std::max(best, before + places_[p].until_end.low() - places_[p].backlog_ns -
                               (work_after_[p] - work_after_[wait + 1] - places_[wait].surely_left_ns()));

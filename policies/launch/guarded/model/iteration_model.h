@@ -92,6 +92,9 @@ class IterationModel {
 
   static constexpr uint32_t kEnough = 2;  // iterations seen from start to end
   static constexpr int64_t kDeviations = 2;
+  // A pause is taken to vary as waiting for requests does until so many have been seen that did not. Of
+  // exponential ones 2 in 100 come where the last few happened to be alike; 1 in 1,000 behind so many such.
+  static constexpr uint32_t kAlike = 8;
 
   bool operator==(const IterationModel&) const = default;
 
@@ -106,6 +109,7 @@ class IterationModel {
   };
   struct Place {
     Estimate pause;      // of the host, between what it did before and this launch
+    uint32_t at_random = kAlike;  // for so many more times it varies as waiting for requests does
     int64_t usual_pause_ns = 0;  // about its median
     Estimate until_end;  // from this launch to the own end of the next wait
     int64_t work_ns = 0;
@@ -114,6 +118,8 @@ class IterationModel {
     uint32_t waits_per_1024 = 0;
     Estimate left;       // to do for other streams when the wait behind this launch ends
     bool plain = false;  // seen with nobody in its way
+    // None where it varies so.
+    int64_t sure_pause_ns() const { return at_random > 0 ? 0 : std::max<int64_t>(0, pause.low()); }
     int64_t surely_left_ns() const { return std::max<int64_t>(0, left.low()); }
     bool operator==(const Place&) const = default;
   };
@@ -130,7 +136,7 @@ class IterationModel {
   bool follows_wait(uint32_t position) const;  // the launch there
   // The pause before the launch there varies as waiting for requests does.
   bool comes_at_random(uint32_t position) const {
-    return position < length() && places_[position].pause.low() <= 0;
+    return position < length() && places_[position].at_random > 0;
   }
   const Place& place(Spot spot) const { return places_[spot.position]; }
 

@@ -67,14 +67,16 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      switch_.own_begins(launch.at);
+      // It may wait for a copy of its own: until its end nothing is seen of what it takes.
+      const bool copies = !in_flight_.empty();
+      switch_.own_begins(launch.at, copies);
       // The device had caught up, the host may be late yet.
       const int64_t late = host_late_.ns;
       blocked_ns_ = (switch_.behind() ? longest_switch().ns : 0) + std::min(blocked_ns_, late);
       blocked_before_ns_ = std::min(blocked_before_ns_, late);
       beside_ns_ = std::min(beside_ns_, late);
       lower_turn_ns_ = 0;
-      run_ = lower_in_flight || switch_.behind() ? Run{} : Run{.from = launch.at};
+      run_ = lower_in_flight || switch_.behind() || copies ? Run{} : Run{.from = launch.at};
     }
     computing_ += 1;
     if (computing_ == 1) count_beside(launch.at, lower_there_);

@@ -94,7 +94,8 @@ class IsolatedSchedule {
   }
   // What it costs that others have the device at all: so often it changes hands to them, unless they
   // have it, and back; and before that to own work that is waiting.
-  Duration change() const { return switch_.cost(); }
+  Duration change() const { return std::max(least_change_, switch_.cost()); }
+  void change_costs(Duration least) { least_change_ = least; }
   int64_t changes() const { return !switch_.behind() ? 2 : computing_ == 0 ? 1 : 3; }
   // It knows better from here on: what its errors were until now is no measure.
   void knows_better() { noise_ns_ = 0; }
@@ -133,7 +134,7 @@ class IsolatedSchedule {
   void calibrate(Instant now);
   void shift(Duration by);
   // What own work waits at most for the device to change hands: how much it did, the waits say.
-  Duration longest_switch() const { return {switch_.cost().ns * 33 / 32}; }
+  Duration longest_switch() const { return {change().ns * 33 / 32}; }
   Duration likely_work(const InFlight& launch) const {
     return launch.seen.ns > 0 ? launch.seen : scaled(launch.predicted);
   }
@@ -144,6 +145,7 @@ class IsolatedSchedule {
   IterationModel timeline_;
   KernelCosts kernel_costs_;
   SwitchCost switch_;
+  Duration least_change_;
 
   // ---- on the device ----
   std::deque<InFlight> in_flight_;

@@ -37,9 +37,10 @@ class SwitchCost {
       overtaken_ = overtaken_ || kernels > 0;
     }
   }
-  // The client has work on the device from here on, and had none.
-  void own_begins(Instant at) {
-    began_ = at;
+  // The client has work on the device from here on, and had none. `copies`: it may wait for one of its
+  // own, which would hide how long others' kernels and the change take.
+  void own_begins(Instant at, bool copies) {
+    began_ = copies && there_ > 0 ? kNever : at;
     ahead_ = there_;
     began_behind_ = behind_;
     overtaken_ = false;
