@@ -58,6 +58,8 @@ struct Seat {
   Duration device_time;
   Instant settled_until;
   bool stuck = false;    // inversion rule: nothing of it moves
+  uint8_t patience = 0;  // ... it is left for longer, as often doubled
+  bool waits_for_lower = false;  // ... and was not left for long enough at the longest
 };
 
 // A waiting thread that could have gone and did not: not believed again while it could go.

@@ -58,7 +58,10 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
   if (reported) {
     seat.last_progress = std::max(seat.last_progress, at);
     const bool was_stuck = std::exchange(seat.stuck, false);
-    if (was_stuck) recount_stuck(on);
+    if (was_stuck) {
+      seat.patience += seat.waits_for_lower ? 0 : 1;
+      recount_stuck(on);
+    }
   }
   mark(client);
 }

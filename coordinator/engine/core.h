@@ -35,6 +35,10 @@ inline constexpr Duration kGrantNoticed{100'000};
 //   processes on a device that takes turns double them.
 inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
+// - and by twice as long each time it went on then, so many times: a program may wait for a peer, or a collective
+//   of its own, that no report tells of. One that never goes on before waits for lower work: it is not left for
+//   longer again.
+inline constexpr uint8_t kMostPatience = 3;
 // - what others have in flight extends that by twice its length, up to twice this, and what they
 //   have had complete meanwhile by so long as that took, up to this: a thousand kernels of a
 //   millisecond, about as many as a driver queues on a stream.

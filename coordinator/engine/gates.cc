@@ -113,7 +113,7 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
     longest = std::max(longest, until_report);
   }
   if (oldest == kNever) return kNever;
-  const Duration patience{std::max(kStuckAtLeast.ns, longest.ns * kStuckFactor)};
+  const Duration patience{std::max(kStuckAtLeast.ns, longest.ns * kStuckFactor) << seat.patience};
   const Instant since = std::max(oldest, seat.last_progress);
   // It may well be behind the others' work: that has had its time, and has it yet.
   const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
@@ -130,6 +130,8 @@ void Engine::Core::look_for_inversion(Client& client) {
   for (auto& seat : client.seats) {
     if (seat->stuck || stuck_at(client, *seat) > now_) continue;
     seat->stuck = true;
+    if (seat->patience == kMostPatience) seat->waits_for_lower = true;
+    if (seat->waits_for_lower) seat->patience = 0;
     recount_stuck(*device(seat->device));
     if (client.inversion_told) continue;
     client.inversion_told = true;

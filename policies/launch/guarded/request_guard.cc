@@ -77,25 +77,25 @@ void RequestGuard::count_lately(Duration lost) {
   if (lately_.size() > others) lost_lately_ -= lately_[lately_.size() - 1 - others];
 }
 
-// What as many waits as a request has have lost at most, those of others begun before among them. What
-// the request's own have said is put right before, so that the next request's count with what is true.
-Duration RequestGuard::most_lately(Duration said, Duration lost) {
+// What the waits of the request have said is put right before, so that the next request's count with what is true.
+RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
   const size_t others = others_lately();
-  const size_t own = std::min<size_t>(request_.waits, lately_.size());
+  const size_t first_own = lately_.size() - std::min<size_t>(request_.waits, lately_.size());
   const Duration known = std::clamp(lost, Duration{}, said);
-  if (said > known) {
-    for (size_t i = lately_.size() - own; i < lately_.size(); ++i)
-      lately_[i] = {lately_[i].ns * (known.ns * 1'024 / said.ns) / 1'024};
-  }
-  Duration most, sum;
+  Lately found;
+  Duration sum;
   for (size_t i = 0; i < lately_.size(); ++i) {
+    const bool own = i >= first_own;
+    if (own && said > known) lately_[i] = {lately_[i].ns * (known.ns * 1'024 / said.ns) / 1'024};
     sum += lately_[i];
     if (i > others) sum -= lately_[i - 1 - others];
-    if (i + own >= lately_.size()) most = std::max(most, sum);
+    if (own) found.most = std::max(found.most, sum);
+    if (own) found.largest = std::max(found.largest, lately_[i]);
   }
   while (lately_.size() > others) lately_.pop_front();
   lost_lately_ = std::accumulate(lately_.begin(), lately_.end(), Duration{});
-  return most + std::max(Duration{}, lost - said);
+  found.most += std::max(Duration{}, lost - said);
+  return found;
 }
 
 // Its time is known, and what the waits said of it is put right.
@@ -123,8 +123,11 @@ void RequestGuard::end_request(bool whole) {
                  : tuning::kEarnedUncompared_x1000;
     const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
     mean_.earn({allowed.ns * earned / 1000}, allowance());
-    const bool over = std::max(request_.lost, most_lately(said, request_.lost)) > limit();
-    if (counts()) error_.ended(over, request_.meant, std::max(1U, request_.exceptions));
+    const Lately lately = this->lately(said, request_.lost);
+    const bool over = std::max(request_.lost, lately.most) > limit();
+    // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
+    const bool two = !begins_surely() && request_.lost - lately.largest > limit();
+    if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
     compared_ = compared_ || compares;
     const bool changes = schedule_.change().ns > 0;
     if (changes && !changes_) error_.forgive_unmeant();
@@ -150,6 +153,8 @@ void RequestGuard::end_request(bool whole) {
     kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
   }
   schedule_.service_ended(usual_);
+  // What an exception has let go is there yet.
+  if (request_.meant && schedule_.lower_there()) next_.meant = true;
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }

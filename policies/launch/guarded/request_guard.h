@@ -142,7 +142,11 @@ class RequestGuard {
   // themselves, and so long none may be.
   bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
-  Duration most_lately(Duration said, Duration lost);
+  struct Lately {
+    Duration most;     // lost by as many waits as a request has
+    Duration largest;  // by one wait of this request
+  };
+  Lately lately(Duration said, Duration lost);
   // Waits that count beside each wait.
   size_t others_lately() const {
     return begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;

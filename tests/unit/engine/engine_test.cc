@@ -349,6 +349,35 @@ TEST_CASE("A client is not stuck before the next report of each of its streams i
   CHECK(only<Notice>(step(engine, 300'000, {})).size() == 1);
 }
 
+// It waits for a peer, say, that no report tells of; one that waits for lower work never goes on before.
+TEST_CASE("A client that goes on is left for twice as long the next time, up to eight times; one that does not is not") {
+  Engine engine;
+  step(engine, 0, {attach(1, 2), uses(1), attach(2, 7), uses(2), PolicyChanged{"priority"}});
+  int64_t now_us = 1'000;
+  uint64_t sequence = 0;
+  // A kernel is launched and goes on `late_us` later. Whether lower gates were opened meanwhile, and when.
+  const auto opened_after = [&](int64_t late_us) {
+    const int64_t began_us = now_us;
+    int64_t opened_us = 0;
+    step(engine, now_us, {Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{0},
+                                   .sequence = ++sequence, .kernel = KernelId{1}, .at = Instant{now_us * 1'000}}});
+    for (; now_us < began_us + late_us; now_us += 1'000) {
+      for (const SetGate& gate : only<SetGate>(step(engine, now_us, {})))
+        if (gate.client == ClientId{2} && gate.gate == Gate::kOpen && opened_us == 0) opened_us = now_us - began_us;
+    }
+    step(engine, now_us, {Progressed{ClientId{1}, StreamSlot{0}, sequence}});
+    now_us += 1'000;
+    return opened_us;
+  };
+  CHECK(opened_after(30'000) == 20'000);
+  for (int n = 0; n < 5; ++n) CHECK(opened_after(30'000) == 0);
+  CHECK(opened_after(500'000) == 40'000);
+  CHECK(opened_after(500'000) == 80'000);
+  for (int n = 0; n < 5; ++n) CHECK(opened_after(150'000) == 0);
+  CHECK(opened_after(500'000) == 160'000);
+  for (int n = 0; n < 5; ++n) CHECK(opened_after(500'000) == 20'000);
+}
+
 TEST_CASE("Until when a client works is told, though what nobody reports is settled with the next launch") {
   Engine engine;
   step(engine, 0, {attach(1, 2), uses(1)});

@@ -67,6 +67,10 @@ TEST_CASE("A request that holds two exceptions counts as two") {
   one.ended(/*over=*/true, /*meant=*/true);
   two.ended(/*over=*/true, /*meant=*/true, 2);
   CHECK((one.left_x1000(0) - two.left_x1000(0) == 1'000));
+  one.ended(/*over=*/true, /*meant=*/false);
+  two.ended(/*over=*/true, /*meant=*/false, 2);
+  CHECK((one.left_x1000(0) - two.left_x1000(0) == 2'500));
+  CHECK(two.trusted(us(8'000)) < one.trusted(us(8'000)));
 }
 
 TEST_CASE("However often requests are over unmeant, what is aimed at falls until they are seldom") {

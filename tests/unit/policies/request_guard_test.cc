@@ -222,3 +222,31 @@ TEST_CASE("What made requests be over is forgiven once it is known that hands ch
   host.request_of_two_waits();
   CHECK(host.moment().tail >= Duration{before.ns * 9 / 10});
 }
+
+// Each half of a request loses more than a request may.
+TEST_CASE("A request that is over at two waits counts as two where its begin is not known") {
+  Host one, two;
+  for (Host* host : {&one, &two})
+    for (int n = 0; n < 40; ++n) host->request_of_two_waits();
+  one.request_of_two_waits({Duration{600'000}, Duration{600'000}, {}});
+  two.request_of_two_waits({Duration{300'000}, Duration{300'000}, Duration{300'000}});
+  for (Host* host : {&one, &two}) host->request_of_two_waits();
+  CHECK(two.moment().tail < one.moment().tail);
+}
+
+TEST_CASE("A request behind an exception is meant to be over, too, while lower work is there yet") {
+  constexpr Duration kLate{2'000'000};
+  int64_t left_x1000[2];
+  for (const bool goes_on : {false, true}) {
+    Host host;
+    for (int n = 0; n < 20; ++n) host.request(4, 1);
+    host.guard.excepted(/*surely=*/true);
+    host.request(4, 1, kLate);
+    if (!goes_on) host.request(4, 1);
+    host.request(4, 1, kLate);
+    if (goes_on) host.request(4, 1);
+    host.request(4, 1);
+    left_x1000[goes_on ? 1 : 0] = host.exceptions_x1000();
+  }
+  CHECK(left_x1000[1] - left_x1000[0] == 500);
+}

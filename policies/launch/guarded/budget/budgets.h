@@ -128,11 +128,10 @@ class Price {
 class RequestBudget {
  public:
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
-  // that could make it be over; `exceptions`: so many of the program's requests may be, at least 1.
-  void ended(bool over, bool meant, int64_t exceptions = 1) {
-    const int64_t takes = meant ? 1'000 * exceptions : tuning::kUnmeantTakes_x1000;
-    add(left_x1000_, over ? takes : 0);
-    add(unmeant_x1000_, over && !meant ? tuning::kUnmeantCounts_x1000 : 0);
+  // that could make it be over; `requests`: so many of the program's may be, at least 1.
+  void ended(bool over, bool meant, int64_t requests = 1) {
+    add(left_x1000_, over ? requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000) : 0);
+    add(unmeant_x1000_, over && !meant ? requests * tuning::kUnmeantCounts_x1000 : 0);
   }
   // An exception may go, and nothing is owed.
   bool is_ample() const { return std::min(left_x1000_, unmeant_x1000_) >= 1'000; }

@@ -76,6 +76,7 @@ class IsolatedSchedule {
   // The host has launched nothing since its last wait, which ended then.
   bool between_stretches() const { return began_ == kNever; }
   Instant waited_until() const { return waited_until_; }
+  bool lower_there() const { return lower_there_ > 0; }
   bool clean() const { return clean_; }
   // By waiting for a place in the driver's queue, since the last wait.
   Duration host_late() const { return host_late_; }
