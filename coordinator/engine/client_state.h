@@ -58,8 +58,8 @@ struct Seat {
   Duration device_time;
   Instant settled_until;
   bool stuck = false;    // inversion rule: nothing of it moves
-  uint8_t patience = 0;  // ... it is left for longer, as often doubled
-  bool waits_for_lower = false;  // ... and was not left for long enough at the longest
+  uint8_t patience = 0;  // ... its time until then is doubled so often
+  bool waits_for_lower = false;  // ... it did not go on in the longest time either
 };
 
 // A waiting thread that could have gone and did not: not believed again while it could go.

@@ -35,9 +35,9 @@ inline constexpr Duration kGrantNoticed{100'000};
 //   processes on a device that takes turns double them.
 inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
-// - and by twice as long each time it went on then, so many times: a program may wait for a peer, or a collective
-//   of its own, that no report tells of. One that never goes on before waits for lower work: it is not left for
-//   longer again.
+// - it may have waited for a peer, or for a collective of its own that no report tells of. So each time that it goes
+//   on, its time is doubled, up to so many times. If it does not go on by itself in the longest time either, it
+//   waits for lower work, and has the shortest time from then on.
 inline constexpr uint8_t kMostPatience = 3;
 // - what others have in flight extends that by twice its length, up to twice this, and what they
 //   have had complete meanwhile by so long as that took, up to this: a thousand kernels of a

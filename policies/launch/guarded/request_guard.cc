@@ -77,7 +77,7 @@ void RequestGuard::count_lately(Duration lost) {
   if (lately_.size() > others) lost_lately_ -= lately_[lately_.size() - 1 - others];
 }
 
-// What the waits of the request have said is put right before, so that the next request's count with what is true.
+// First what the waits of this request have said is put right: some of them count with the next request's.
 RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
   const size_t others = others_lately();
   const size_t first_own = lately_.size() - std::min<size_t>(request_.waits, lately_.size());
@@ -129,17 +129,18 @@ void RequestGuard::end_request(bool whole) {
     const bool two = !begins_surely() && request_.lost - lately.largest > limit();
     if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
     compared_ = compared_ || compares;
-    const bool changes = schedule_.change().ns > 0;
-    if (changes && !changes_) error_.forgive_unmeant();
-    changes_ = changes_ || changes;
+    if (!knows_change_ && schedule_.change().ns > 0) {
+      knows_change_ = true;
+      error_.forgive_unmeant();
+    }
     if (over) {  // its waits have been counted, and make no other one over
       lately_.clear();
       lost_lately_ = {};
     }
     const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                        std::min(limit(), tuning::kDeepestCredit).ns;
-    // An exception may lose more than was foretold. It says that all of it came true, and no more.
-    // Nor does what slow requests take longer by themselves.
+    // What slow requests take longer by themselves is no loss. An exception may lose more than was
+    // foretold: it says that all of it came true, and no more.
     const Duration more = request_.lost - std::clamp(request_.lost, Duration{}, times_.spread());
     const Duration lost = request_.meant ? std::min(more, request_.foretold) : more;
     if (compares && tells)
@@ -153,7 +154,7 @@ void RequestGuard::end_request(bool whole) {
     kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
   }
   schedule_.service_ended(usual_);
-  // What an exception has let go is there yet.
+  // What an exception has let go may be on the device still, and make the next request late, too.
   if (request_.meant && schedule_.lower_there()) next_.meant = true;
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();

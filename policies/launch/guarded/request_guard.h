@@ -100,8 +100,9 @@ class RequestGuard {
   Duration cost(KernelId kernel, Duration length) const {
     return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
   }
-  // That others have the device at all: at least so much, others have seen.
+  // A change of hands costs so much at least: another client has met it.
   void change_costs(Duration least) { schedule_.change_costs(least); }
+  // That others have the device at all.
   Duration change() const { return schedule_.change(); }
   // It changes hands to them, unless they have it, and back; and before that to own work that is
   // waiting.
@@ -186,7 +187,7 @@ class RequestGuard {
   uint64_t generation_ = 0;
   bool in_step_ = false;
   bool came_ = false;      // lower work has, since its delay was foretold
-  bool changes_ = false;   // it is known, and has been, that a change of hands costs something
+  bool knows_change_ = false;  // that a change of hands costs something, or has known it
   bool compared_ = false;  // requests were, with undisturbed ones, at any time
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;

@@ -15,31 +15,21 @@ class Host {
   void request(uint32_t launches, uint64_t first_kernel, Duration late = {}, bool seen = true) {
     now_ = now_ + Duration{500'000};
     if (late.ns > 0) guard.disturbed(/*copy=*/false, now_);
-    for (uint32_t n = 0; n < launches; ++n) {
-      guard.submitted({.kernel = KernelId{first_kernel + n}, .predicted = kLength, .at = now_},
-                      late.ns > 0);
-    }
+    for (uint32_t n = 0; n < launches; ++n) launch(first_kernel + n, late.ns > 0);
     if (late.ns > 0) {
       now_ = now_ + late;
       if (seen) guard.lower_ran(now_ + Duration{-late.ns}, now_);
       guard.lower_ended(1, 0, now_);
     }
-    for (uint32_t n = 0; n < launches; ++n) {
-      now_ = now_ + kLength;
-      guard.completed({.units = 1, .predicted = kLength}, now_, false);
-    }
+    for (uint32_t n = 0; n < launches; ++n) complete();
     wait();
   }
   // Four launches; the host computes for so long behind the second.
   void request_with_pause(Duration pause) {
     now_ = now_ + Duration{500'000};
     for (const uint64_t first : {1, 3}) {
-      for (const uint64_t kernel : {first, first + 1})
-        guard.submitted({.kernel = KernelId{kernel}, .predicted = kLength, .at = now_}, false);
-      for (int n = 0; n < 2; ++n) {
-        now_ = now_ + kLength;
-        guard.completed({.units = 1, .predicted = kLength}, now_, false);
-      }
+      for (const uint64_t kernel : {first, first + 1}) launch(kernel, false);
+      for (int n = 0; n < 2; ++n) complete();
       if (first == 1) now_ = now_ + pause;
     }
     wait();
