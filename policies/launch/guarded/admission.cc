@@ -16,11 +16,7 @@ int64_t in_full(const Moment& moment) { return std::max(kInFull, moment.price_x1
 Duration delay(const Moment& moment, Duration cost) {
   const Duration late = std::max({Duration{}, moment.back, moment.ahead + cost - moment.slack});
   const Duration priced = std::clamp(moment.priced, Duration{}, late);
-  const Duration by_price{
-      (priced.ns * moment.price_x1024 + (late - priced).ns * in_full(moment)) / kInFull};
-  if (late.ns == 0 || moment.most >= by_price) return by_price;
-  const Duration beyond = std::max(Duration{}, late - std::max(Duration{}, moment.often));
-  return std::min(by_price, moment.most + Duration{beyond.ns * in_full(moment) / kInFull});
+  return {(priced.ns * moment.price_x1024 + (late - priced).ns * in_full(moment)) / kInFull};
 }
 
 int64_t chance_x1000(const Moment& moment, Duration within) {
@@ -46,10 +42,7 @@ Duration room(const Moment& moment) {
   const Duration all{given.ns * kInFull / moment.price_x1024};
   const Duration priced = std::clamp(moment.priced, Duration{}, all);
   const Duration paid{priced.ns * moment.price_x1024 / kInFull};
-  Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
-  if (given >= moment.most)
-    late = std::max(late, std::max(Duration{}, moment.often) +
-                              Duration{(given - moment.most).ns * kInFull / in_full(moment)});
+  const Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
   return moment.slack + late - moment.ahead;
 }
 

@@ -2,8 +2,8 @@
 // for each lower client that is awake; a RequestGuard says what the moment is.
 //
 //   late = max(0, back, ahead + cost - slack)           by so much later its work is through
-//   D    = min(price * late, most)                      by so much later the request ends; what is
-//                                                       beyond `priced`, or `often`, in full
+//   D    = price * late                                 by so much later the request ends; what is
+//                                                       beyond `priced` in full
 //
 //   D = 0                                               it goes: the slack takes it
 //   p(D) D <= budget  and  D <= tail                    it goes: the mean budget pays
@@ -23,7 +23,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "policies/vocabulary.h"
 
@@ -42,8 +41,6 @@ struct Moment {
   Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
   Duration priced;             // ... up to so much; what is beyond is charged in full
-  Duration most{std::numeric_limits<int64_t>::max()};  // ... and at most, of up to `often`
-  Duration often;
 };
 
 enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };

@@ -155,7 +155,7 @@ void RequestGuard::end_request(bool whole) {
   }
   schedule_.service_ended(usual_);
   // What an exception has let go may be on the device still, and make the next request late, too.
-  if (request_.meant && schedule_.lower_there()) next_.meant = true;
+  if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }
@@ -229,11 +229,6 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - delayed.lost;
-  }
-  // Where most of what is foretold is lost, more of it is more.
-  if (parts_.has(Part::kPrice) && parts_.has(Part::kMost) && price_.x1024() < tuning::kMostCountsBelow_x1024) {
-    moment.most = price_.most_lost();
-    moment.often = price_.often() - delayed.lost;
   }
   moment.depth = depth(moment);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;

@@ -38,9 +38,8 @@ enum class Part : uint8_t {
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
   kDepth,         // the mean budget says how deep lower work may be in flight
-  kMost,          // what is foretold costs no more than requests have lost at most
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 11) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }

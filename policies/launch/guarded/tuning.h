@@ -71,10 +71,6 @@ inline constexpr int64_t kLeastPrice_x1e6 = 4'000, kMostPrice_x1e6 = 4'000'000;
 // The price is believed of delays that are longer by so large a part than any that was foretold, so
 // the longest grows by factors. Without that, a harmless gate was open after a thousand requests only.
 inline constexpr int64_t kBelievedBeyond = 4;
-// What requests have lost at most counts where the price is less. On a device that runs one kernel at a time the
-// price wavers below 1, because lengths are reckoned long. Where it counted up to 1, long launches went as if they
-// cost no more than short ones; requests were over, the aim fell, and one program had 0.42 of low work, not 0.62.
-inline constexpr int64_t kMostCountsBelow_x1024 = 512;
 // Of the limit, or of the deepest credit: less than that foretold says little.
 inline constexpr int64_t kTellingPart = 2;
 

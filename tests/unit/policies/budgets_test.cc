@@ -166,31 +166,6 @@ TEST_CASE("The price is between 1/250 and 4") {
   CHECK(price.x1024() == 4);
 }
 
-TEST_CASE("What requests lose at most is the second largest loss, as far as eight were foretold") {
-  Price price;
-  const Duration unknown = price.most_lost();
-  for (int n = 0; n < 7; ++n) price.learn(us(100 + n), us(20));
-  CHECK(price.most_lost() == unknown);
-  CHECK(price.often() == us(0));
-  price.learn(us(80), us(20));
-  CHECK(price.most_lost() == us(30));  // of fewer than 96 half as much again as the largest
-  CHECK(price.often() == us(80 + 20));
-  for (int n = 8; n < 94; ++n) price.learn(us(50), us(10));
-  price.learn(us(1'000), us(400));
-  CHECK(price.most_lost() == us(600));
-  CHECK(price.often() == us(100 + 25));  // the longest one is not eight
-  price.learn(us(50), us(10));
-  CHECK(price.most_lost() == us(20));
-}
-
-TEST_CASE("Requests that lost nothing cost nothing at most") {
-  Price price;
-  for (int n = 0; n < 8; ++n) price.learn(us(100), us(-10));
-  CHECK(price.most_lost() == us(0));
-  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-10));
-  CHECK(price.most_lost() == us(0));
-}
-
 TEST_CASE("The price is known to a quarter more than the longest delay that was foretold lately") {
   Price price;
   CHECK(price.known_to() == us(0));

@@ -161,17 +161,6 @@ TEST_CASE("Where requests lose a tenth of what is foretold, what waits say they 
   CHECK(lost < Duration{20'000});
 }
 
-TEST_CASE("What requests lose at most counts where they lose less than half of what is foretold") {
-  for (const int64_t late_us : {100, 150}) {
-    Host host;
-    for (int n = 0; n < 40; ++n) host.request_of_two_waits();
-    for (int n = 0; n < 150; ++n)
-      host.request_of_two_waits({Duration{240'000}, Duration{late_us * 1'000}});
-    INFO(late_us << " us of 240");
-    CHECK((host.moment().most < Duration{200'000}) == (late_us == 100));
-  }
-}
-
 // Each half loses less than the limit, and two halves of two requests more.
 TEST_CASE("Waits that count with the next request's count with what they really lost") {
   constexpr Duration kLate{180'000};
@@ -239,4 +228,16 @@ TEST_CASE("A request behind an exception is meant to be over, too, while lower w
     left_x1000[goes_on ? 1 : 0] = host.exceptions_x1000();
   }
   CHECK(left_x1000[1] - left_x1000[0] == 500);
+}
+
+// What one exception has let go must not excuse request after request.
+TEST_CASE("Only the request behind an exception is meant to be over, too, not those after that") {
+  constexpr Duration kLate{2'000'000};
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  host.guard.excepted(/*surely=*/true);
+  const Duration before = host.moment().tail;
+  for (int n = 0; n < 5; ++n) host.request(4, 1, kLate);
+  host.request(4, 1);
+  CHECK(host.moment().tail < Duration{before.ns * 3 / 4});
 }

@@ -10,11 +10,8 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <limits>
 
 #include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
@@ -64,15 +61,13 @@ class MeanBudget {
 // known; more where something is not foretold. Of the last requests it is the second largest, and
 // it is known only of delays that are no longer than theirs. Until enough are known it is the
 // largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
-// However much is foretold, they lose no more than the second largest loss, as far as eight of them
-// were foretold: kernels that run together may cost as much however many of them there are.
 class Price {
  public:
   // A request was foretold to lose so much, and has lost `lost`.
   void learn(Duration foretold, Duration lost) {
     const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
                                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
-    remember({foretold, price, lost.ns});
+    remember({foretold, price});
   }
   // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
   // it keeps from going cannot show that it has fallen.
@@ -82,21 +77,14 @@ class Price {
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
   // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
   Duration known_to() const { return known_to_; }
-  // What requests have lost at most, but for one: as far as eight of them were foretold.
-  Duration most_lost() const { return most_lost_; }
-  Duration often() const { return often_; }
 
   bool operator==(const Price&) const = default;
 
  private:
   static constexpr int64_t kPreset_x1e6 = 1'000'000;
-  static Duration with_beyond(Duration seen) {
-    return seen + Duration{seen.ns / tuning::kBelievedBeyond};
-  }
   struct Seen {
     Duration foretold;
     int64_t price_x1e6 = kPreset_x1e6;
-    int64_t lost_ns = 0;
     bool operator==(const Seen&) const = default;
   };
   void remember(const Seen& seen) {
@@ -104,25 +92,17 @@ class Price {
     if (presets_ > 0) presets_ -= 1;
     seen_.push_back(seen);
     const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
-    const int64_t most_lost = std::ranges::max(seen_, {}, &Seen::lost_ns).lost_ns;
     const bool enough = seen_.size() == tuning::kPricesRemembered;
     price_x1e6_ = enough ? second_largest(seen_, &Seen::price_x1e6)
                          : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
-    if (presets_ == 0)
-      most_lost_ = {enough ? second_largest(seen_, &Seen::lost_ns)
-                           : std::max<int64_t>(0, most_lost) * 3 / 2};
-    std::array<Seen, tuning::kPricesPreset> longest;
-    std::ranges::partial_sort_copy(seen_, longest, std::greater{}, &Seen::foretold,
-                                   &Seen::foretold);
-    known_to_ = with_beyond(longest.front().foretold);
-    often_ = with_beyond(longest.back().foretold);
+    const Duration longest = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
+    known_to_ = longest + Duration{longest.ns / tuning::kBelievedBeyond};
   }
 
   size_t presets_ = tuning::kPricesPreset;  // of these, until as many requests have been seen
   std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
   int64_t price_x1e6_ = kPreset_x1e6;
-  Duration known_to_, often_;
-  Duration most_lost_{std::numeric_limits<int64_t>::max()};
+  Duration known_to_;
 };
 
 class RequestBudget {
