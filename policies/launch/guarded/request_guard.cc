@@ -64,7 +64,7 @@ void RequestGuard::settle(bool lower_in_flight) {
   mean_.cost(wait->delay);
   count_lately(wait->delay);
   // The next wait may be in another request of the program's: there it would be another exception.
-  if (wait->delay.ns > 0 && !begins_surely()) request_.excepted = false;
+  if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely()) request_.excepted = false;
 }
 
 // Where nobody can tell with which wait a request ends, as many of them as are one are held to its
@@ -156,6 +156,10 @@ void RequestGuard::end_request(bool whole) {
   schedule_.service_ended(usual_);
   // What an exception has let go may be on the device still, and make the next request late, too.
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
+  // An exception that is not over after all costs no budget: so requests are exceptions until one is over.
+  if (times_.known() && error_.is_full() && !kept_ &&
+      mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted()))
+    except(next_);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }
@@ -163,8 +167,13 @@ void RequestGuard::end_request(bool whole) {
 void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
-  if (surely && !std::exchange(delayed.excepted, true)) delayed.exceptions += 1;
+  if (surely) except(delayed);
   mean_.spent();
+}
+
+void RequestGuard::except(Request& request) {
+  request.meant = true;
+  if (!std::exchange(request.excepted, true)) request.exceptions += 1;
 }
 
 RequestGuard::Slack RequestGuard::slack(Instant now) const {

@@ -130,6 +130,7 @@ class RequestGuard {
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
+  void except(Request& request);
   const IterationModel& timeline() const { return schedule_.timeline(); }
   bool knows() const { return in_step_ && timeline().known(); }
   bool launched_all() const { return knows() && timeline().service_launched(); }

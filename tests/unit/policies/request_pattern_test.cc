@@ -194,6 +194,25 @@ TEST_CASE("Requests at random are not taken for two at a time") {
   }
 }
 
+// By chance the few long pauses are all before every other request.
+TEST_CASE("Requests that come fast and differ in nothing are not taken for two at a time") {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    INFO(seed);
+    std::mt19937 random(seed);
+    Host host;
+    for (int n = 0; n < 200; ++n) {
+      const bool waited_for = random() % 4 == 0;
+      for (int step = 0; step < 16; ++step) {
+        const int64_t between_us = 100 + static_cast<int64_t>(random() % 2'000);
+        const bool begins = waited_for && step == 0;
+        host.stretch(2, begins ? 2'000 + static_cast<int64_t>(random() % 90'000) : between_us,
+                     10 * (step % 4) + 1);
+      }
+      REQUIRE(host.last().length <= 2 * 16);
+    }
+  }
+}
+
 TEST_CASE("A stretch that is not as foretold is out of step, and the next ones are in it again") {
   Host host;
   for (int n = 0; n < 8; ++n) host.stretch(4);

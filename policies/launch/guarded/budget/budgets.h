@@ -41,6 +41,7 @@ class MeanBudget {
   // A unit of this cost is waited for: the budget can hold it.
   void save_for(Duration cost) { wanted_ns_ = std::max(wanted_ns_, cost.ns + cost.ns / 4); }
   void spent() { wanted_ns_ = 0; }
+  Duration wanted() const { return {wanted_ns_}; }
   Duration left() const { return {left_ns_}; }
 
   bool operator==(const MeanBudget&) const = default;
@@ -115,6 +116,8 @@ class RequestBudget {
   }
   // An exception may go, and nothing is owed.
   bool is_ample() const { return std::min(left_x1000_, unmeant_x1000_) >= 1'000; }
+  // An exception could have gone for a while.
+  bool is_full() const { return std::min(left_x1000_, unmeant_x1000_) >= tuning::kSaved_x1000; }
   // Requests go on otherwise.
   void forgive() {
     left_x1000_ = std::max<int64_t>(0, left_x1000_);

@@ -21,6 +21,15 @@ constexpr int64_t kSurely = 2;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
 
+// What comes at one place of a period does so at one place of each part of it that repeats, too: of how
+// many such places it is one, at least.
+size_t least_factor(size_t of) {
+  for (size_t factor = 2; factor * factor <= of; ++factor) {
+    if (of % factor == 0) return factor;
+  }
+  return of;
+}
+
 }  // namespace
 
 IterationPlace RequestPattern::launch(KernelId kernel, Instant at, const IterationPlace& detected) {
@@ -151,7 +160,8 @@ size_t RequestPattern::find_multiple(size_t distance) const {
   for (size_t multiple = 2 * distance; multiple <= kLongest; multiple += distance) {
     const size_t there = size / multiple;
     const size_t compared =
-        std::max({kLongPauses, kLongPausesOfTwo * 2 * found / multiple, there / kLongOneIn});
+        std::max({kLongPauses, kLongPausesOfTwo * 2 / least_factor(multiple / std::gcd(multiple, found)),
+                  there / kLongOneIn});
     if (compared > there / 2) continue;
     const bool one_place = std::ranges::all_of(
         longest | std::views::take(compared),

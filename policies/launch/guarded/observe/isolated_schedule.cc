@@ -76,8 +76,12 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
       blocked_before_ns_ = std::min(blocked_before_ns_, late);
       beside_ns_ = std::min(beside_ns_, late);
       lower_turn_ns_ = 0;
-      run_ = lower_in_flight || switch_.behind() || copies ? Run{} : Run{.from = launch.at};
+      run_ = lower_in_flight || switch_.behind() || copies ? Run{} : Run{launch.at, launch.at};
+      several_streams_ = false;
+    } else {
+      several_streams_ = several_streams_ || launch.stream != computes_on_;
     }
+    computes_on_ = launch.stream;
     computing_ += 1;
     if (computing_ == 1) count_beside(launch.at, lower_there_);
   }
@@ -93,11 +97,16 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
     its.unreported += completed.units;
     return;
   }
-  uint32_t left = completed.units + std::exchange(its.unreported, 0);
   done_.clear();
+  take_done(completed.stream, completed.units + std::exchange(its.unreported, 0), now);
+  progress(completed.reported, now, lower_in_flight);
+}
+
+void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now) {
+  Stream& its = stream(slot);
   its.end = now;
   for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
-    if (launch->stream != completed.stream) {
+    if (launch->stream != slot) {
       ++launch;
       continue;
     }
@@ -106,38 +115,59 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
     launch = in_flight_.erase(launch);
     left -= 1;
   }
+}
+
+// The launches in done_ are through.
+void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight) {
   if (done_.empty()) return;
   computing_ -= static_cast<uint32_t>(done_.size());
   count_beside(now, lower_there_);
   Duration seen, work;
   bool known = true;
+  Instant last{0};
   for (const InFlight& launch : done_) {
+    last = std::max(last, launch.at);
     seen += launch.seen;
     known = known && launch.seen.ns > 0;
     work += likely_work(launch);
   }
   kernel_costs_.own_done(seen, known, computing_ > 0, now);
-  switch_.own_done(work, completed.reported, now);
+  switch_.own_done(work, reported, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
-  blocked_ns_ = std::clamp<int64_t>((now - done_.back().at + host_late_).ns, 0, blocked_ns_);
-  if (run_.from != kNever) see_work(now - moved_at_);
-  for (const InFlight& launch : done_) run_.predicted += launch.predicted;
+  blocked_ns_ = std::clamp<int64_t>((now - last + host_late_).ns, 0, blocked_ns_);
   moved_at_ = now;
+  // Of several streams, what one is seen to take may be another's: it counts only together with that, when
+  // the device is through with all of them.
+  const bool tells = !several_streams_ || computing_ == 0;
+  if (run_.from != kNever) {
+    run_.through.insert(run_.through.end(), done_.begin(), done_.end());
+    if (tells || run_.through.back().stream != run_.through.front().stream) see_work(now);
+  }
+  if (tells) {
+    for (const auto& [spot, took] : run_.seen) timeline_.worked(spot, took, /*seen=*/true);
+    run_.seen.clear();
+  }
   if (lower_in_flight) {
     run_ = {};
+  } else if (!tells) {
+    return;
   } else if (run_.from == kNever) {
-    run_ = {.from = now};
+    run_ = {now, now};
   } else if (now - run_.from >= kCalibrates) {
     calibrate(now);
   }
 }
 
 void IsolatedSchedule::synced(const Synced& wait, bool lower_in_flight) {
+  // What they took is shared among the launches of all streams: one after the other, the first stream
+  // would have had all of it.
+  done_.clear();
   for (uint32_t slot = 0; slot < streams_.size(); ++slot) {
     if (streams_[slot].unreported > 0)
-      completed({.stream = StreamSlot{slot}}, wait.at, lower_in_flight);
+      take_done(StreamSlot{slot}, std::exchange(streams_[slot].unreported, 0), wait.at);
   }
+  progress(/*reported=*/true, wait.at, lower_in_flight);
   const Stream& its = stream(wait.stream);
   if (wait_.at == kNever) wait_ = {.at = wait.at};
   wait_.at = std::max(wait_.at, wait.at);
@@ -255,26 +285,32 @@ void IsolatedSchedule::shift(Duration by) {
 }
 
 // What is done took the device so long together, with nobody else there.
-void IsolatedSchedule::see_work(Duration took) {
+void IsolatedSchedule::see_work(Instant now) {
+  Duration took = now - run_.until;
   int64_t predicted = 0;
-  for (const InFlight& launch : done_) predicted += scaled(launch.predicted).ns;
+  for (const InFlight& launch : run_.through) {
+    predicted += scaled(launch.predicted).ns;
+    run_.predicted += launch.predicted;
+  }
   // Of what began with its launch only the end was seen late; between two ends that evens out.
-  if (moved_at_ == busy_since_)
+  if (run_.until == busy_since_)
     took = std::max(took - KernelCosts::kSeenLate, std::min(took, Duration{predicted}));
-  const auto units = static_cast<int64_t>(done_.size());
-  for (const InFlight& launch : done_) {
+  const auto units = static_cast<int64_t>(run_.through.size());
+  for (const InFlight& launch : run_.through) {
     const int64_t share = predicted == 0
                               ? took.ns / units
                               : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
-    timeline_.worked(launch.spot, Duration{share}, /*seen=*/true);
+    run_.seen.emplace_back(launch.spot, Duration{share});
   }
+  run_.until = now;
+  run_.through.clear();
 }
 
 // The device has done nothing but own work for a while: how long that really took.
 void IsolatedSchedule::calibrate(Instant now) {
   real_ns_ += (now - run_.from).ns;
   predicted_ns_ += run_.predicted.ns;
-  run_ = {.from = now};
+  run_ = {now, now};
   if (predicted_ns_ > 0) {
     scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
   }

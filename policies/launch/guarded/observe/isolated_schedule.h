@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "policies/launch/guarded/observe/kernel_costs.h"
@@ -130,7 +131,9 @@ class IsolatedSchedule {
   };
   Stream& stream(StreamSlot slot);
   Duration left_to_do(const Synced& wait) const;
-  void see_work(Duration took);
+  void take_done(StreamSlot slot, uint32_t left, Instant now);
+  void progress(bool reported, Instant now, bool lower_in_flight);
+  void see_work(Instant now);
   void count_beside(Instant now, uint32_t lower_there);
   void calibrate(Instant now);
   void shift(Duration by);
@@ -151,6 +154,8 @@ class IsolatedSchedule {
   // ---- on the device ----
   std::deque<InFlight> in_flight_;
   uint32_t computing_ = 0;      // of them not copies
+  StreamSlot computes_on_{0};   // the last of those
+  bool several_streams_ = false;  // ... are or were on, since none was there
   std::vector<InFlight> done_;  // scratch
   Instant moved_at_{0};         // the device's last known progress of this client
   Instant busy_since_{0};       // it has had work in flight
@@ -160,7 +165,10 @@ class IsolatedSchedule {
   std::vector<Stream> streams_;
   struct Run {                 // of own work on the device, with nobody else there
     Instant from = kNever;     // a completion, or a launch to an idle device
-    Duration predicted;        // of what has completed since
+    Instant until = kNever;    // what ran until then is seen
+    Duration predicted;        // of what has completed since `from`, as far as seen
+    std::vector<InFlight> through;  // since `until`, of one stream while others are at work
+    std::vector<std::pair<IterationModel::Spot, Duration>> seen;  // what it took, not told yet
     bool operator==(const Run&) const = default;
   };
   Run run_;
