@@ -248,6 +248,7 @@ class Engine::Core {
   void look_for_inversion(Client& client);
   void recount_stuck(Device& device);
   void watchdog(Client& client);
+  Instant watchdog_due(const Client& client, const Head& head) const;
   void publish(Client& client);
   void publish_credit(Client& client, Seat& seat, const Target& target);
   static Instant stale_at(const Head& head, const Seat& seat);

@@ -159,32 +159,33 @@ void Engine::Core::recount_stuck(Device& on) {
 
 // ---- watchdog -------------------------------------------------------------------------------
 
-namespace {
-
-// The head that has waited longest at a gate that is not open.
-Head* oldest_held(Client& client) {
-  Head* oldest = nullptr;
-  for (Head& head : client.heads) {
-    if (head.released || seat_of(client, head.device).gate == Gate::kOpen) continue;
-    if (oldest == nullptr || head.since < oldest->since) oldest = &head;
-  }
-  return oldest;
+// When this launch has been held for as long as the user says, or the policy, which is asked then.
+Instant Engine::Core::watchdog_due(const Client& client, const Head& head) const {
+  if (choice_.max_hold.ns == 0 || !holds_by_prediction() || client.ranks->is_stopped()) return kNever;
+  const Instant from = std::max(head.since, client.last_floor);
+  const Device& on = device_of(seat_of(client, head.device));
+  if (now_ < from + choice_.max_hold || !on.policy) return from + choice_.max_hold;
+  return from + on.policy->holds_for(client.id, choice_.max_hold);
 }
 
-}  // namespace
-
 void Engine::Core::watchdog(Client& client) {
-  if (choice_.max_hold.ns == 0 || !holds_by_prediction() || client.ranks->is_stopped()) return;
-  Head* head = oldest_held(client);
-  if (head == nullptr || now_ < std::max(head->since, client.last_floor) + choice_.max_hold) {
-    return;
+  Head* head = nullptr;
+  Instant due = kNever;
+  for (Head& held : client.heads) {
+    if (held.released || seat_of(client, held.device).gate == Gate::kOpen) continue;
+    if (const Instant its = watchdog_due(client, held); its < due) {
+      head = &held;
+      due = its;
+    }
   }
+  if (head == nullptr || now_ < due) return;
+  const Duration held = due - std::max(head->since, client.last_floor);
   client.last_floor = now_;
   client.floor_grants += 1;
   release(client, *head, /*tell_policy=*/true);
   if (client.floor_grants > 1) return;
   notice("client " + std::to_string(client.id.value) + " (" + client.task + ") was held for " +
-         std::to_string(choice_.max_hold.ns / 1'000'000) +
+         std::to_string(held.ns / 1'000'000) +
          " ms: one launch let go, and one for each such time from now on");
 }
 
@@ -276,9 +277,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     const Seat& seat = seat_of(client, head.device);
     next = std::min(next, head_expiry(head, seat));
     if (head.released || seat.gate == Gate::kOpen) continue;
-    if (choice_.max_hold.ns > 0 && holds_by_prediction() && !client.ranks->is_stopped()) {
-      next = std::min(next, std::max(head.since, client.last_floor) + choice_.max_hold);
-    }
+    next = std::min(next, watchdog_due(client, head));
     if (seat.gate == Gate::kCredit && seat.units == 0) {
       next = std::min(next, stale_at(head, seat));
     }

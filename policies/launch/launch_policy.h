@@ -113,6 +113,8 @@ class LaunchPolicy {
   virtual void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) = 0;
   // Asked for a status only. Nothing: it is not known, or this policy does not ask.
   virtual std::optional<PairFigures> figures(ClientId /*high*/, ClientId /*low*/) const { return std::nullopt; }
+  // So long a launch of this client is held at most, where the user says `preset`.
+  virtual Duration holds_for(ClientId /*client*/, Duration preset) const { return preset; }
   // It counts how long single launches had the device, and so wants each reported, also where a client
   // has many in flight.
   virtual bool counts_device_time() const { return false; }

@@ -452,6 +452,16 @@ TEST_CASE("guarded lets a kernel longer than the whole request advance without t
   }
 }
 
+// A kernel of 4 ms is more than the mean budget ever holds of requests of 330 us.
+TEST_CASE("the watchdog takes less than one request in a hundred, but holds ten times as long at most") {
+  const PolicyResult seldom = under("guarded max_hold_ms=10", beside(4'000'000, 3000));
+  CHECK(seldom.high.slowdown_p99 < 1.05);
+  CHECK(seldom.low_work[0] > 0.03);
+  const PolicyResult often = under("guarded max_hold_ms=1", beside(4'000'000, 3000));
+  CHECK(often.high.slowdown_p99 > 2);
+  CHECK(often.low_work[0] > seldom.low_work[0]);
+}
+
 TEST_CASE("guarded gives each low task the floor that the operator sets, whatever it costs") {
   ExperimentPlan plan = beside(1'000'000, 30'000);  // 10 s and more
   plan.warmup = 10'000;  // what was queued before the high task came is long done

@@ -69,6 +69,18 @@ class Guarded final : public LaunchPolicy {
   std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
     return figures_.of(high, low);
   }
+  // One in a hundred requests may be over: what the watchdog lets go shall make fewer so.
+  Duration holds_for(ClientId client, Duration preset) const override {
+    const auto& members = table_.members();
+    const auto low = std::ranges::find(members, client, &Member::client);
+    Duration longest;
+    for (size_t i = 0; low != members.end() && i < members.size(); ++i) {
+      if (own_[i].guard && members[i].priority < low->priority)
+        longest = std::max(longest, own_[i].guard->usual());
+    }
+    return std::clamp(Duration{tuning::kRequestsAHold * longest.ns}, preset,
+                      Duration{tuning::kLongestHold * preset.ns});
+  }
   bool counts_device_time() const override { return floor_.is_given(); }
 
  private:

@@ -63,7 +63,7 @@ void RequestGuard::settle(bool lower_in_flight) {
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
-  // The next wait may be in another request of the program's: there it would be another exception.
+  // Where it is over, the next wait may be in another request of the program's: another exception.
   if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely()) request_.excepted = false;
 }
 
@@ -156,12 +156,17 @@ void RequestGuard::end_request(bool whole) {
   schedule_.service_ended(usual_);
   // What an exception has let go may be on the device still, and make the next request late, too.
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
-  // An exception that is not over after all costs no budget: so requests are exceptions until one is over.
-  if (times_.known() && error_.is_full() && !kept_ &&
-      mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted()))
-    except(next_);
+  // One that is not over after all costs no budget: so requests are exceptions until one is over.
+  if (exceptions_go_unused(whole)) except(next_);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
+}
+
+// The budgets hold an exception, and no launch is waited for that will be one.
+bool RequestGuard::exceptions_go_unused(bool whole) const {
+  if (!parts_.has(Part::kExceptions) || !parts_.has(Part::kUnused)) return false;
+  return whole && times_.known() && error_.is_full() && !kept_ &&
+         mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted());
 }
 
 void RequestGuard::excepted(bool surely) {

@@ -38,8 +38,9 @@ enum class Part : uint8_t {
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
   kDepth,         // the mean budget says how deep lower work may be in flight
+  kUnused,        // a request begins as an exception while both budgets are there and nobody uses them
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 10) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 11) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
@@ -94,6 +95,8 @@ class RequestGuard {
   Duration at_work() const {
     return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
   }
+  // A request takes so long by itself, pauses of the host within it included; 0: not known.
+  Duration usual() const { return usual_; }
   bool has_waits() const { return schedule_.timeline().has_waits(); }
   // What a lower launch of this length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration length) const {
@@ -130,7 +133,8 @@ class RequestGuard {
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
-  void except(Request& request);
+  static void except(Request& request);
+  bool exceptions_go_unused(bool whole) const;
   const IterationModel& timeline() const { return schedule_.timeline(); }
   bool knows() const { return in_step_ && timeline().known(); }
   bool launched_all() const { return knows() && timeline().service_launched(); }

@@ -46,6 +46,8 @@ inline constexpr int64_t kMostHeld = 280, kMostOwed = 64;  // requests' allowanc
 // While own work is on the device, lower work costs its whole length; in a pause only what is
 // longer than the pause. So a little is kept for pauses, and more within an exception.
 inline constexpr int64_t kKeptForPauses = 8, kKeptByException = 35;
+// What no launch waits for any more is forgotten in about so many requests.
+inline constexpr int64_t kWantedRemembered = 8;
 // Owing so much, nobody goes at all.
 inline constexpr int64_t kOverdrawn = 4;
 
@@ -60,6 +62,10 @@ inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'5
 // equilibrium four in a thousand are over unmeant. One more may be under way by then.
 inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
+
+// The watchdog makes fewer requests be over than p99 allows, also where the host pauses between them for as
+// long as they take; unless that takes so many times as long as it is to hold a launch.
+inline constexpr int64_t kRequestsAHold = 256, kLongestHold = 10;
 
 // ---- price --------------------------------------------------------------------------------------
 // The second largest of so many: about two requests in a hundred cost more. Until so many have been

@@ -32,11 +32,17 @@ TEST_CASE(
   CHECK(budget.left() == us(-4 * 30));
 }
 
-TEST_CASE("The mean budget holds a launch that waits, however long it is") {
+TEST_CASE("The mean budget holds a launch that waits, however long it is, and as long as it waits") {
   MeanBudget budget;
-  budget.save_for(us(20'000));
-  for (int n = 0; n < 1'000; ++n) budget.earn(us(30), us(30));
-  CHECK(budget.left() == us(25'000));
+  for (int n = 0; n < 1'000; ++n) {
+    budget.earn(us(30), us(30));
+    budget.save_for(us(20'000));
+  }
+  budget.earn(us(30), us(30));
+  CHECK(budget.left() > us(21'000));
+  for (int n = 0; n < 100; ++n) budget.earn(us(30), us(30));
+  CHECK(budget.wanted() < us(1));
+  CHECK(budget.left() == us(280 * 30));
 }
 
 TEST_CASE("Of a thousand requests ten at most are over, however early they are") {
@@ -223,4 +229,27 @@ TEST_CASE("A budget is ample while an exception may go and nothing is owed; whil
   CHECK_FALSE(mean.is_ample());
   mean.earn(us(1), us(1));
   CHECK(mean.is_ample());
+}
+
+TEST_CASE("The error budget is full where an exception could have gone for a while, and nothing is owed") {
+  for (const bool meant : {true, false}) {
+    RequestBudget budget;
+    CHECK_FALSE(budget.is_full());  // though an exception may go
+    for (int n = 0; n < 13; ++n) budget.ended(/*over=*/false, /*meant=*/false);
+    CHECK(budget.is_full());
+    budget.ended(/*over=*/true, meant);
+    int requests = 0;
+    for (; !budget.is_full(); ++requests) budget.ended(/*over=*/false, /*meant=*/false);
+    CHECK(requests == (meant ? 124 : 249));
+  }
+}
+
+TEST_CASE("The mean budget wants a quarter more than the dearest launch that waits costs, until one goes") {
+  MeanBudget budget;
+  CHECK(budget.wanted() == us(0));
+  budget.save_for(us(20'000));
+  budget.save_for(us(4'000));
+  CHECK(budget.wanted() == us(25'000));
+  budget.spent();
+  CHECK(budget.wanted() == us(0));
 }

@@ -1,7 +1,9 @@
 // What others cost an important client at each wait of its host.
 #include "policies/launch/guarded/observe/isolated_schedule.h"
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 using namespace lull;
 using namespace lull::policies;
@@ -52,6 +54,8 @@ class Host {
 
   Instant now_{0};
 };
+
+bool is_about(Duration took, int64_t us) { return std::abs(took.ns - us * 1'000) <= 10'000; }
 
 }  // namespace
 
@@ -182,4 +186,107 @@ TEST_CASE("A change of hands costs at least what others have seen") {
   CHECK(schedule.change() == Duration{});
   schedule.change_costs(Duration{150'000});
   CHECK(schedule.change() == Duration{150'000});
+}
+
+// The device runs its streams beside one another.
+TEST_CASE("What the host waits for on several streams shares the time by its predicted length") {
+  constexpr Duration kWork[] = {Duration{2'000'000}, Duration{1'000'000}};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(2);
+  Instant now{0};
+  for (int n = 0; n < 8; ++n) {
+    now = now + Duration{1'000'000};
+    schedule.timeline().begin();
+    schedule.begins_stretch(now, false);
+    for (uint32_t on = 0; on < 2; ++on) {
+      schedule.submitted({.kernel = KernelId{on + 1}, .predicted = kWork[on], .at = now,
+                          .place = {.in_step = true, .position = on, .length = 2},
+                          .stream = StreamSlot{on}},
+                         /*in_step=*/true, false);
+    }
+    const Instant until = now + Duration{3'600'000};
+    for (uint32_t on = 0; on < 2; ++on)
+      schedule.completed({.units = 1, .stream = StreamSlot{on}, .reported = false}, until, false);
+    now = until;
+    for (uint32_t on = 0; on < 2; ++on) schedule.synced({.at = now, .stream = StreamSlot{on}}, false);
+    schedule.settle(false);
+  }
+  CHECK(is_about(schedule.timeline().seen_work(0), 2'400));
+  CHECK(is_about(schedule.timeline().seen_work(1), 1'200));
+}
+
+namespace {
+
+// A launch of 2 ms, beside it one of 1 ms on another stream, and one of 1 ms behind the first.
+class TwoStreams {
+ public:
+  TwoStreams() { schedule.timeline().restart(kLaunches); }
+  // So long after its begin each launch is reported to be through. 1 ms of lower work comes behind
+  // the first, or the second; none: -1.
+  void request(std::array<int64_t, 3> through_us, int lower_behind = -1) {
+    launch();
+    const Instant began = now_;
+    Duration late;
+    for (int n = 0; n < kLaunches; ++n) {
+      const Instant now = began + Duration{through_us[static_cast<size_t>(n)] * 1'000} + late;
+      schedule.completed({.units = 1, .stream = stream(n), .reported = true}, now, false);
+      now_ = now;
+      if (n != lower_behind) continue;
+      late = kLower;
+      schedule.disturbed(/*copy=*/false, now);
+      schedule.lower_ran(now, now + late);
+      schedule.lower_ended(1, 0, now + late);
+    }
+    for (const uint32_t on : {0, 1}) schedule.synced({.at = now_, .stream = StreamSlot{on}}, false);
+    schedule.settle(false);
+  }
+  void launch() {
+    now_ = now_ + Duration{1'000'000};
+    schedule.timeline().begin();
+    schedule.begins_stretch(now_, false);
+    for (int n = 0; n < kLaunches; ++n) {
+      const auto position = static_cast<uint32_t>(n);
+      schedule.submitted({.kernel = KernelId{position + 1},
+                          .predicted = Duration{n == 0 ? 2'000'000 : 1'000'000}, .at = now_,
+                          .place = {.in_step = true, .position = position, .length = kLaunches},
+                          .stream = stream(n)},
+                         /*in_step=*/true, false);
+    }
+  }
+  Duration seen(uint32_t position) const { return schedule.timeline().seen_work(position); }
+
+  IsolatedSchedule schedule;
+
+ private:
+  static constexpr int kLaunches = 3;
+  static constexpr Duration kLower{1'000'000};
+  static StreamSlot stream(int launch) { return StreamSlot{launch == 1 ? 1U : 0U}; }
+
+  Instant now_{0};
+};
+
+}  // namespace
+
+// Until 2.4 ms the first had the device together with the second.
+TEST_CASE("What launches of several streams take is shared by those that were through together") {
+  TwoStreams host;
+  for (int n = 0; n < 8; ++n) host.request({2'400, 3'000, 4'200});
+  CHECK(is_about(host.seen(0), 2'000));
+  CHECK(is_about(host.seen(1), 1'000));
+  CHECK(is_about(host.seen(2), 1'200));
+}
+
+// Beside one another, the first two take longer than their share, the third less.
+TEST_CASE("What work of several streams takes is not learnt where lower work came between") {
+  for (const int lower_behind : {0, 1}) {
+    CAPTURE(lower_behind);
+    TwoStreams host;
+    for (int n = 0; n < 8; ++n) host.request({2'000, 3'000, 4'000});
+    for (int n = 0; n < 8; ++n) host.request({2'500, 3'900, 4'000}, lower_behind);
+    CHECK(host.seen(0) == Duration{2'000'000});
+    CHECK(host.seen(1) == Duration{1'000'000});
+    CHECK(host.seen(2) == Duration{1'000'000});
+    host.launch();
+    CHECK(host.schedule.work_left() == Duration{4'000'000});
+  }
 }

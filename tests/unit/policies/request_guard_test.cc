@@ -15,7 +15,12 @@ class Host {
   void request(uint32_t launches, uint64_t first_kernel, Duration late = {}, bool seen = true) {
     now_ = now_ + Duration{500'000};
     if (late.ns > 0) guard.disturbed(/*copy=*/false, now_);
-    for (uint32_t n = 0; n < launches; ++n) launch(first_kernel + n, late.ns > 0);
+    for (uint32_t n = 0; n < launches; ++n) {
+      launch(first_kernel + n, late.ns > 0);
+      if (n > 0) continue;
+      kept = guard.keeps_clear();
+      began_with = moment().tail;
+    }
     if (late.ns > 0) {
       now_ = now_ + late;
       if (seen) guard.lower_ran(now_ + Duration{-late.ns}, now_);
@@ -24,6 +29,8 @@ class Host {
     for (uint32_t n = 0; n < launches; ++n) complete();
     wait();
   }
+  // `late`: where others may go.
+  void shared_request(Duration late) { request(4, 1, guard.keeps_clear() ? Duration{} : late); }
   // Four launches; the host computes for so long behind the second.
   void request_with_pause(Duration pause) {
     now_ = now_ + Duration{500'000};
@@ -48,7 +55,7 @@ class Host {
     half(3, lower.late_again, lower.late_again, lower.made_up, by_itself);
   }
   void half_a_request(Duration foretold, Duration late, bool made_up = false) {
-    now_ = now_ + Duration{500'000};
+    now_ = now_ + gap;
     half(1, foretold, late, made_up);
   }
   Moment moment() { return guard.moment(now_, {}, false, {}); }
@@ -56,6 +63,9 @@ class Host {
 
   RequestGuard guard{SlowdownBound{30, 50}, Parts{}};
   Duration computes;
+  Duration gap{500'000};  // before a request of two waits
+  bool kept = false;        // the last request of one wait was kept undisturbed
+  Duration began_with;      // ... of what it might lose
 
  private:
   void half(uint64_t kernel, Duration foretold, Duration late, bool made_up, Duration longer = {}) {
@@ -92,6 +102,9 @@ class Host {
   static constexpr Duration kLength{1'000'000};
   Instant now_{0};
 };
+
+// Of a request of four such launches; and what only an exception may lose.
+constexpr Duration kLimit{200'000}, kFarAbove{1'000'000};
 
 }  // namespace
 
@@ -154,6 +167,7 @@ TEST_CASE("Where requests lose a tenth of what is foretold, what waits say they 
   for (int n = 0; n < 40; ++n) host.request_of_two_waits();
   for (int n = 0; n < 150; ++n) host.request_of_two_waits({kForetold, kLate});
   REQUIRE(host.moment().price_x1024 < 128);
+  host.guard.refused(Duration{1'000'000'000});  // so that none begins as an exception
   const Duration before = host.moment().tail;
   host.half_a_request(kLate, kLate);
   const Duration lost = before - host.moment().tail;
@@ -240,4 +254,101 @@ TEST_CASE("Only the request behind an exception is meant to be over, too, not th
   for (int n = 0; n < 5; ++n) host.request(4, 1, kLate);
   host.request(4, 1);
   CHECK(host.moment().tail < Duration{before.ns * 3 / 4});
+}
+
+TEST_CASE("While nothing is owed, each request begins as an exception until one is over its limit") {
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  CHECK(host.began_with < kLimit);  // the mean budget holds too little
+  for (int n = 0; n < 40; ++n) host.request(4, 1);
+  CHECK(host.began_with > kFarAbove);
+  int kept = 0;
+  for (int n = 0; n < 500; ++n) {
+    host.shared_request(Duration{100'000});
+    CHECK((host.kept ? host.began_with < kLimit : host.began_with > kFarAbove));
+    kept += host.kept ? 1 : 0;
+  }
+  CHECK(kept > 0);
+  CHECK(kept < 50);
+}
+
+TEST_CASE("A request that is over was meant to be only where the mean budget let it begin as an exception") {
+  for (const int requests : {30, 60}) {
+    Host host;
+    for (int n = 0; n < requests; ++n) host.request_of_two_waits();
+    const Duration before = host.moment().tail;
+    host.request_of_two_waits({{}, {}, Duration{2'000'000}});
+    host.request_of_two_waits();
+    CAPTURE(requests);
+    CHECK((host.moment().tail == before) == (requests == 60));
+    CHECK((host.moment().tail < Duration{before.ns * 9 / 10}) == (requests == 30));
+  }
+}
+
+// None is like another.
+TEST_CASE("No request begins as an exception where it is not known what requests take") {
+  Host host;
+  for (uint64_t n = 0; n < 100; ++n) host.request(4, 1 + 4 * n);
+  REQUIRE(host.moment().budget > kFarAbove);
+  CHECK(host.began_with < kLimit);
+}
+
+TEST_CASE("A request that is over ends that until the error budget is full again, 125 requests later") {
+  Host host;
+  const auto next = [&](Duration late = {}) {
+    do host.shared_request(late);
+    while (host.kept);
+  };
+  for (int n = 0; n < 100; ++n) next();
+  REQUIRE(host.began_with > kFarAbove);
+  next(Duration{2'000'000});
+  for (int n = 0; n < 118; ++n) {
+    next();
+    CHECK(host.began_with < kLimit);
+  }
+  for (int n = 0; n < 10; ++n) next();
+  CHECK(host.began_with > kFarAbove);
+}
+
+TEST_CASE("No request begins as an exception while the mean budget saves for a launch that waits") {
+  constexpr Duration kCost{10'000'000};  // of 160 requests or so, beside what is kept
+  Host host;
+  for (int n = 0; n < 100; ++n) {
+    host.guard.refused(kCost);
+    host.request(4, 1);
+    CHECK(host.began_with < kLimit);
+  }
+  REQUIRE(host.moment().budget > kFarAbove);
+  for (int n = 0; n < 60; ++n) {
+    host.guard.refused(kCost);
+    host.request(4, 1);
+  }
+  CHECK(host.began_with > kCost);
+}
+
+// Each of its two waits may be the last of a request of the program's.
+TEST_CASE("Where the begin of requests is not known, an exception ends with the wait that is over") {
+  for (const bool over : {false, true}) {
+    Host host;
+    for (int n = 0; n < 60; ++n) host.request_of_two_waits();
+    while (host.guard.keeps_clear()) host.request_of_two_waits();
+    const Duration late{over ? 2 * kLimit.ns : kLimit.ns / 2};
+    host.half_a_request(late, late);
+    INFO((over ? "over" : "not over"));
+    CHECK((host.moment().tail > kFarAbove) == !over);
+    CHECK((host.moment().tail < kLimit) == over);
+  }
+}
+
+TEST_CASE("Where the begin of requests is known, an exception goes on to the request's end") {
+  Host host;
+  uint32_t lot = 1;
+  for (int n = 0; n < 200; ++n) {
+    lot = lot * 1'664'525 + 1'013'904'223;
+    host.gap = Duration{int64_t{1'000'000} << (lot >> 16) % 7};
+    host.request_of_two_waits();
+  }
+  while (host.guard.keeps_clear()) host.request_of_two_waits();
+  host.half_a_request(Duration{2 * kLimit.ns}, Duration{2 * kLimit.ns});
+  CHECK(host.moment().tail > kFarAbove);
 }

@@ -25,6 +25,7 @@ class MeanBudget {
   void earn(Duration earned, Duration allowance) {
     allowance_ns_ = std::max<int64_t>(1, allowance.ns);
     left_ns_ += earned.ns;
+    wanted_ns_ -= wanted_ns_ / tuning::kWantedRemembered;
     bound();
   }
   void cost(Duration cost) {
@@ -38,7 +39,7 @@ class MeanBudget {
   // Half of what it may hold.
   bool is_ample() const { return left_ns_ >= tuning::kMostHeld * allowance_ns_ / 2; }
   bool overdrawn() const { return left_ns_ < -tuning::kOverdrawn * allowance_ns_; }
-  // A unit of this cost is waited for: the budget can hold it.
+  // A unit of this cost is waited for: the budget can hold it, as long as that is said again.
   void save_for(Duration cost) { wanted_ns_ = std::max(wanted_ns_, cost.ns + cost.ns / 4); }
   void spent() { wanted_ns_ = 0; }
   Duration wanted() const { return {wanted_ns_}; }

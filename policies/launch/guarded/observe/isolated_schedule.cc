@@ -19,6 +19,8 @@ constexpr Duration kLongestTurn{2'500'000};
 constexpr uint32_t kLaunchesAWait = 65'536;
 // Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
 constexpr size_t kDeepQueue = 256;
+// Where the device is never through with all of several streams, so many launches are told of together.
+constexpr size_t kToldAtMost = 1'024;
 
 }  // namespace
 
@@ -138,13 +140,15 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
   blocked_ns_ = std::clamp<int64_t>((now - last + host_late_).ns, 0, blocked_ns_);
   moved_at_ = now;
   // Of several streams, what one is seen to take may be another's: it counts only together with that, when
-  // the device is through with all of them.
-  const bool tells = !several_streams_ || computing_ == 0;
+  // the device is through with all of them, or has done much.
+  const bool tells = !several_streams_ || computing_ == 0 ||
+                     run_.seen.size() + run_.through.size() >= kToldAtMost;
   if (run_.from != kNever) {
     run_.through.insert(run_.through.end(), done_.begin(), done_.end());
     if (tells || run_.through.back().stream != run_.through.front().stream) see_work(now);
   }
   if (tells) {
+    several_streams_ = false;
     for (const auto& [spot, took] : run_.seen) timeline_.worked(spot, took, /*seen=*/true);
     run_.seen.clear();
   }
