@@ -98,60 +98,17 @@ RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
   return found;
 }
 
-// Its time is known, and what the waits said of it is put right.
 void RequestGuard::end_request(bool whole) {
   whole = whole && parts_.has(Part::kComparing);
-  const bool served = request_.began != kNever && schedule_.waited_until() > request_.began;
-  if (served) {
+  if (request_.began != kNever && schedule_.waited_until() > request_.began) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
-    const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
-    if (whole && (request_.undisturbed || as_good))
-      times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_);
-    else if (whole)
-      request_.lost = times_.cost(request_.took, said);
-    const Duration put_right = request_.lost - said;
-    mean_.cost(put_right);
-    const Duration by_itself =
-        request_.pauses + std::max(Duration{}, request_.took - request_.lost);
-    const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
-    usual_ += Duration{(by_itself - usual_).ns / of};
-    markers_ += Duration{(request_.markers - markers_).ns / of};
-    const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
-    const int64_t earned =
-        compares ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
-                 : tuning::kEarnedUncompared_x1000;
-    const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
-    mean_.earn({allowed.ns * earned / 1000}, allowance());
-    const Lately lately = this->lately(said, request_.lost);
-    const bool over = std::max(request_.lost, lately.most) > limit();
-    // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
-    const bool two = !begins_surely() && request_.lost - lately.largest > limit();
-    if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
+    if (whole) compare();
+    earn(said, compares);
+    count_over(said);
+    learn_price(compares);
+    draw(whole);
     compared_ = compared_ || compares;
-    if (!knows_change_ && schedule_.change().ns > 0) {
-      knows_change_ = true;
-      error_.forgive_unmeant();
-    }
-    if (over) {  // its waits have been counted, and make no other one over
-      lately_.clear();
-      lost_lately_ = {};
-    }
-    const bool tells = tuning::kTellingPart * request_.foretold.ns >=
-                       std::min(limit(), tuning::kDeepestCredit).ns;
-    // What slow requests take longer by themselves is no loss. An exception may lose more than was
-    // foretold: it says that all of it came true, and no more.
-    const Duration more = request_.lost - std::clamp(request_.lost, Duration{}, times_.spread());
-    const Duration lost = request_.meant ? std::min(more, request_.foretold) : more;
-    if (compares && tells)
-      price_.learn(request_.foretold, lost);
-    else if (mean_.is_ample() && error_.is_ample())
-      price_.doubt();
-    // However strange requests are, others must go on.
-    may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
-    const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) /
-                           4000};
-    kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
   }
   schedule_.service_ended(usual_);
   // What an exception has let go may be on the device still, and make the next request late, too.
@@ -160,6 +117,68 @@ void RequestGuard::end_request(bool whole) {
   if (exceptions_go_unused(whole)) except(next_);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
+}
+
+// Its whole time is known: it tells what requests take, or what this one has lost.
+void RequestGuard::compare() {
+  const Duration said = request_.lost;
+  const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
+  if (request_.undisturbed || as_good)
+    times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_);
+  else
+    request_.lost = times_.cost(request_.took, said);
+}
+
+// The mean budget: what the waits said is put right, and the request's allowance is earned.
+void RequestGuard::earn(Duration said, bool compares) {
+  mean_.cost(request_.lost - said);
+  const Duration by_itself = request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+  const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
+  usual_ += Duration{(by_itself - usual_).ns / of};
+  markers_ += Duration{(request_.markers - markers_).ns / of};
+  const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
+  const int64_t earned = compares
+                             ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
+                             : tuning::kEarnedUncompared_x1000;
+  const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
+  mean_.earn({allowed.ns * earned / 1000}, allowance());
+}
+
+// The error budget.
+void RequestGuard::count_over(Duration said) {
+  const Lately lately = this->lately(said, request_.lost);
+  const bool over = std::max(request_.lost, lately.most) > limit();
+  // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
+  const bool two = !begins_surely() && request_.lost - lately.largest > limit();
+  if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
+  if (!knows_change_ && schedule_.change().ns > 0) {
+    knows_change_ = true;
+    error_.forgive_unmeant();
+  }
+  if (over) {  // its waits have been counted, and make no other one over
+    lately_.clear();
+    lost_lately_ = {};
+  }
+}
+
+void RequestGuard::learn_price(bool compares) {
+  const bool tells = tuning::kTellingPart * request_.foretold.ns >=
+                     std::min(limit(), tuning::kDeepestCredit).ns;
+  // What slow requests take longer by themselves is no loss. An exception may lose more than was
+  // foretold: it says that all of it came true, and no more.
+  const Duration more = request_.lost - std::clamp(request_.lost, Duration{}, times_.spread());
+  const Duration lost = request_.meant ? std::min(more, request_.foretold) : more;
+  if (compares && tells)
+    price_.learn(request_.foretold, lost);
+  else if (mean_.is_ample() && error_.is_ample())
+    price_.doubt();
+}
+
+// Whether the request after the next is kept undisturbed. However strange requests are, others must go on.
+void RequestGuard::draw(bool whole) {
+  may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
+  const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
+  kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
 }
 
 // The budgets hold an exception, and no launch is waited for that will be one.

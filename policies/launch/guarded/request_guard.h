@@ -133,6 +133,11 @@ class RequestGuard {
     bool operator==(const Request&) const = default;
   };
   void end_request(bool whole);
+  void compare();
+  void earn(Duration said, bool compares);
+  void count_over(Duration said);
+  void learn_price(bool compares);
+  void draw(bool whole);
   static void except(Request& request);
   bool exceptions_go_unused(bool whole) const;
   const IterationModel& timeline() const { return schedule_.timeline(); }
