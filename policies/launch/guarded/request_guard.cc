@@ -136,6 +136,13 @@ void RequestGuard::earn(Duration said, bool compares) {
   const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
   usual_ += Duration{(by_itself - usual_).ns / of};
   markers_ += Duration{(request_.markers - markers_).ns / of};
+  // A program's first launches have many more markers: what undisturbed requests took then is no measure.
+  most_marked_ = std::max(most_marked_, markers_);
+  const int64_t fell = tuning::kAsGoodPart * (most_marked_ - markers_).ns;
+  if (fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
+    times_.restart();
+    most_marked_ = markers_;
+  }
   const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
   const int64_t earned = compares
                              ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)

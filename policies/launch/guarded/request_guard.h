@@ -205,6 +205,7 @@ class RequestGuard {
   Duration lost_lately_;         // ... those that count beside the next one
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
+  Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;

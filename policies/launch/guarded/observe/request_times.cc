@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kKept = 64;     // that the mean goes back
 constexpr size_t kLately = 192;  // of which the second slowest is about p99; of fewer it is less
-// While what repeats is new, what belongs to it is not known well: so many do not count.
+// While what repeats is new, what belongs to it is not known well: so many do not count, unless one takes
+// as long as the one before.
 constexpr uint32_t kFirst = 4;
 // Not what is known of requests: so many mean deviations off (four sigmas of a normal one), and so
 // much of one.
@@ -60,11 +61,13 @@ void RequestTimes::undisturbed(Duration took, bool kept) {
   lately_.push_back(took.ns);
   slow_ = {second_largest(lately_)};
   if (!kept && known()) return;
-  if (first_ < kFirst) {
+  const int64_t off = std::abs((took - std::exchange(last_, took)).ns);
+  if (first_ < kFirst && off * kSamePart >= took.ns) {
     first_ += 1;
     lately_.clear();
     return;
   }
+  first_ = kFirst;
   if (kept_.size() == kKept) kept_.pop_front();
   kept_.push_back(took.ns);
   learn();

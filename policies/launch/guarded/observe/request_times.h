@@ -51,6 +51,7 @@ class RequestTimes {
   Duration usual_, deviation_, slow_;
   uint32_t strange_ = 0;  // requests in a row
   uint32_t first_ = 0;
+  Duration last_;  // that was kept, or undisturbed while none was known
   uint32_t lot_ = 1;
 };
 
