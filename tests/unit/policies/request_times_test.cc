@@ -43,6 +43,26 @@ TEST_CASE("Two undisturbed requests of another length are another phase of the p
   CHECK(times.draw(us(1), /*whole=*/true));
 }
 
+TEST_CASE("Single requests that take much longer by themselves are slow ones, not another phase") {
+  RequestTimes times;
+  for (int n = 0; n < 40; ++n) times.undisturbed(us(n % 8 == 5 ? 150 : 100), /*kept=*/true);
+  CHECK(times.known());
+  CHECK(times.usual() == us(100));
+  CHECK(times.spread() == us(50));
+}
+
+TEST_CASE("Requests that all take the same are known after four, others after seven") {
+  for (const int64_t varies : {0, 2}) {
+    RequestTimes times;
+    int known_after = 0;
+    for (int n = 1; n <= 10 && known_after == 0; ++n) {
+      times.undisturbed(us(100 + varies * (n % 2)), /*kept=*/true);
+      if (times.known()) known_after = n;
+    }
+    CHECK(known_after == (varies == 0 ? 4 : 7));
+  }
+}
+
 TEST_CASE("Few requests are kept undisturbed once their mean is known") {
   RequestTimes times;
   int first = 0, then = 0;

@@ -56,9 +56,15 @@ bool RequestTimes::strange(Duration off) {
 
 void RequestTimes::undisturbed(Duration took, bool kept) {
   if (strange(took - usual_)) restart();
-  if (strange_ > 0) return;  // an exception, or the first of another phase
-  if (lately_.size() == kLately) lately_.pop_front();
-  lately_.push_back(took.ns);
+  if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells
+    odd_ = took;
+    return;
+  }
+  for (const Duration one : {std::exchange(odd_, Duration{}), took}) {
+    if (one.ns == 0) continue;
+    if (lately_.size() == kLately) lately_.pop_front();
+    lately_.push_back(one.ns);
+  }
   slow_ = {second_largest(lately_)};
   if (!kept && known()) return;
   const int64_t off = std::abs((took - std::exchange(last_, took)).ns);

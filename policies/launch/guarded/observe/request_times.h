@@ -50,6 +50,7 @@ class RequestTimes {
   std::deque<int64_t> lately_;  // the last undisturbed ones, kept or not
   Duration usual_, deviation_, slow_;
   uint32_t strange_ = 0;  // requests in a row
+  Duration odd_;          // what the one took, if it was undisturbed
   uint32_t first_ = 0;
   Duration last_;  // that was kept, or undisturbed while none was known
   uint32_t lot_ = 1;
