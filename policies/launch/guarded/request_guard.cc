@@ -104,6 +104,7 @@ void RequestGuard::end_request(bool whole) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
     if (whole) compare();
+    learn_usual();
     earn(said, compares);
     count_over(said);
     learn_price(compares);
@@ -129,12 +130,10 @@ void RequestGuard::compare() {
     request_.lost = times_.cost(request_.took, said);
 }
 
-// The mean budget: what the waits said is put right, and the request's allowance is earned.
-void RequestGuard::earn(Duration said, bool compares) {
-  mean_.cost(request_.lost - said);
-  const Duration by_itself = request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+// What requests take by themselves, and their markers.
+void RequestGuard::learn_usual() {
   const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
-  usual_ += Duration{(by_itself - usual_).ns / of};
+  usual_ += Duration{(by_itself() - usual_).ns / of};
   markers_ += Duration{(request_.markers - markers_).ns / of};
   // A program's first launches have many more markers: what undisturbed requests took then is no measure.
   most_marked_ = std::max(most_marked_, markers_);
@@ -143,11 +142,16 @@ void RequestGuard::earn(Duration said, bool compares) {
     times_.restart();
     most_marked_ = markers_;
   }
+}
+
+// The mean budget: what the waits said is put right, and the request's allowance is earned.
+void RequestGuard::earn(Duration said, bool compares) {
+  mean_.cost(request_.lost - said);
   const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
   const int64_t earned = compares
                              ? std::max(tuning::kLeastEarned_x1000, tuning::kEarned_x1000 - unsure)
                              : tuning::kEarnedUncompared_x1000;
-  const Duration allowed = without_markers(by_itself, bound_.mean_per_mille, request_.markers);
+  const Duration allowed = without_markers(by_itself(), bound_.mean_per_mille, request_.markers);
   mean_.earn({allowed.ns * earned / 1000}, allowance());
 }
 

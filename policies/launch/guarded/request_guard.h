@@ -132,8 +132,13 @@ class RequestGuard {
     Duration markers;       // what its progress markers take
     bool operator==(const Request&) const = default;
   };
+  // What this request would have taken with nobody in its way.
+  Duration by_itself() const {
+    return request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+  }
   void end_request(bool whole);
   void compare();
+  void learn_usual();
   void earn(Duration said, bool compares);
   void count_over(Duration said);
   void learn_price(bool compares);
