@@ -140,6 +140,8 @@ void RequestGuard::learn_usual() {
   const int64_t fell = tuning::kAsGoodPart * (most_marked_ - markers_).ns;
   if (fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
     times_.restart();
+    // Markers took most of the limit: what requests were over says nothing of those to come.
+    error_.forgive();
     most_marked_ = markers_;
   }
 }
@@ -189,7 +191,9 @@ void RequestGuard::learn_price(bool compares) {
 void RequestGuard::draw(bool whole) {
   may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
   const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
-  kept_ = std::exchange(keeps_next_, times_.draw(precise, whole)) && may_keep_ >= 2;
+  // Where the mean budget is there, nobody needs to know better.
+  const bool enough = whole && mean_.is_ample();
+  kept_ = std::exchange(keeps_next_, times_.draw(enough ? usual_ : precise, whole)) && may_keep_ >= 2;
 }
 
 // The budgets hold an exception, and no launch is waited for that will be one.

@@ -253,6 +253,11 @@ class TwoStreams {
                          /*in_step=*/true, false);
     }
   }
+  // The next of that launch's stream.
+  void complete(int n) {
+    now_ = now_ + Duration{1'000'000};
+    schedule.completed({.units = 1, .stream = stream(n), .reported = true}, now_, false);
+  }
   Duration seen(uint32_t position) const { return schedule.timeline().seen_work(position); }
 
   IsolatedSchedule schedule;
@@ -289,4 +294,16 @@ TEST_CASE("What work of several streams takes is not learnt where lower work cam
     host.launch();
     CHECK(host.schedule.work_left() == Duration{4'000'000});
   }
+}
+
+// The second, of another stream, is through before the first; then the first.
+TEST_CASE("What is through on one stream is not left to do, however long another takes") {
+  TwoStreams host;
+  for (int n = 0; n < 8; ++n) host.request({2'000, 3'000, 4'000});
+  host.launch();
+  REQUIRE(host.schedule.work_left() == Duration{4'000'000});
+  host.complete(1);
+  CHECK(host.schedule.work_left() == Duration{3'000'000});
+  host.complete(0);
+  CHECK(host.schedule.work_left() == Duration{1'000'000});
 }

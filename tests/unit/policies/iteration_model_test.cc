@@ -1,6 +1,7 @@
 // How an iteration goes when nobody is in its way.
 #include "policies/launch/guarded/model/iteration_model.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 using namespace lull;
@@ -25,6 +26,51 @@ TEST_CASE("Launches need not be done early where the driver's queue has held as 
   }
   model.begin();
   CHECK(model.work(model.spot(150)) == Duration{650 * kWork.ns});
+}
+
+namespace {
+
+// 1,000 launches of 10 us as soon as 533 or fewer are in flight, then 100 of a slow host, and a wait.
+constexpr uint32_t kFast = 1'000, kSlow = 100, kPlaces = 533;
+constexpr Duration kFull{10'000}, kSlowPause{100'000};
+
+IterationModel full_queue(uint32_t slow) {
+  IterationModel model;
+  model.restart(kFast + slow);
+  Instant now{0};
+  for (int iteration = 0; iteration < 4; ++iteration) {
+    model.begin();
+    const Instant began = now;
+    for (uint32_t n = 0; n < kFast + slow; ++n) {
+      const bool fast = n < kFast;
+      const uint32_t ahead = fast ? std::min(n, kPlaces) : 0;
+      now = fast ? began + Duration{(n - ahead) * kFull.ns}
+                 : began + Duration{kFast * kFull.ns + (n - kFast + 1) * kSlowPause.ns};
+      model.launched(n, now, Duration{ahead * kFull.ns}, ahead);
+      model.worked(model.spot(n), kFull, /*seen=*/true);
+    }
+    now = began + Duration{kFast * kFull.ns + slow * (kSlowPause.ns + kFull.ns)};
+    model.waited(now, Duration{}, /*plain=*/true);
+  }
+  model.begin();
+  model.launched(0, now, Duration{}, 0);
+  return model;
+}
+
+}  // namespace
+
+// A sixteenth of the places may be held by reports, but these launches have found as many in flight.
+TEST_CASE("A host whose queue is full to the end leaves the device's work to do, and no more") {
+  const IterationModel model = full_queue(0);
+  CHECK(model.work(model.spot(0)) == Duration{kFast * kFull.ns});
+}
+
+// The launches that found the queue full come late if the device does, and so do the slow ones behind them.
+TEST_CASE("A host whose queue was full idles as long as ever behind that") {
+  const IterationModel model = full_queue(kSlow);
+  const int64_t alone = kFast * kFull.ns + kSlow * (kSlowPause.ns + kFull.ns);
+  CHECK(model.work(model.spot(0)).ns >= alone - kFull.ns * kPlaces / 8);
+  CHECK(model.work(model.spot(0)).ns <= alone);
 }
 
 // One launch an iteration, and the host waits for it.

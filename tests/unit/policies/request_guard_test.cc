@@ -257,6 +257,29 @@ TEST_CASE("What undisturbed requests took with many more progress markers is for
   CHECK(host.moment().budget < Duration{500'000});
 }
 
+// Of what a request may lose, markers of 45 us a launch leave a tenth; others take 30 us from each.
+TEST_CASE("What requests were over while markers took most of the limit is no longer owed") {
+  Host host;
+  host.marker = Duration{45'000};
+  for (int n = 0; n < 60; ++n) host.shared_request(Duration{30'000});
+  REQUIRE(host.moment().tail < Duration{10'000});
+  host.marker = Duration{2'000};
+  for (int n = 0; n < 40; ++n) host.request(4, 1);
+  CHECK(host.moment().tail > Duration{160'000});
+}
+
+// A request takes up to 3 ms longer by itself, which no number of them tells within a quarter of the allowance.
+TEST_CASE("Once half of the mean budget is there, few requests are kept undisturbed") {
+  Host host;
+  int kept[] = {0, 0};
+  for (int n = 0; n < 800; ++n) {
+    kept[n / 400] += host.guard.keeps_clear() ? 1 : 0;
+    host.request_with_pause(Duration{2'000'000 + n * 7'919 % 30 * 100'000});
+  }
+  CHECK(kept[0] > 20);
+  CHECK(kept[1] < 8);
+}
+
 // What one exception has let go must not excuse request after request.
 TEST_CASE("Only the request behind an exception is meant to be over, too, not those after that") {
   constexpr Duration kLate{2'000'000};

@@ -52,7 +52,8 @@ bool IterationModel::begin() {
 void IterationModel::launched(uint32_t position, Instant at, Duration backlog, size_t ahead) {
   if (position >= length()) return;
   const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
-  if (stretch_.size() < kMostLaunches) stretch_.push_back({spot(position), at, pause, backlog.ns});
+  if (stretch_.size() < kMostLaunches)
+    stretch_.push_back({spot(position), at, pause, backlog.ns, static_cast<uint32_t>(ahead)});
   host_at_ = at;
   waiting_is_over_ = false;
   next_ = position + 1;
@@ -124,6 +125,7 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
       place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
     }
     if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
+    if (plain) place.ahead = launch.ahead;
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
     if (last && plain && left.ns >= 0) place.left.add(left.ns);
     place.waits_per_1024 += (last ? 1024 - place.waits_per_1024 + 3 : 0) / 4;
@@ -136,15 +138,20 @@ void IterationModel::derive_places() {
   const uint32_t length = this->length();
   work_after_.resize(length + 1);
   next_wait_.resize(length + 1, length == 0 ? 0 : length - 1);
-  must_follow_.resize(length, INT64_MIN / 2);
+  host_held_.assign(length, 0);
   for (uint32_t p = length; p-- > 0;) {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
-    must_follow_[p] = next_wait_[p] == p ? INT64_MIN / 2 : must_follow_[p + 1];
-    // A sixteenth of the places is held by reports at times (channel/progress.h).
-    const uint32_t stalls = p + std::max(kQueued, most_ahead_ - most_ahead_ / 16);
-    if (stalls > next_wait_[p] || places_[stalls].until_end.count == 0) continue;
-    must_follow_[p] = std::max(must_follow_[p], places_[stalls].until_end.mean_ns - work_after_[p + 1]);
+  }
+  // A sixteenth of the places is held by reports at times (channel/progress.h).
+  full_ = std::max(kQueued, most_ahead_ - most_ahead_ / 16);
+  for (uint32_t p = length; p-- > 0;) {
+    const Place& place = places_[p];
+    if (next_wait_[p] != p) host_held_[p] = host_held_[p + 1];
+    if (p < full_ || place.until_end.count == 0) continue;
+    const int64_t room = work_after_[p - full_] - work_after_[p - std::min(place.ahead, full_)];
+    host_held_[p] =
+        std::max(host_held_[p], place.until_end.mean_ns - work_until_wait_ns(p) - room);
   }
   best_slack_ns_ = find_best_slack_ns();
 }
@@ -179,11 +186,16 @@ int64_t IterationModel::find_best_slack_ns() const {
   int64_t best = 0;
   for (uint32_t p = 0; p < places_.size(); ++p) {
     const int64_t before = follows_wait(p) ? places_[p].sure_pause_ns() : 0;
-    const uint32_t wait = next_wait_[p];
-    best = std::max(best, before + places_[p].until_end.low() - places_[p].backlog_ns -
-                              (work_after_[p] - work_after_[wait + 1] - places_[wait].surely_left_ns()));
+    best = std::max(best, before + places_[p].until_end.low() - work_until_wait_ns(p));
   }
   return best;
+}
+
+// Own work that the device has to do, when the launch at `position` comes, until the wait ends.
+int64_t IterationModel::work_until_wait_ns(uint32_t position) const {
+  const uint32_t wait = next_wait_[position];
+  return places_[position].backlog_ns + work_after_[position] - work_after_[wait + 1] -
+         places_[wait].surely_left_ns();
 }
 
 bool IterationModel::follows_wait(uint32_t position) const {
@@ -220,9 +232,10 @@ Duration IterationModel::work(Spot from, bool idle) const {
   const bool before = from.iteration != next.iteration;
   const int64_t all = after + (before ? work_after_[0] : 0) - work_after_[end];
   const int64_t until_wait = all - places_[end - 1].surely_left_ns();
-  const bool same = !before && from.position < end;
-  const int64_t follows = same ? after + must_follow_[from.position] : 0;
-  return {std::max<int64_t>({0, until_wait, follows})};
+  // The first launch that may find the queue full.
+  const int64_t behind = int64_t{from.position} + full_ - (before ? length() : 0);
+  const auto held = static_cast<uint32_t>(std::max<int64_t>(next.position, behind));
+  return {std::max<int64_t>(0, until_wait) + (!waits && held < end ? host_held_[held] : 0)};
 }
 
 }  // namespace lull::policies

@@ -30,6 +30,10 @@ class IterationModel {
     uint32_t position = 0;
     uint32_t iteration = 0;
     bool operator==(const Spot&) const = default;
+    bool follows(const Spot& other) const {
+      return iteration != other.iteration ? iteration == other.iteration + 1
+                                          : position > other.position;
+    }
   };
   // The next launch is the first of an iteration. Whether service_start() has become another.
   bool begin();
@@ -75,6 +79,10 @@ class IterationModel {
   // Own work of the launches from the one at `from`, made already or the next, to the next wait, less
   // what that surely leaves to do.
   Duration work(Spot from, bool idle = false) const;
+  Duration work_at(Spot spot) const {
+    if (spot.position >= length()) return {};
+    return {work_after_[spot.position] - work_after_[spot.position + 1]};
+  }
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
   Spot next_spot() const {
@@ -115,6 +123,7 @@ class IterationModel {
     int64_t work_ns = 0;
     uint32_t work_seen = 0;
     int64_t backlog_ns = 0;
+    uint32_t ahead = 0;  // launches before it that the device has not done when it comes
     uint32_t waits_per_1024 = 0;
     Estimate left;       // to do for other streams when the wait behind this launch ends
     bool plain = false;  // seen with nobody in its way
@@ -128,11 +137,13 @@ class IterationModel {
     Instant at;
     int64_t pause_ns = -1;  // < 0: not known
     int64_t backlog_ns = 0;
+    uint32_t ahead = 0;
     bool operator==(const Launch&) const = default;
   };
   void derive();
   void derive_places();
   int64_t find_best_slack_ns() const;
+  int64_t work_until_wait_ns(uint32_t position) const;
   bool follows_wait(uint32_t position) const;  // the launch there
   // The pause before the launch there varies as waiting for requests does.
   bool comes_at_random(uint32_t position) const {
@@ -143,9 +154,10 @@ class IterationModel {
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // of the launches from here on to the end
   std::vector<uint32_t> next_wait_;  // the first position from here on with a wait
-  // The host can be only so many launches ahead of the device, so that launches have to be done long
-  // before the wait: at the latest one from here on, so long before the wait, and of work after it.
-  std::vector<int64_t> must_follow_;
+  // A launch that finds the queue full comes when the device has made room, however late that is. From
+  // there to the wait the device then idles as long as ever: so long at most, of the launches from here on.
+  std::vector<int64_t> host_held_;
+  uint32_t full_ = 0;  // so many launches in flight fill it
   uint32_t iteration_ = 0;
   std::vector<Launch> stretch_;  // launches since the last wait
   Instant host_at_ = kNever;         // its last launch, or the own end of its last wait

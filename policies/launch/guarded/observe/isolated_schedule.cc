@@ -107,6 +107,7 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
 void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now) {
   Stream& its = stream(slot);
   its.end = now;
+  bool first_went = false;
   for (auto launch = in_flight_.begin(); launch != in_flight_.end() && left > 0;) {
     if (launch->stream != slot) {
       ++launch;
@@ -114,9 +115,21 @@ void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now) {
     }
     its.own_end = launch->own_end;
     if (!launch->copy) done_.push_back(*launch);
+    if (launch == in_flight_.begin()) {
+      first_went = true;
+    } else {
+      overtook_.push_back(launch->spot);
+      overtook_work_ += timeline_.work_at(launch->spot);
+    }
     launch = in_flight_.erase(launch);
     left -= 1;
   }
+  if (!first_went || overtook_.empty()) return;
+  std::erase_if(overtook_, [&](IterationModel::Spot done) {
+    return in_flight_.empty() || !done.follows(in_flight_.front().spot);
+  });
+  overtook_work_ = {};
+  for (const IterationModel::Spot done : overtook_) overtook_work_ += timeline_.work_at(done);
 }
 
 // The launches in done_ are through.

@@ -92,7 +92,8 @@ class IsolatedSchedule {
   }
   // Own work up to the next wait.
   Duration work_left() const {
-    return timeline_.work(idle() ? timeline_.next_spot() : in_flight_.front().spot, idle());
+    const IterationModel::Spot from = idle() ? timeline_.next_spot() : in_flight_.front().spot;
+    return std::max(Duration{}, timeline_.work(from, idle()) - overtook_work_);
   }
   // What it costs that others have the device at all: so often it changes hands to them, unless they
   // have it, and back; and before that to own work that is waiting.
@@ -156,6 +157,9 @@ class IsolatedSchedule {
   uint32_t computing_ = 0;      // of them not copies
   StreamSlot computes_on_{0};   // the last of those
   bool several_streams_ = false;  // ... are or were on, since none was there
+  // Of other streams than the first one in flight: launches after that one which are through.
+  std::vector<IterationModel::Spot> overtook_;
+  Duration overtook_work_;
   std::vector<InFlight> done_;  // scratch
   Instant moved_at_{0};         // the device's last known progress of this client
   Instant busy_since_{0};       // it has had work in flight

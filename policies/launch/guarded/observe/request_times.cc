@@ -55,7 +55,9 @@ bool RequestTimes::strange(Duration off) {
 }
 
 void RequestTimes::undisturbed(Duration took, bool kept) {
-  if (strange(took - usual_)) restart();
+  // Others make no request shorter: those before it were not undisturbed.
+  const bool were_not = !known() && !kept_.empty() && took < usual_ - most_off();
+  if (were_not || strange(took - usual_)) restart();
   if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells
     odd_ = took;
     return;
