@@ -8,6 +8,8 @@
 #include "tests/seed.h"
 #include "tests/simulate/made_workload.h"
 #include "tools/simulate/experiment.h"
+#include "tools/simulate/oracle/flow.h"
+#include "tools/simulate/oracle/interval.h"
 #include "tools/simulate/oracle/oracle.h"
 #include "tools/simulate/random.h"
 
@@ -371,6 +373,55 @@ TEST_CASE("beside kernels longer than the tail, the bound is above the exact fig
   INFO("most " << sum / count << ", reached " << sum_reached / count);
   CHECK(sum / count < 1.05);
   CHECK(sum_reached / count > 0.85);
+}
+
+TEST_CASE(
+    "a high task of six segments has few options in each, and the bound is near the exact figure") {
+  std::vector<play::Op> high_ops, low_ops;
+  for (uint64_t i = 0; i < 6; ++i) {
+    high_ops.push_back(launch(0, 9'000 + 700 * i, 3'000));
+    high_ops.push_back(launch(0, 4'000, 5'000 + 300 * i));
+    high_ops.push_back(sync_stream(0, 0));
+  }
+  for (uint64_t i = 0; i < 40; ++i) low_ops.push_back(launch(0, 900 + 617 * i % 2'300));
+  const Script high = make_script(workload("six", high_ops, 4'000), kProfile);
+  const Script low = make_script(workload("many", low_ops), kProfile);
+  constexpr Allowance kAllowance{0.1, 0.2, 0};
+  Oracle exact(high, false, low, false, {.grid_ns = 200, .step = 0, .frontier = 1'000'000});
+  Oracle quick(high, false, low, false, {.grid_ns = 200, .frontier = 4});
+  const OracleRate all = exact.rate({}, false, 2, kAllowance);
+  const OracleRate some = quick.rate({}, false, 2, kAllowance);
+  INFO("exact " << all.most << ", most " << some.most << ", reached " << some.reached);
+  REQUIRE(all.most == all.reached);
+  CHECK(some.most >= all.most - 1e-9);
+  CHECK(some.most <= all.most * 1.05);
+  CHECK(some.reached <= all.most * 1.02);
+  CHECK(some.reached >= all.most * 0.95);
+
+  // A step of the delay is an option or two: a kernel at the end is begun, or not.
+  constexpr OracleOptions kSteps{.step = 0.01};
+  Interval interval(high_of(high, false), chain_of(low, false), kSteps);
+  const int64_t tail = interval.high().alone / 5;
+  interval.ask({.most_delay = 2 * tail, .tail = tail, .iterations = 2});
+  REQUIRE(interval.high().segments.size() == 6);
+  for (size_t segment = 0; segment < 6; ++segment) {
+    const size_t options = interval.known_options(segment, {}, tail).all.size();
+    CHECK(options > 1);
+    CHECK(options <= 2 * (20 + 1));
+  }
+}
+
+TEST_CASE("what runs at the start is not held against a high task of several segments") {
+  const Script high = make_script(workload("high", {launch(0, 10'000, 5'000), sync_stream(0, 0),
+                                                    launch(0, 10'000, 20'000), sync_stream(0, 0)}),
+                                  kProfile);
+  const Script low = make_script(workload("low", {launch(0, 12'000)}), kProfile);
+  Oracle oracle(high, false, low, false);
+  // Of the second segment's 20,000 ns without the device, one kernel's work.
+  const LowState start{.next = 1, .running_ns = 8'000, .ready_ns = 8'000};
+  const OracleRate rate = oracle.rate(start, false, 1, {0, 0, 0});
+  CHECK(rate.most >= 12'000.0 / 50'000);
+  CHECK(rate.reached == rate.most);
 }
 
 TEST_CASE("no policy that keeps the bound has a share over one") {

@@ -5,11 +5,21 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "tools/simulate/oracle/priced.h"
+
 namespace lull::simulate {
 namespace {
 
-constexpr size_t kMostStates = 30'000;  // rounded ones; more: a coarser grid
-constexpr double kCoarser = 2;
+// Of the graph of rounded states: a few per low kernel and segment, in 200 MB. If there are more,
+// the grid becomes coarser.
+constexpr size_t kMostStates = 500'000;
+constexpr size_t kMostEdges = 6'000'000;
+constexpr int64_t kCoarser = 2;
+// Prices are compared by so many edges looked at, a fifth of a second.
+constexpr size_t kMostLooks = 100'000'000;
+constexpr uint64_t kLeastSweeps = 32;
+// A bound so near to a schedule is as good as it: nearer than the steps are.
+constexpr double kNear = 0.998;
 // Where states are left out: classes of what is spent of the mean allowance, and how many states
 // stay in each.
 constexpr int64_t kBuckets = 32;
@@ -25,17 +35,25 @@ OracleRate Frontier::rate() {
   if (!thinned && !over && q_.most_over > 0 && q_.most_delay > q_.tail) {
     reached = reach(q_.most_delay, thinned);
   }
-  if (!thinned) return {reached, reached};
-  return {std::max(reached, std::min(relaxed(), undisturbed())), reached};
+  const bool priced_too = over && interval_.limits().step > 0;
+  if (!thinned && !priced_too) return {reached, reached};
+  OracleRate rate{undisturbed(), reached};
+  if (reached >= kNear * rate.most) return rate;
+  if (priced_too) {
+    const OracleRate priced = Priced(interval_, starts_).rate(reached);
+    rate = {std::min(rate.most, priced.most), std::max(reached, priced.reached)};
+    if (priced.most < 1) return {std::max(rate.most, rate.reached), rate.reached};
+  }
+  rate.most = std::min(rate.most, relaxed(reached));
+  rate.most = std::max(rate.most, rate.reached);
+  return rate;
 }
 
-// ---- exactly, or nearly: the Pareto-best states after each iteration
-// ------------------------------
+// ---- exactly, or nearly: the Pareto-best states after each segment ------------------------------
 
-void Frontier::thin_out(std::vector<Reached>& states, uint64_t iterations) const {
-  const auto even =
-      static_cast<int64_t>(static_cast<double>(q_.most_delay) * static_cast<double>(iterations) /
-                           static_cast<double>(q_.iterations));
+void Frontier::thin_out(std::vector<Reached>& states, double iterations) const {
+  const auto even = static_cast<int64_t>(static_cast<double>(q_.most_delay) * iterations /
+                                         static_cast<double>(q_.iterations));
   const int64_t buckets = kBuckets;
   const int64_t coarse = q_.most_delay / buckets + 1;
   const int64_t fine = q_.tail / buckets + 1;
@@ -62,34 +80,43 @@ void Frontier::thin_out(std::vector<Reached>& states, uint64_t iterations) const
 double Frontier::reach(int64_t most, bool& thinned) {
   std::vector<Reached> now, next;
   for (const LowState& start : starts_) {
-    now.push_back({.low = interval_.canonical(start, interval_.grid())});
+    Reached first{.low = interval_.canonical(start, interval_.grid())};
+    // What it finds running is not its doing.
+    first.delay = first.least = -interval_.least_delay(interval_.folded(first.low));
+    now.push_back(first);
   }
+  const size_t segments = interval_.high().segments.size();
   double best = 0;
-  for (uint64_t n = 0; n < q_.iterations; ++n) {
+  for (uint64_t n = 0; n < q_.iterations * segments; ++n) {
+    const size_t segment = n % segments;
+    const bool last = n + 1 == q_.iterations * segments;
     next.clear();
     for (const Reached& r : now) {
-      const int64_t left = q_.most_delay - r.delay;
-      const int64_t limit = std::min(most, r.over < q_.most_over ? left : std::min(left, q_.tail));
+      const int64_t longest = r.over < q_.most_over ? most : std::min(most, q_.tail);
+      const int64_t left = std::min(q_.most_delay - r.delay, longest - r.least);
       const LowState folded = interval_.folded(r.low);
-      const Options& options = interval_.known_options(folded, most);
-      // What it finds running is not its doing.
-      const int64_t found = n == 0 ? least_delay(options) : 0;
-      for (const Option& o : options.all) {
-        const int64_t delay = o.least - found;
-        if (delay > limit) continue;
-        Reached to{o.low, r.delay + delay, r.work + o.work, 0, r.over + (delay > q_.tail ? 1 : 0)};
+      for (const Option& o : interval_.known_options(segment, folded, most).all) {
+        if (o.least > left) continue;
+        Reached to{o.low, r.delay + o.least, r.least + o.least, r.work + o.work, 0, r.over};
+        if (segment + 1 == segments) {
+          to.over += to.least > q_.tail ? 1 : 0;
+          to.least = 0;
+        }
         to.low.next += r.low.next - folded.next;
-        if (n + 1 == q_.iterations) {
+        if (last) {
           best = std::max(best, (r.work + o.work_end) / (q_.time + static_cast<double>(to.delay)));
         }
         next.push_back(to);
       }
     }
     std::swap(now, next);
-    if (n + 1 == q_.iterations) break;
+    if (last) break;
     if (now.size() > interval_.limits().frontier) {
       if (now.size() < 16 * interval_.limits().frontier) interval_.prune(now);
-      if (now.size() > interval_.limits().frontier) thin_out(now, n + 1), thinned = true;
+      if (now.size() > interval_.limits().frontier) {
+        thin_out(now, static_cast<double>(n + 1) / static_cast<double>(segments));
+        thinned = true;
+      }
     }
     interval_.prune(now);
   }
@@ -127,68 +154,88 @@ bool Frontier::explore(int64_t grid) {
   within_.clear();
   std::unordered_map<Key, uint32_t, KeyHash> index;
   std::vector<LowState> states;
-  const auto number = [&](const LowState& low) {
-    const auto [found, added] = index.emplace(key_of(low), states.size());
+  const auto number = [&](size_t segment, const LowState& low) {
+    Key key = key_of(low);
+    key[4] = static_cast<int64_t>(segment);
+    const auto [found, added] = index.emplace(key, states.size());
     if (added) states.push_back(low);
     return found->second;
   };
   const auto folded = [&](const LowState& low) {
     return interval_.canonical(interval_.folded(low), grid);
   };
-  for (const LowState& start : starts_) number(folded(start));
+  found_ = 0;
+  for (const LowState& start : starts_) {
+    number(0, folded(start));
+    found_ = std::max(found_, interval_.least_delay(folded(start)));
+  }
+  const size_t segments = interval_.high().segments.size();
+  const int64_t most = std::min(q_.tail, q_.most_delay);
   Options coarse;
   complete_ = true;
-  for (size_t done = 0, depth = 0; depth < q_.iterations && done < states.size(); ++depth) {
+  for (size_t done = 0, n = 0; n < q_.iterations * segments && done < states.size(); ++n) {
     const size_t here = states.size();
+    const size_t segment = n % segments;
     within_.push_back(static_cast<uint32_t>(here));
     for (; done < here; ++done) {
-      const int64_t most = std::min(q_.tail, q_.most_delay);
-      if (grid != interval_.grid()) interval_.options(states[done], most, grid, coarse);
+      if (grid != interval_.grid()) interval_.options(segment, states[done], most, grid, coarse);
       const Options& choices =
-          grid == interval_.grid() ? interval_.known_options(states[done], most) : coarse;
-      const int64_t found = depth == 0 ? least_delay(choices) : 0;
+          grid == interval_.grid() ? interval_.known_options(segment, states[done], most) : coarse;
       complete_ = complete_ && choices.complete;
       for (const Option& o : choices.all) {
-        const int64_t delay = o.least - found;
-        if (delay > most) {
+        if (o.least - (n < segments ? found_ : 0) > most) {
           complete_ = false;
           continue;
         }
-        edges_.push_back({number(folded(o.low)), static_cast<float>(delay), o.work, o.work_end});
+        edges_.push_back({number((segment + 1) % segments, folded(o.low)),
+                          static_cast<float>(o.least), o.work, o.work_end});
       }
       first_edge_.push_back(static_cast<uint32_t>(edges_.size()));
-      if (states.size() > kMostStates) return false;
+      if (states.size() > kMostStates || edges_.size() > kMostEdges) return false;
     }
   }
   states_ = states.size();
   return true;
 }
 
-double Frontier::value(double price) const {
+double Frontier::value(double price, uint64_t sweeps) const {
   std::vector<double> before(states_, 0), after(states_, 0);
+  const size_t segments = interval_.high().segments.size();
   const double idle =
       static_cast<double>(interval_.high().alone + interval_.high().pause - interval_.high().work) -
       std::max(0.0, price - 1) * static_cast<double>(q_.tail);
   double jump = 0;  // the most that one of these gains
   double rest = 0;
+  std::vector<double> earlier = before;  // when so many iterations were left
+  uint64_t since = 0;
+  // The states at the start of a segment that can be reached in so many iterations.
+  const auto each = [&](size_t segment, uint64_t iterations, const auto& act) {
+    for (size_t n = segment; n < within_.size() && n / segments <= iterations; n += segments) {
+      for (uint32_t x = n == 0 ? 0 : within_[n - 1]; x < within_[n]; ++x) act(x);
+    }
+  };
   for (uint64_t n = 1; n <= q_.iterations; ++n) {
-    const auto known = [&](uint64_t depth) {
-      return within_[std::min<uint64_t>(depth, within_.size() - 1)];
-    };
-    double least_gain = 1e300, most_gain = -1e300, least = 1e300, most = 0;
-    for (size_t y = 0; n > 1 && y < known(q_.iterations - n + 1); ++y)
-      most = std::max(most, before[y]);
-    for (size_t x = 0; x < known(q_.iterations - n); ++x) {
-      double best = -1e300;
-      for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
-        const Edge& edge = edges_[e];
-        best = std::max(best, (n == 1 ? edge.work_end : edge.work) -
-                                  price * static_cast<double>(edge.delay) + before[edge.to]);
-      }
-      after[x] = best;
-      least = std::min(least, best);
-      least_gain = std::min(least_gain, best - before[x]);
-      most_gain = std::max(most_gain, best - before[x]);
+    double least_gain = 1e300, most_gain = -1e300, most_since = -1e300, least = 1e300, most = 0;
+    if (n > 1) {
+      each(0, q_.iterations - n + 1, [&](uint32_t y) { most = std::max(most, before[y]); });
+    }
+    for (size_t segment = segments; segment-- > 0;) {
+      const bool last = segment + 1 == segments;
+      const std::vector<double>& then = last ? before : after;
+      each(segment, q_.iterations - n, [&](uint32_t x) {
+        double best = -1e300;
+        for (uint32_t e = first_edge_[x]; e < first_edge_[x + 1]; ++e) {
+          const Edge& edge = edges_[e];
+          best = std::max(best, (n == 1 && last ? edge.work_end : edge.work) -
+                                    price * static_cast<double>(edge.delay) + then[edge.to]);
+        }
+        after[x] = best;
+        if (segment > 0) return;
+        least = std::min(least, best);
+        least_gain = std::min(least_gain, best - before[x]);
+        most_gain = std::max(most_gain, best - before[x]);
+        most_since = std::max(most_since, best - earlier[x]);
+      });
     }
     jump = std::max(jump, idle + most - least);
     std::swap(before, after);
@@ -197,6 +244,13 @@ double Frontier::value(double price) const {
       rest = static_cast<double>(q_.iterations - n) * most_gain;
       break;
     }
+    // As many more iterations gain no more than the last so many did.
+    const uint64_t left = q_.iterations - n;
+    if (n >= sweeps && left > 0) {
+      rest = static_cast<double>((left + n - since - 1) / (n - since)) * most_since;
+      break;
+    }
+    if ((n & (n - 1)) == 0 && 2 * n <= sweeps) earlier = before, since = n;
   }
   double best = 0;
   for (size_t x = 0; x < starts_.size() && x < states_; ++x) best = std::max(best, before[x]);
@@ -204,35 +258,47 @@ double Frontier::value(double price) const {
     rest += static_cast<double>(q_.most_over) * jump +
             std::max(0.0, 1 - price) * static_cast<double>(q_.most_delay);
   }
-  return best + rest;
+  return best + rest + price * static_cast<double>(found_);
 }
 
-double Frontier::relaxed() {
-  auto grid = std::max<int64_t>(1, interval_.grid());
-  while (!explore(grid)) grid = static_cast<int64_t>(static_cast<double>(grid) * kCoarser);
-  const auto bound = [&](double price) {
-    const double most = value(price);
+double Frontier::relaxed(double reached) {
+  int64_t grid = std::max<int64_t>(1, interval_.grid());
+  while (!explore(grid)) grid *= kCoarser;
+  const auto bound = [&](double price, uint64_t sweeps) {
+    const double most = value(price, sweeps);
     const auto delay = static_cast<double>(q_.most_delay);
     return std::max(most / q_.time, (most + price * delay) / (q_.time + delay));
   };
-  double best = std::min(bound(0), bound(1));
-  if (q_.most_delay == 0) return best;
-  // Convex in the price: by golden section, on its logarithm.
-  constexpr double kGolden = 0.6180339887498949;
-  double from = -3, to = 5;
-  double a = to - kGolden * (to - from), b = from + kGolden * (to - from);
-  double at_a = bound(std::exp2(a)), at_b = bound(std::exp2(b));
-  for (int i = 0; i < kPrices; ++i) {
-    best = std::min({best, at_a, at_b});
-    if (at_a < at_b) {
-      to = b, b = a, at_b = at_a;
-      at_a = bound(std::exp2(a = to - kGolden * (to - from)));
-    } else {
-      from = a, a = b, at_a = at_b;
-      at_b = bound(std::exp2(b = from + kGolden * (to - from)));
+  uint64_t sweeps = kLeastSweeps;
+  while (sweeps * edges_.size() < kMostLooks) sweeps *= 2;
+  double best = 1e300, at = 0;
+  const auto attempt = [&](double price) {
+    const double most = bound(price, sweeps);
+    if (most < best) best = most, at = price;
+    return most;
+  };
+  attempt(0);
+  if (q_.most_delay > 0) {
+    attempt(1);
+    // Convex in the price: by golden section, on its logarithm.
+    constexpr double kGolden = 0.6180339887498949;
+    double from = -3, to = 5;
+    double a = to - kGolden * (to - from), b = from + kGolden * (to - from);
+    double at_a = attempt(std::exp2(a)), at_b = attempt(std::exp2(b));
+    for (int i = 0; i < kPrices && reached < kNear * best; ++i) {
+      if (at_a < at_b) {
+        to = b, b = a, at_b = at_a;
+        at_a = attempt(std::exp2(a = to - kGolden * (to - from)));
+      } else {
+        from = a, a = b, at_a = at_b;
+        at_b = attempt(std::exp2(b = from + kGolden * (to - from)));
+      }
     }
   }
-  return std::min({best, at_a, at_b});
+  if (sweeps < q_.iterations && reached < kNear * best) {
+    best = std::min(best, bound(at, q_.iterations));
+  }
+  return best;
 }
 
 }  // namespace lull::simulate

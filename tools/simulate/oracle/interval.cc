@@ -21,21 +21,18 @@ Key key_of(const LowState& low) {
   return {static_cast<int64_t>(low.next), low.running_ns, low.ready_ns, low.base_ns, 0, 0};
 }
 
-int64_t least_delay(const Options& options) {
-  int64_t least = kEver;
-  for (const Option& o : options.all) least = std::min(least, o.least);
-  return least;
-}
-
 Interval::Interval(High high, Chain chain, const OracleOptions& options)
     : high_(std::move(high)), chain_(std::move(chain)), options_(options) {
+  known_.resize(high_.segments.size());
   end_.resize(high_.flow.works.size());
   base_.resize(high_.flow.waits.size() + 1);
   const int64_t idle = high_.alone + high_.pause - high_.work;
   grid_ = options.grid_ns >= 0 ? options.grid_ns : (idle + high_.alone / 32) / 256;
   done_.assign(1, 0);
+  waited_.assign(1, 0);
   for (const Link& link : chain_.links) {
     done_.push_back(done_.back() + (link.kernel ? link.length : 0));
+    waited_.push_back(waited_.back() + (link.waited ? 1 : 0));
   }
 }
 
@@ -111,13 +108,15 @@ double Interval::done(const LowState& low) const {
 bool Interval::no_worse(const LowState& a, const LowState& b) const {
   if (a.next < b.next || a.running_ns > b.running_ns || a.ready_ns > b.ready_ns) return false;
   if (a.base_ns <= b.base_ns) return true;
-  for (uint64_t i = b.next; i < a.next; ++i) {  // a new base since then?
-    if (at(i).waited || i > b.next + length()) return true;
-  }
-  return false;
+  // A new base since then?
+  if (a.next > b.next + length() + 1) return true;
+  const auto waited = [&](uint64_t next) {
+    return next / length() * waited_.back() + waited_[next % length()];
+  };
+  return waited(a.next) > waited(b.next);
 }
 
-// ---- an iteration -------------------------------------------------------------------------------
+// ---- a segment ---------------------------------------------------------------------------------
 
 // The next low kernel goes behind the last high one. Its host is held until that has joined the
 // queue, or not as long: had those before it begun later than they did, one behind each high
@@ -226,57 +225,58 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
   return played;
 }
 
-void Interval::options(const LowState& low, int64_t most, int64_t grid, Options& out) {
-  out.all.assign(1, {.low = low});
-  out.complete = true;
-  std::vector<Option> next;
+void Interval::options(size_t index, const LowState& low, int64_t most, int64_t grid,
+                       Options& out) {
+  out.all.clear();
+  const Segment& segment = high_.segments[index];
+  const bool last = index + 1 == high_.segments.size();
   const auto step = static_cast<int64_t>(options_.step * static_cast<double>(high_.alone));
-  for (size_t s = 0; s < high_.segments.size(); ++s) {
-    const bool last = s + 1 == high_.segments.size();
-    const bool tiny = plays_over() && step > 0 && high_.segments[s].alone < high_.alone / kTiny;
-    next.clear();
-    for (const Option& from : out.all) {
-      const int64_t left = tiny ? 0 : most - from.least;
-      int64_t undelayed = 0;
-      int64_t allowed = 0;
-      while (allowed <= left) {
-        // Several more kernels within a step are one option.
-        int64_t top = allowed;
-        if (step > 0 && allowed > 0) {
-          const int64_t to_tail = question_.tail - from.least;
-          top = allowed <= to_tail ? std::min(allowed + step, to_tail)
-                                   : allowed + std::max(step, allowed / kBeyond);
-          top = std::min(left, top);
-        }
-        const Played played = play(high_.segments[s], from.low, top, last);
-        if (allowed == 0) undelayed = played.delay;
-        const int64_t least = std::max(undelayed, std::min(allowed, played.delay));
-        const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
-          next.push_back({canonical(state, grid), from.delay + played.delay, from.least + least,
-                          from.work + static_cast<double>(work),
-                          from.work + static_cast<double>(work_end)});
-        };
-        keep(played.low, played.work, played.work_end);
-        if (played.crossing && next.back().low.running_ns > 0) {
-          keep(played.before, played.before_work,
-               last ? played.work_end : std::min(played.work_end, played.before_work));
-        }
-        allowed = played.missing >= kEver ? kEver : top + played.missing;
-      }
-      out.complete = out.complete && allowed == kEver;
+  const bool tiny = plays_over() && step > 0 && segment.alone < high_.alone / kTiny;
+  const int64_t left = tiny ? 0 : most;
+  int64_t undelayed = 0;
+  int64_t allowed = 0;
+  while (allowed <= left) {
+    // Several more kernels within a step are one option.
+    int64_t top = allowed;
+    if (step > 0 && allowed > 0) {
+      top = allowed <= question_.tail ? std::min(allowed + step, question_.tail)
+                                      : allowed + std::max(step, allowed / kBeyond);
+      top = std::min(left, top);
     }
-    std::swap(out.all, next);
-    if (high_.segments.size() > 1 || plays_over()) prune(out.all);
+    const Played played = play(segment, low, top, last);
+    if (allowed == 0) undelayed = played.delay;
+    const int64_t least = std::max(undelayed, std::min(allowed, played.delay));
+    const auto keep = [&](const LowState& state, int64_t work, int64_t work_end) {
+      out.all.push_back({canonical(state, grid), plays_over() ? played.delay : least, least,
+                         static_cast<double>(work), static_cast<double>(last ? work_end : work)});
+    };
+    keep(played.low, played.work, played.work_end);
+    if (played.crossing && out.all.back().low.running_ns > 0) {
+      keep(played.before, played.before_work, played.work_end);
+    }
+    allowed = played.missing >= kEver ? kEver : top + played.missing;
   }
+  out.complete = allowed == kEver;
+  if (high_.segments.size() > 1 || plays_over()) prune(out.all);
 }
 
-const Options& Interval::known_options(const LowState& low, int64_t most) {
+const Options& Interval::known_options(size_t segment, const LowState& low, int64_t most) {
   Key key = key_of(low);
   key[4] = most;
   key[5] = plays_over() ? -1 - question_.tail : question_.tail;
-  const auto [found, added] = known_.try_emplace(key);
-  if (added) options(low, most, grid_, found->second);
+  const auto [found, added] = known_[segment].try_emplace(key);
+  if (added) options(segment, low, most, grid_, found->second);
   return found->second;
+}
+
+int64_t Interval::least_delay(LowState low) {
+  int64_t delay = 0;
+  for (size_t s = 0; s < high_.segments.size(); ++s) {
+    const Played played = play(high_.segments[s], low, 0, s + 1 == high_.segments.size());
+    delay += played.delay;
+    low = canonical(played.crossing ? played.before : played.low, grid_);
+  }
+  return delay;
 }
 
 }  // namespace lull::simulate

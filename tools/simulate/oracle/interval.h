@@ -1,4 +1,4 @@
-// The low task's work in one iteration of the high one, for each delay of it that is worth having:
+// The low task's work in one segment of the high one, for each delay of it that is worth having:
 // what the oracle's searches (frontier.h, priced.h) put together. Also the low task alone. Pure.
 //
 // A segment is played kernel by kernel. What decides is when a kernel joins the device's queue: it
@@ -31,12 +31,12 @@ struct Question {
   double time = 0;  // of the iterations alone, with the pauses between them
 };
 
-// What an iteration may come to.
+// What a segment may come to.
 struct Option {
   LowState low;
   int64_t delay = 0;
   int64_t least = 0;    // for which one low kernel fewer would have gone: a step is one option
-  double work = 0;      // until the next iteration begins
+  double work = 0;      // until the next segment begins
   double work_end = 0;  // until this one ends
 };
 
@@ -92,10 +92,12 @@ class Interval {
   // Kernel ns of the low task that are done.
   double done(const LowState& low) const;
 
-  // What an iteration may come to that begins with `low` so, delayed by `most` or less.
-  void options(const LowState& low, int64_t most, int64_t grid, Options& out);
+  // What a segment may come to that begins with `low` so, delayed by `most` or less.
+  void options(size_t segment, const LowState& low, int64_t most, int64_t grid, Options& out);
   // The same, kept; of a folded state.
-  const Options& known_options(const LowState& low, int64_t most);
+  const Options& known_options(size_t segment, const LowState& low, int64_t most);
+  // What `low` finds running delays the iteration by at least this.
+  int64_t least_delay(LowState low);
 
   // Whoever starts from `a` can do whatever may be done from `b`.
   bool no_worse(const LowState& a, const LowState& b) const;
@@ -119,8 +121,9 @@ class Interval {
   OracleOptions options_;
   Question question_;
   int64_t grid_ = 0;
-  std::vector<int64_t> done_;  // low kernel ns before each link
-  std::unordered_map<Key, Options, KeyHash> known_;
+  std::vector<int64_t> done_;     // low kernel ns before each link
+  std::vector<uint64_t> waited_;  // links that are waited for before each
+  std::vector<std::unordered_map<Key, Options, KeyHash>> known_;  // by segment
 
   // scratch of play()
   std::vector<int64_t> end_, base_;
@@ -133,21 +136,53 @@ void Interval::prune(std::vector<State>& states) const {
     return std::tie(b.low.next, a.delay, a.low.running_ns, a.low.ready_ns, b.work_end) <
            std::tie(a.low.next, b.delay, b.low.running_ns, b.low.ready_ns, a.work_end);
   });
-  std::vector<State> kept;
+  // The best of a block's states in each respect: what this does not dominate, none of them does.
+  struct Corner {
+    int64_t delay = kEver, least = kEver, running_ns = kEver, ready_ns = kEver;
+    uint64_t over = UINT64_MAX;
+    double work_end = -1e300;
+  };
+  constexpr size_t kBlock = 64;
+  const auto over = [](const State& state) -> uint64_t {
+    if constexpr (requires { state.over; }) return state.over;
+    return 0;
+  };
+  const auto least = [](const State& state) -> int64_t {
+    if constexpr (requires { state.least; }) return state.least;
+    return 0;
+  };
+  const auto dominates = [&](const State& other, const State& state) {
+    return other.delay <= state.delay && other.work_end >= state.work_end &&
+           over(other) <= over(state) && least(other) <= least(state) &&
+           no_worse(other.low, state.low);
+  };
+  std::vector<Corner> corners;
+  size_t kept = 0;
   for (const State& state : states) {
     bool dominated = false;
-    for (auto other = kept.rbegin(); other != kept.rend() && !dominated; ++other) {
-      dominated = other->delay <= state.delay && other->work_end >= state.work_end &&
-                  no_worse(other->low, state.low);
-      if constexpr (requires { state.over; }) dominated = dominated && other->over <= state.over;
-      if constexpr (requires { state.least; }) dominated = dominated && other->least <= state.least;
+    for (size_t block = corners.size(); block-- > 0 && !dominated;) {
+      const Corner& best = corners[block];
+      if (best.delay > state.delay || best.work_end < state.work_end || best.over > over(state) ||
+          best.least > least(state) || best.running_ns > state.low.running_ns ||
+          best.ready_ns > state.low.ready_ns) {
+        continue;
+      }
+      for (size_t i = std::min(kept, (block + 1) * kBlock); i-- > block * kBlock && !dominated;) {
+        dominated = dominates(states[i], state);
+      }
     }
-    if (!dominated) kept.push_back(state);
+    if (dominated) continue;
+    if (kept % kBlock == 0) corners.emplace_back();
+    Corner& best = corners.back();
+    best.delay = std::min(best.delay, state.delay);
+    best.least = std::min(best.least, least(state));
+    best.over = std::min(best.over, over(state));
+    best.running_ns = std::min(best.running_ns, state.low.running_ns);
+    best.ready_ns = std::min(best.ready_ns, state.low.ready_ns);
+    best.work_end = std::max(best.work_end, state.work_end);
+    states[kept++] = state;
   }
-  states = std::move(kept);
+  states.resize(kept);
 }
-
-// Of the first iteration: what it finds running is not its doing.
-int64_t least_delay(const Options& options);
 
 }  // namespace lull::simulate

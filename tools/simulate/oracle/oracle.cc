@@ -6,7 +6,6 @@
 #include "tools/simulate/oracle/flow.h"
 #include "tools/simulate/oracle/frontier.h"
 #include "tools/simulate/oracle/interval.h"
-#include "tools/simulate/oracle/priced.h"
 
 namespace lull::simulate {
 
@@ -61,9 +60,7 @@ class Oracle::Impl {
       starts = {interval_.canonical(waited.low, 0)};
       if (waited.crossing) starts.push_back(interval_.canonical(waited.before, 0));
     }
-    Frontier frontier(interval_, starts);
-    if (!interval_.plays_over() || interval_.limits().step <= 0) return frontier.rate();
-    return Priced(interval_, starts).rate(frontier.undisturbed());
+    return Frontier(interval_, starts).rate();
   }
 
  private:

@@ -14,26 +14,29 @@
 //     ^^  ^^^^    ^                ^^^^^^^^^          low kernels go as early as they break none,
 //        low work                                     each behind what has joined the queue
 //
-// interval.h plays one iteration so. For a low task that is always ready this is the most for this
+// interval.h plays one segment so. For a low task that is always ready this is the most for this
 // d, by exchange: any schedule's next low kernel may be moved forward to the first place where it
 // breaks no latest start. Where its host makes it wait, to go sooner is not always better, as will
 // be said below. Only those d count at which one more low kernel goes. A kernel may be in
-// flight across a cut, or not be begun before it: both are tried. What d each iteration gets is
+// flight across a cut, or not be begun before it: both are tried. What d each segment gets is
 // chosen over all Pareto-best states (how far the low task is, what is in flight, what is spent of
-// both allowances), iteration by iteration (frontier.h). Where these are too many,
+// both allowances), segment by segment (frontier.h). Where these are too many,
 //   - `reached` is what the best of a few kept for each amount spent come to;
 //   - `most` is a bound from above: Lagrangian relaxation of the mean allowance, iterations beyond
 //   the tail allowed to end in any state, and the low task as if it were alone, whichever is least.
+//   There the tail limits each segment by itself, not all of an iteration's together, and what is
+//   left of low kernels may be rounded more coarsely: both make `most` larger.
 //
 // Beside low kernels longer than the tail allowance it is the iterations beyond it that count. Then
 // iterations, delay and exceeding the tail all have a price, and the low task goes the cheapest
-// way (priced.h). How far the allowances' worth goes at the dearest prices is `most`; a schedule is
-// the same search, within the allowances, with the cheapest kept for each part of them: `reached`.
+// way (priced.h). How far the allowances' worth goes at the dearest prices is `most`, unless that
+// takes too many states.
 //
 // For a low task on one stream that is always ready, and a high one that waits for all it has
 // launched wherever it waits, the figure is the most there is, but for two roundings:
 //   - `grid_ns`: what is left of a low kernel at an iteration's start is rounded down to it;
-//   - `step`: allowances of an iteration that differ by less count as the smallest of them.
+//   - `step`: allowances of a segment that differ by less count as the smallest of them, so that
+//   `most` and `reached` are larger than a schedule by less than a step of delay for each segment.
 // Where the low task's host makes it wait (still `exact()`), one thing is given to it that a gate
 // may not have: a held launch counts from when it could have been let go at the soonest, had the
 // low kernels before it begun later and left it in the queue behind them: for nothing, where they
@@ -45,12 +48,12 @@
 //   in 4 of 4,440 small cases, by 4 to 7 %;
 //   - what is queued at the start is played as if its launch could still cost time, once (policies
 //   have been seen to do 0.04 of an iteration's work more in a whole run, and no more in a longer);
-//   - beside low kernels longer than the tail, a segment shorter than a 32nd of the iteration gets no
-//   delay of its own.
+//   - beside low kernels longer than the tail, a segment shorter than a 32nd of the iteration gets
+//   no delay of its own.
 // Else (several streams, waits for some) it is an estimate: the low task's order on the device is
-// taken to be that of its launches, which gates can always bring about, the high one's to be that of
-// the task alone. What runs at the start is not held against it. It knows nothing of
-// jitter, several lows, arrivals, or other sharing models.
+// taken to be that of its launches, which gates can always bring about, the high one's to be that
+// of the task alone. What runs at the start is not held against it. It knows nothing of jitter,
+// several lows, arrivals, or other sharing models.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +84,7 @@ struct OracleOptions {
   int64_t grid_ns = -1;  // -1: a 256th of what an iteration leaves to the low task; 0: none
   // Of an iteration's length; beyond the tail a 16th of the delay. 0: none, and all is tried.
   double step = 1.0 / 512;
-  size_t frontier = 300;  // Pareto-best states after an iteration; more are too many
+  size_t frontier = 300;  // Pareto-best states after a segment; more are too many
 };
 
 // Kernel ns per ns.

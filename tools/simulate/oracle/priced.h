@@ -18,9 +18,9 @@ class Priced {
   Priced(Interval& interval, std::vector<LowState> starts)
       : interval_(interval), q_(interval.question()), starts_(std::move(starts)) {}
 
-  // A bound by Lagrangian relaxation, and the best schedule that was found. `undisturbed`: another
-  // bound.
-  OracleRate rate(double undisturbed);
+  // A bound by Lagrangian relaxation, 1 where it took too many labels, and the best schedule that
+  // was found: `reached`, or better. The bound need not be sharper than that.
+  OracleRate rate(double reached);
 
  private:
   // In time of an iteration.
@@ -31,28 +31,25 @@ class Priced {
   struct Label {
     double cost = 0;
     LowState low;
-    int64_t delay = 0, least = 0;
-    int64_t found = 0;  // what it finds running delays the first iteration, and is not its doing
+    int64_t delay = 0, least = 0;  // of all iterations
+    int64_t here = 0;              // least, of this one
+    double time = 0;               // alone, of the segments that are done
     double work = 0;
     uint64_t iterations = 0, over = 0;
-  };
-  enum class Keep : uint8_t {
-    kOne,   // the cheapest to be so far, all allowances exchanged at the price: a bound
-    kSome,  // the cheapest for each part of the allowances that is spent, and nothing beyond them
+    size_t segment = 0;
   };
   struct Found {
     double most = 0, reached = 0;
+    bool complete = true;  // else it took too many labels, and `most` is no bound
     double furthest = -1;
-    Label at;                                       // the furthest
-    std::vector<std::pair<double, double>> course;  // furthest so far, and its cost
-    Price price;
+    Label at;  // the furthest
   };
 
   double iteration() const;
   double budget(const Price& price) const;
   double cost(const Label& label, const Price& price) const;
-  // Labels in the order of their cost.
-  Found search(const Price& price, Keep keep, int64_t parts = 1, const Found* guide = nullptr);
+  // Labels in the order of their cost, all allowances exchanged at the price.
+  Found search(const Price& price);
 
   // Powers of two about it, so many times `step` to each side.
   static std::vector<Price> about(const Price& price, int times, double step);
@@ -62,6 +59,7 @@ class Priced {
   Interval& interval_;
   Question q_;
   std::vector<LowState> starts_;
+  size_t labels_ = 0;  // of all searches
 };
 
 }  // namespace lull::simulate
