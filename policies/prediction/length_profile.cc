@@ -11,9 +11,20 @@ int64_t margin(int64_t ns) { return std::max(ns / 8, LengthProfile::kNoise); }
 
 void LengthProfile::add(int64_t ns, bool disturbed) {
   ns = std::clamp<int64_t>(ns, 0, kLongestNs);
-  if (count_ >= kTrusted && (notice(ns, disturbed) || disturbed)) return;
+  const bool in_company = count_ > 0 && !seen_alone_;  // so far
+  const bool nearer = company_ == Company::kLengthens ? ns < p1_ns_ : ns > p99_ns_;
+  if (in_company && (!disturbed || nearer))
+    forget();
+  else if (count_ >= (disturbed ? 1 : kTrusted) && (notice(ns, disturbed) || disturbed))
+    return;
   count(ns, !disturbed);
   derive();
+}
+
+void LengthProfile::forget() {
+  sketch_ = {};
+  count_ = 0;
+  mean_x1024_ = 0;
 }
 
 void LengthProfile::count(int64_t ns, bool alone) {

@@ -7,9 +7,9 @@
 //
 // Company. A sample taken while others had work on the device is `disturbed`: what it says is the
 // length and the others' work in its way, which moves it one way only (a kernel seems longer, the
-// pause after it shorter). The first kTrusted samples count as they come. From then on a disturbed
-// one counts neither where it is long nor where it is short: to take only those that seem credible
-// would bias the mean towards them.
+// pause after it shorter). Until one is undisturbed, the one that company has moved least is all that
+// is known. From then on a disturbed one counts neither where it is long nor where it is short: to
+// take only those that seem credible would bias the mean towards them.
 //
 // Drift. A sample is outside when it is beyond p99, or below p1, by an eighth of it and kNoise. So
 // many outside on the same side, with none between that contradicts, make a drift; what was known is
@@ -86,6 +86,7 @@ class LengthProfile {
  private:
   static constexpr uint32_t kEnough = kDriftInCompany;  // weight of samples outside that makes a drift
 
+  void forget();
   void count(int64_t ns, bool alone);
   void derive();
   bool notice(int64_t ns, bool disturbed);

@@ -63,8 +63,9 @@ void RequestGuard::settle(bool lower_in_flight) {
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
-  // Where it is over, the next wait may be in another request of the program's: another exception.
-  if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely()) request_.excepted = false;
+  // Where it is over, the next wait may be in another request of the program's: another exception. In no third.
+  if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely() && request_.exceptions < 2)
+    request_.excepted = false;
 }
 
 // Where nobody can tell with which wait a request ends, as many of them as are one are held to its
@@ -125,7 +126,8 @@ void RequestGuard::compare() {
   const Duration said = request_.lost;
   const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
   if (request_.undisturbed || as_good)
-    times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_);
+    times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_,
+                       /*surely=*/request_.undisturbed);
   else
     request_.lost = times_.cost(request_.took, said);
 }
@@ -162,7 +164,8 @@ void RequestGuard::count_over(Duration said) {
   const Lately lately = this->lately(said, request_.lost);
   const bool over = std::max(request_.lost, lately.most) > limit();
   // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
-  const bool two = !begins_surely() && request_.lost - lately.largest > limit();
+  const bool two =
+      !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
   if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
   if (!knows_change_ && schedule_.change().ns > 0) {
     knows_change_ = true;
@@ -233,7 +236,7 @@ RequestGuard::Slack RequestGuard::slack(Instant now) const {
 // An exception goes as a request begins, whose slack is then there for what follows, or where the
 // slack is largest.
 bool RequestGuard::best_moment(Duration slack) const {
-  if (!knows() || request_.excepted || !parts_.has(Part::kBestMoment)) return true;
+  if (!knows() || request_.exceptions > 0 || !parts_.has(Part::kBestMoment)) return true;
   const Duration best = timeline().best_slack();
   return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
 }
@@ -261,8 +264,10 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   const Duration said = std::max(delayed.lost, lost_lately_);
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
-  const Duration plenty = delayed.excepted ? mean_.beyond(tuning::kKeptByException) : Duration{};
-  if (plenty > std::min(budget, tail)) budget = tail = plenty;
+  if (delayed.excepted) {
+    const Duration plenty = mean_.beyond(tuning::kKeptByException);
+    if (plenty > std::min(budget, tail)) budget = tail = plenty;
+  }
   if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
   if (!parts_.has(Part::kBudgets)) {
     moment.depth = std::max(Duration{}, moment.slack);
@@ -272,7 +277,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   moment.tail = tail;
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 =
-        error_.left_x1000(/*uncounted=*/next || !request_.excepted ? request_.exceptions : 0);
+        error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();

@@ -240,11 +240,11 @@ class TwoStreams {
     for (const uint32_t on : {0, 1}) schedule.synced({.at = now_, .stream = StreamSlot{on}}, false);
     schedule.settle(false);
   }
-  void launch() {
+  void launch(int launches = kLaunches) {
     now_ = now_ + Duration{1'000'000};
     schedule.timeline().begin();
     schedule.begins_stretch(now_, false);
-    for (int n = 0; n < kLaunches; ++n) {
+    for (int n = 0; n < launches; ++n) {
       const auto position = static_cast<uint32_t>(n);
       schedule.submitted({.kernel = KernelId{position + 1},
                           .predicted = Duration{n == 0 ? 2'000'000 : 1'000'000}, .at = now_,
@@ -254,9 +254,9 @@ class TwoStreams {
     }
   }
   // The next of that launch's stream.
-  void complete(int n) {
+  void complete(int n, bool reported = true) {
     now_ = now_ + Duration{1'000'000};
-    schedule.completed({.units = 1, .stream = stream(n), .reported = true}, now_, false);
+    schedule.completed({.units = 1, .stream = stream(n), .reported = reported}, now_, false);
   }
   Duration seen(uint32_t position) const { return schedule.timeline().seen_work(position); }
 
@@ -306,4 +306,12 @@ TEST_CASE("What is through on one stream is not left to do, however long another
   CHECK(host.schedule.work_left() == Duration{3'000'000});
   host.complete(0);
   CHECK(host.schedule.work_left() == Duration{1'000'000});
+}
+
+TEST_CASE("What is only taken to be through on another stream is left to do") {
+  TwoStreams host;
+  for (int n = 0; n < 8; ++n) host.request({2'000, 3'000, 4'000});
+  host.launch(/*launches=*/2);
+  host.complete(1, /*reported=*/false);
+  CHECK(host.schedule.work_left() == Duration{4'000'000});
 }

@@ -58,6 +58,11 @@ class Host {
     now_ = now_ + gap;
     half(1, foretold, late, made_up);
   }
+  // Of a request of several waits the part up to the first, second ...
+  void part(uint64_t which, Duration late = {}) {
+    if (which == 1) now_ = now_ + gap;
+    half(2 * which - 1, late, late, /*made_up=*/false);
+  }
   Moment moment() { return guard.moment(now_, {}, false, {}); }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }
 
@@ -135,6 +140,16 @@ TEST_CASE("A request that takes longer beside lower work is over, whatever its w
   host.request(4, 1, Duration{2'000'000}, /*seen=*/false);
   host.request(4, 1);
   CHECK(host.exceptions_x1000() < 0);
+}
+
+TEST_CASE("A request of one wait counts once, however much of what it lost its wait has not said") {
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  const int64_t before = host.exceptions_x1000();
+  host.request(4, 1, Duration{2'000'000}, /*seen=*/false);
+  host.request(4, 1);
+  CHECK(host.exceptions_x1000() < before - 1'000);
+  CHECK(host.exceptions_x1000() > before - 2'000);
 }
 
 TEST_CASE("A request that takes no longer beside lower work is not over, whatever its waits say") {
@@ -374,6 +389,28 @@ TEST_CASE("Where the begin of requests is not known, an exception ends with the 
     CHECK((host.moment().tail > kFarAbove) == !over);
     CHECK((host.moment().tail < kLimit) == over);
   }
+}
+
+// Its waits may be in two requests of the program's, and in no third.
+TEST_CASE("An exception that was over may be a second one, which goes on to the request's end") {
+  Host host;
+  const auto undisturbed = [&] {
+    for (const uint64_t which : {1, 2, 3}) host.part(which);
+  };
+  for (int n = 0; n < 60; ++n) undisturbed();
+  while (host.guard.keeps_clear()) undisturbed();
+  const Duration late{3 * kLimit.ns};
+  host.part(1, late);
+  REQUIRE(host.moment().tail < kLimit);
+  CHECK(host.moment().budget > kFarAbove);
+  CHECK(host.exceptions_x1000() >= 1'000);
+  host.guard.excepted(/*surely=*/true);
+  CHECK(host.moment().tail > kFarAbove);
+  host.part(2, late);
+  CHECK(host.moment().tail > kFarAbove);
+  host.part(3, late);
+  undisturbed();
+  CHECK(host.exceptions_x1000() < -500);
 }
 
 TEST_CASE("Where the begin of requests is known, an exception goes on to the request's end") {

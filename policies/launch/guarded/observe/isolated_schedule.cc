@@ -100,11 +100,11 @@ void IsolatedSchedule::completed(const Completed& completed, Instant now, bool l
     return;
   }
   done_.clear();
-  take_done(completed.stream, completed.units + std::exchange(its.unreported, 0), now);
+  take_done(completed.stream, completed.units + std::exchange(its.unreported, 0), now, completed.reported);
   progress(completed.reported, now, lower_in_flight);
 }
 
-void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now) {
+void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now, bool reported) {
   Stream& its = stream(slot);
   its.end = now;
   bool first_went = false;
@@ -117,7 +117,7 @@ void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now) {
     if (!launch->copy) done_.push_back(*launch);
     if (launch == in_flight_.begin()) {
       first_went = true;
-    } else {
+    } else if (reported) {
       overtook_.push_back(launch->spot);
       overtook_work_ += timeline_.work_at(launch->spot);
     }

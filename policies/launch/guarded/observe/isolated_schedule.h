@@ -132,7 +132,7 @@ class IsolatedSchedule {
   };
   Stream& stream(StreamSlot slot);
   Duration left_to_do(const Synced& wait) const;
-  void take_done(StreamSlot slot, uint32_t left, Instant now);
+  void take_done(StreamSlot slot, uint32_t left, Instant now, bool reported = true);
   void progress(bool reported, Instant now, bool lower_in_flight);
   void see_work(Instant now);
   void count_beside(Instant now, uint32_t lower_there);

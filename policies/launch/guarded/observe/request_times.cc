@@ -54,10 +54,11 @@ bool RequestTimes::strange(Duration off) {
   return strange_ >= kSurely;
 }
 
-void RequestTimes::undisturbed(Duration took, bool kept) {
-  // Others make no request shorter: those before it were not undisturbed.
-  const bool were_not = !known() && !kept_.empty() && took < usual_ - most_off();
+void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
+  // Others make no request shorter: the doubtful ones before it were not undisturbed.
+  const bool were_not = !known() && doubtful_ && took < usual_ - most_off();
   if (were_not || strange(took - usual_)) restart();
+  doubtful_ = doubtful_ || !surely;
   if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells
     odd_ = took;
     return;

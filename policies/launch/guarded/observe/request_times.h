@@ -18,8 +18,9 @@ namespace lull::policies {
 class RequestTimes {
  public:
   void restart();
-  // Nobody was in the way of this one; `kept`: because the lot fell on it.
-  void undisturbed(Duration took, bool kept);
+  // Nobody was in the way of this one; `kept`: because the lot fell on it. Not `surely`: others were,
+  // but its waits say that it lost next to nothing by them.
+  void undisturbed(Duration took, bool kept, bool surely = true);
   // Others were in the way of this one, and its waits say that they cost it `waits`. What they did
   // cost it, how far it is off by itself included: less than nothing too, so that errors cancel
   // out.
@@ -52,6 +53,7 @@ class RequestTimes {
   uint32_t strange_ = 0;  // requests in a row
   Duration odd_;          // what the one took, if it was undisturbed
   uint32_t first_ = 0;
+  bool doubtful_ = false;  // some of the last ones were not surely undisturbed
   Duration last_;  // that was kept, or undisturbed while none was known
   uint32_t lot_ = 1;
 };
