@@ -150,6 +150,17 @@ class Page(unittest.TestCase):
         self.assertEqual(priority[:4], ["priority", "50.0 % of 4", "1", "1"])
         self.assertTrue(guarded[-1].startswith("50.0 % of 2"), guarded)
         self.assertEqual(priority[-1], "-")
+        self.assertEqual(population_page.verdict_names(self.RUNS)[-1], "at least 0.97 of priority's low work")
+
+    def test_an_open_gate_is_a_reference_under_mps_only_and_the_oracle_where_it_was_asked(self):
+        def one(sharing, share, guarded, oracle=None):
+            figures = {name: {"valid": True, "mean": mean, "low": low} for name, (mean, low) in (("share", share), ("guarded", guarded))}
+            return run(0, (1.0, 1.0), (1.0, 1.0)) | {"sharing": sharing, "policies": figures | {"guarded": figures["guarded"] | {"oracle": oracle}}}
+        runs = [one("mps", (1.0, 0.5), (1.0, 0.48)), one("mps", (1.1, 0.9), (1.0, 0.1)), one("serial", (1.0, 0.5), (1.0, 0.1))]
+        self.assertTrue(population_page.verdict_rows(runs, ["guarded"])[0][-1].startswith("100.0 % of 1, median 0.96"))
+        runs += [one("serial", (1.0, 0.5), (1.0, 0.1), oracle=share) for share in (0.4, 0.5, 0.9)]
+        self.assertEqual(population_page.verdict_names(runs)[-1], "at least 0.5 of the oracle's")
+        self.assertTrue(population_page.verdict_rows(runs, ["guarded"])[0][-1].startswith("66.7 % of 3, median 0.5"))
 
     def test_every_table_of_figures_says_that_it_is_simulated_and_every_run_is_there(self):
         text = population_page.render({"runs": self.RUNS, "policies": ["priority", "guarded"], "seed": "s", "set": "", "date": "2026-01-01",
@@ -184,6 +195,15 @@ class ShortForm(unittest.TestCase):
             self.assertEqual((one["problem"], set(one["policies"])), ("", {"priority", "guarded"}))
             self.assertTrue(one["policies"]["guarded"]["valid"], one)
 
+    def test_the_oracle_is_asked_where_it_can_play(self):
+        code, out, err = self.command("--seed", "short 45", "--pairs", "30", "--iterations", "5", "--oracle", "1", "--policies", "guarded")
+        self.assertEqual(code, 0, err)
+        self.assertIn("at least 0.5 of the oracle's", out)
+        found = json.loads((self.out / "population.json").read_text())["runs"]
+        self.assertEqual([(one["sharing"], one["load"]) for one in found], [("serial", 0.0)])
+        self.assertGreater(found[0]["policies"]["guarded"]["oracle"], 0)
+        self.assertIn("of what the oracle gives", (self.out / "oracle.md").read_text())
+
     def test_a_run_that_fails_is_reported_and_counts(self):
         code, out, err = self.command("--seed", "short 45", "--pairs", "1", "--deadline", "0.001")
         self.assertEqual(code, 1)
@@ -193,7 +213,7 @@ class ShortForm(unittest.TestCase):
 
     def test_wrong_words_are_named(self):
         for words, wanted in ((("--pairs", "3"), "--seed"), (("--seed", "s", "--pairs", "0"), "--pairs"), (("--seed", "s", "--policies", "best"), "best"),
-                              (("--seed", "s", "--devices", "two"), "--devices")):
+                              (("--seed", "s", "--devices", "two"), "--devices"), (("--seed", "s", "--pairs", "1", "--oracle", "0"), "--oracle")):
             code, _, err = self.command(*words)
             self.assertEqual(code, 2, err)
             self.assertIn(wanted, err)

@@ -37,12 +37,16 @@ class Pair:
     high: object  # Program
     low: object
 
-    def case(self, folder, policies):
+    def has_oracle(self):
+        """The oracle plays a serial device whose requests come one after the other."""
+        return self.sharing == "serial" and not self.load
+
+    def case(self, folder, policies, oracle=False):
         requests = self.requests(len(policies))
         paths = [pathlib.Path(folder) / f"{program.name}.json" for program in (self.high, self.low)]
         return Case(*(Workload(path.stem, path) for path in paths), sharing=self.sharing, load=self.load, seed=self.number + 1,
                     iterations=requests, warmup=min(WARMUP, requests // 5), seconds=cases.WHOLE_SECONDS, policies=tuple(policies),
-                    jitter_us=self.jitter_us, more=("--no-oracle",))
+                    jitter_us=self.jitter_us, more=() if oracle else ("--no-oracle",))
 
     def requests(self, policies):
         """However long they are, the low program's launches meanwhile count too."""
@@ -95,6 +99,8 @@ def _arguments(words):
     parser.add_argument("--policies", nargs="+", default=list(POLICIES), metavar="P", help=f"as for lull simulate (default: {' '.join(POLICIES)})")
     parser.add_argument("--devices", nargs="+", choices=cases.SHARINGS, default=list(cases.SHARINGS), help="how programs share the device "
                         "(default: all three, by turns)")
+    parser.add_argument("--oracle", type=int, metavar="M", help="only the first M of these pairs that share a serial device and whose requests come "
+                        "one after the other, and how much of what the oracle gives each policy does (at most 100 s and 1 GB each)")
     parser.add_argument("--make-only", action="store_true", help="write the workload files, and run nothing")
     parser.add_argument("--lull", metavar="FILE", help="the command (default: build/release/bin/lull, else build/dev/bin/lull)")
     parser.add_argument("--out", default="build/population", metavar="FOLDER", help="the workload files and each case's result; a later run "
@@ -103,7 +109,7 @@ def _arguments(words):
     parser.add_argument("--deadline", type=float, default=600, metavar="S", help="ends a simulation that takes longer, which counts as failed "
                         "(default: 600)")
     parser.add_argument("--iterations", type=int, metavar="N", help=f"requests measured at most (default: {REQUESTS})")
-    parser.add_argument("--write", metavar="FOLDER", help="write population.md there (docs/simulation)")
+    parser.add_argument("--write", metavar="FOLDER", help="write population.md there (docs/simulation); with --oracle oracle.md")
     return parser.parse_args(words)
 
 
@@ -117,22 +123,27 @@ def _run(arguments, say):
     lull = None if arguments.make_only else _lull(arguments)
     seed = arguments.seed if arguments.seed is not None else seed_of(arguments.set)
     pairs = make_pairs(seed, arguments.pairs, tuple(arguments.devices))
+    with_oracle = arguments.oracle is not None
+    if with_oracle:
+        pairs = [pair for pair in pairs if pair.has_oracle()][:arguments.oracle]
+        if not pairs:
+            raise Unusable(f"--oracle {arguments.oracle}: none of these pairs shares a serial device in a closed loop: use 1 or more, and more --pairs")
     out = pathlib.Path(arguments.out)
     files = {f"{program.name}.json": program.text() for pair in pairs for program in (pair.high, pair.low)}
     write(out / "workloads", files)
     if arguments.make_only:
         say(f"{len(files)} workloads are in {out / 'workloads'}")
         return 0
-    chosen = {pair.number: _limited(pair.case(out / "workloads", arguments.policies), arguments.iterations) for pair in pairs}
+    chosen = {pair.number: _limited(pair.case(out / "workloads", arguments.policies, with_oracle), arguments.iterations) for pair in pairs}
     folder = runner.Folder(out, lull)
     problems = run_missing(list(chosen.values()), folder, arguments, say)
     data = collect(seed, arguments, pairs, chosen, folder, problems)
     write_whole(out / "population.json", json.dumps(data, indent=1, allow_nan=False) + "\n")
-    target = pathlib.Path(arguments.write or out)
-    write(target, {"population.md": population_page.render(data)})
-    print(f"\nsimulated, {len(pairs)} pairs of seed {seed}, {data['cpu_s']:.0f} s of processor time: {target}/population.md")
+    target, page = pathlib.Path(arguments.write or out), "oracle.md" if with_oracle else "population.md"
+    write(target, {page: population_page.render(data)})
+    print(f"\nsimulated, {len(pairs)} pairs of seed {seed}, {data['cpu_s']:.0f} s of processor time: {target}/{page}")
     for row in population_page.verdict_rows(data["runs"], data["policies"]):
-        print("  " + "; ".join(f"{name} {value}" for name, value in zip(population_page.VERDICT, row)))
+        print("  " + "; ".join(f"{name} {value}" for name, value in zip(population_page.verdict_names(data["runs"]), row)))
     command.say_problems("population", problems)
     return 1 if problems else 0
 
