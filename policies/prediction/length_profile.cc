@@ -11,11 +11,11 @@ int64_t margin(int64_t ns) { return std::max(ns / 8, LengthProfile::kNoise); }
 
 void LengthProfile::add(int64_t ns, bool disturbed) {
   ns = std::clamp<int64_t>(ns, 0, kLongestNs);
-  const bool in_company = count_ > 0 && !seen_alone_;  // so far
-  const bool nearer = company_ == Company::kLengthens ? ns < p1_ns_ : ns > p99_ns_;
-  if (in_company && (!disturbed || nearer))
+  const bool lengthens = company_ == Company::kLengthens;
+  const uint64_t known = lengthens && disturbed ? 1 : kTrusted;
+  if (lengthens && count_ > 0 && !seen_alone_ && (!disturbed || ns < p1_ns_))
     forget();
-  else if (count_ >= (disturbed ? 1 : kTrusted) && (notice(ns, disturbed) || disturbed))
+  else if (count_ >= known && (notice(ns, disturbed) || disturbed))
     return;
   count(ns, !disturbed);
   derive();

@@ -7,9 +7,11 @@
 //
 // Company. A sample taken while others had work on the device is `disturbed`: what it says is the
 // length and the others' work in its way, which moves it one way only (a kernel seems longer, the
-// pause after it shorter). Until one is undisturbed, the one that company has moved least is all that
-// is known. From then on a disturbed one counts neither where it is long nor where it is short: to
-// take only those that seem credible would bias the mean towards them.
+// pause after it shorter). Of what company lengthens, the shortest is all that is known until one is
+// undisturbed: others' kernels can be a hundred times as long. Pauses vary by themselves, so of what
+// it shortens the first kTrusted samples count as they come. From then on a disturbed one counts
+// neither where it is long nor where it is short: to take only those that seem credible would bias the
+// mean towards them.
 //
 // Drift. A sample is outside when it is beyond p99, or below p1, by an eighth of it and kNoise. So
 // many outside on the same side, with none between that contradicts, make a drift; what was known is
