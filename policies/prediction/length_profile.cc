@@ -25,6 +25,7 @@ void LengthProfile::forget() {
   sketch_ = {};
   count_ = 0;
   mean_x1024_ = 0;
+  seen_alone_ = false;
 }
 
 void LengthProfile::count(int64_t ns, bool alone) {
@@ -91,11 +92,7 @@ void LengthProfile::relearn() {
     left_ = sketch_;
     left_mean_x1024_ = mean_x1024_;
   }
-  if (!seen_alone_ || !returned) {
-    sketch_ = {};
-    mean_x1024_ = 0;
-    seen_alone_ = false;
-  }
+  if (!seen_alone_ || !returned) forget();
   if (returned) {
     const int64_t here = sketch_.samples();
     const int64_t back = left_.samples();

@@ -63,7 +63,7 @@ void RequestGuard::settle(bool lower_in_flight) {
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
-  // Where it is over, the next wait may be in another request of the program's: another exception. In no third.
+  // Where it is over, the next wait may be in another request of the program's, but in no third one.
   if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely() && request_.exceptions < 2)
     request_.excepted = false;
 }

@@ -79,6 +79,7 @@ class IterationModel {
   // Own work of the launches from the one at `from`, made already or the next, to the next wait, less
   // what that surely leaves to do.
   Duration work(Spot from, bool idle = false) const;
+  // Of that launch alone, as `work` counts it.
   Duration work_at(Spot spot) const {
     if (spot.position >= length()) return {};
     return {work_after_[spot.position] - work_after_[spot.position + 1]};
