@@ -49,7 +49,8 @@ Duration room(const Moment& moment) {
 Duration depth(const Moment& moment) {
   const int64_t price = std::min(kInFull, moment.price_x1024);
   const Duration borne{moment.budget.ns / tuning::kBorne * kInFull / price};
-  const Duration most{tuning::kDeepestCredit.ns * kInFull / price};
+  const Duration deepest = std::max(tuning::kDeepestCredit, moment.deepest);
+  const Duration most{deepest.ns * kInFull / price};
   return std::min(most, std::max(Duration{}, moment.slack) + borne);
 }
 

@@ -283,6 +283,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - delayed.lost;
   }
+  moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth(moment);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;

@@ -133,6 +133,10 @@ TEST_CASE("Lower work is as deep as the mean budget bears, more where it costs l
   CHECK(depth(moment) == us(4'000));
   moment.price_x1024 = 256;
   CHECK(depth(moment) == us(16'000));
+  moment.deepest = us(8'000);
+  CHECK(depth(moment) == us(32'000));
+  moment.deepest = us(1'000);
+  CHECK(depth(moment) == us(16'000));
 }
 
 TEST_CASE("An exception is paid in full beyond what the price is known of") {

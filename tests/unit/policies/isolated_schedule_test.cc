@@ -1,9 +1,11 @@
 // What others cost an important client at each wait of its host.
 #include "policies/launch/guarded/observe/isolated_schedule.h"
 
-#include <array>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <numeric>
+#include <vector>
 
 using namespace lull;
 using namespace lull::policies;
@@ -217,20 +219,26 @@ TEST_CASE("What the host waits for on several streams shares the time by its pre
 
 namespace {
 
-// A launch of 2 ms, beside it one of 1 ms on another stream, and one of 1 ms behind the first.
+// A launch of 2 ms, beside it one of 1 ms on another stream, and others of 1 ms behind the first.
 class TwoStreams {
  public:
-  TwoStreams() { schedule.timeline().restart(kLaunches); }
+  explicit TwoStreams(int launches = 3) : launches_(launches) {
+    schedule.timeline().restart(static_cast<uint32_t>(launches));
+  }
   // So long after its begin each launch is reported to be through. 1 ms of lower work comes behind
   // the first, or the second; none: -1.
-  void request(std::array<int64_t, 3> through_us, int lower_behind = -1) {
-    launch();
+  void request(const std::vector<int64_t>& through_us, int lower_behind = -1) {
+    launch(reckoned < 0 ? launches_ : launches_ - 1);
     const Instant began = now_;
     Duration late;
-    for (int n = 0; n < kLaunches; ++n) {
+    std::vector<int> order(through_us.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](int n) { return through_us[static_cast<size_t>(n)]; });
+    for (const int n : order) {
       const Instant now = began + Duration{through_us[static_cast<size_t>(n)] * 1'000} + late;
-      schedule.completed({.units = 1, .stream = stream(n), .reported = true}, now, false);
+      schedule.completed({.units = 1, .stream = stream(n), .reported = n != reckoned}, now, false);
       now_ = now;
+      if (n == reckoned) launch_next(launches_ - 1);
       if (n != lower_behind) continue;
       late = kLower;
       schedule.disturbed(/*copy=*/false, now);
@@ -240,18 +248,11 @@ class TwoStreams {
     for (const uint32_t on : {0, 1}) schedule.synced({.at = now_, .stream = StreamSlot{on}}, false);
     schedule.settle(false);
   }
-  void launch(int launches = kLaunches) {
+  void launch(int launches) {
     now_ = now_ + Duration{1'000'000};
     schedule.timeline().begin();
     schedule.begins_stretch(now_, false);
-    for (int n = 0; n < launches; ++n) {
-      const auto position = static_cast<uint32_t>(n);
-      schedule.submitted({.kernel = KernelId{position + 1},
-                          .predicted = Duration{n == 0 ? 2'000'000 : 1'000'000}, .at = now_,
-                          .place = {.in_step = true, .position = position, .length = kLaunches},
-                          .stream = stream(n)},
-                         /*in_step=*/true, false);
-    }
+    for (int n = 0; n < launches; ++n) launch_next(n);
   }
   // The next of that launch's stream.
   void complete(int n, bool reported = true) {
@@ -261,10 +262,20 @@ class TwoStreams {
   Duration seen(uint32_t position) const { return schedule.timeline().seen_work(position); }
 
   IsolatedSchedule schedule;
+  int reckoned = -1;  // this launch is only taken to be through, before the last one is made
 
  private:
-  static constexpr int kLaunches = 3;
+  const int launches_;
   static constexpr Duration kLower{1'000'000};
+  void launch_next(int n) {
+    const auto position = static_cast<uint32_t>(n);
+    schedule.submitted({.kernel = KernelId{position + 1},
+                        .predicted = Duration{n == 0 ? 2'000'000 : 1'000'000}, .at = now_,
+                        .place = {.in_step = true, .position = position,
+                                  .length = static_cast<uint32_t>(launches_)},
+                        .stream = stream(n)},
+                       /*in_step=*/true, false);
+  }
   static StreamSlot stream(int launch) { return StreamSlot{launch == 1 ? 1U : 0U}; }
 
   Instant now_{0};
@@ -272,13 +283,34 @@ class TwoStreams {
 
 }  // namespace
 
-// Until 2.4 ms the first had the device together with the second.
-TEST_CASE("What launches of several streams take is shared by those that were through together") {
+TEST_CASE("Of several streams, what is through next took the time since the launch before it was") {
   TwoStreams host;
   for (int n = 0; n < 8; ++n) host.request({2'400, 3'000, 4'200});
-  CHECK(is_about(host.seen(0), 2'000));
-  CHECK(is_about(host.seen(1), 1'000));
+  CHECK(is_about(host.seen(0), 2'400));
+  CHECK(is_about(host.seen(1), 600));
   CHECK(is_about(host.seen(2), 1'200));
+}
+
+// The second is reported when a later one of the other stream is through, or taken to be through with the first.
+TEST_CASE("What another stream is seen to be through with late, or only taken to be, took nothing") {
+  for (const bool reckoned : {false, true}) {
+    CAPTURE(reckoned);
+    TwoStreams host(/*launches=*/4);
+    if (reckoned) host.reckoned = 1;
+    for (int n = 0; n < 8; ++n) host.request({2'400, reckoned ? 2'300 : 3'500, 3'400, 4'600});
+    CHECK(is_about(host.seen(0), 2'400));
+    CHECK(host.seen(1) == Duration{});
+    CHECK(is_about(host.seen(2), 1'000));
+    CHECK(is_about(host.seen(3), 1'200));
+  }
+}
+
+TEST_CASE("What another stream is at when all others are through took the time since then") {
+  TwoStreams host;
+  for (int n = 0; n < 8; ++n) host.request({2'000, 4'500, 3'000});
+  CHECK(is_about(host.seen(0), 2'000));
+  CHECK(is_about(host.seen(1), 1'500));
+  CHECK(is_about(host.seen(2), 1'000));
 }
 
 // Beside one another, the first two take longer than their share, the third less.
@@ -291,7 +323,7 @@ TEST_CASE("What work of several streams takes is not learnt where lower work cam
     CHECK(host.seen(0) == Duration{2'000'000});
     CHECK(host.seen(1) == Duration{1'000'000});
     CHECK(host.seen(2) == Duration{1'000'000});
-    host.launch();
+    host.launch(3);
     CHECK(host.schedule.work_left() == Duration{4'000'000});
   }
 }
@@ -300,7 +332,7 @@ TEST_CASE("What work of several streams takes is not learnt where lower work cam
 TEST_CASE("What is through on one stream is not left to do, however long another takes") {
   TwoStreams host;
   for (int n = 0; n < 8; ++n) host.request({2'000, 3'000, 4'000});
-  host.launch();
+  host.launch(3);
   REQUIRE(host.schedule.work_left() == Duration{4'000'000});
   host.complete(1);
   CHECK(host.schedule.work_left() == Duration{3'000'000});
@@ -311,7 +343,7 @@ TEST_CASE("What is through on one stream is not left to do, however long another
 TEST_CASE("What is only taken to be through on another stream is left to do") {
   TwoStreams host;
   for (int n = 0; n < 8; ++n) host.request({2'000, 3'000, 4'000});
-  host.launch(/*launches=*/2);
+  host.launch(2);
   host.complete(1, /*reported=*/false);
   CHECK(host.schedule.work_left() == Duration{4'000'000});
 }

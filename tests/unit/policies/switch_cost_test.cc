@@ -1,6 +1,7 @@
 // What it costs a client that others have had the device.
 #include "policies/launch/guarded/observe/switch_cost.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 using namespace lull;
@@ -44,10 +45,11 @@ class Client {
   }
   void begin() {
     now_us_ += 100;
-    cost.own_begins(at(), copies);
+    can_run_us_ = now_us_ + copy_us;
+    cost.own_begins(at(), Instant{can_run_us_ * 1000});
   }
   void end(int64_t work_us, int64_t more_us) {
-    now_us_ += launch_us_ + work_us + more_us;
+    now_us_ = std::max(now_us_ + more_us, can_run_us_) + launch_us_ + work_us;
     cost.own_done(Duration{work_us * 1000}, reported, at());
   }
   Instant at() const { return Instant{now_us_ * 1000}; }
@@ -55,10 +57,11 @@ class Client {
 
   SwitchCost cost;
   bool reported = true;
-  bool copies = false;  // of its own, when its work begins
+  int64_t copy_us = 0;  // its work waits for a copy of its own, which takes so long
 
  private:
   const int64_t switch_us_, launch_us_;
+  int64_t can_run_us_ = 0;
   int64_t now_us_ = 1'000;
 };
 
@@ -231,17 +234,29 @@ TEST_CASE("Of work that is only reckoned to be through nothing is learnt") {
   CHECK(client.cost_us() == 130);
 }
 
-// It may wait for the copy, and others' kernels and the change may be over by then.
-TEST_CASE("What begins behind others and beside an own copy says nothing of a switch") {
+TEST_CASE("A switch costs the same where an own copy is through before others' kernels are") {
+  for (const bool also_alone : {false, true}) {
+    CAPTURE(also_alone);
+    Client client(/*switch_us=*/130);
+    if (also_alone) client.copy_us = 300;
+    client.serve(kEnough);
+    client.copy_us = 300;
+    client.serve_behind(kEnough, /*work_us=*/40, /*ahead_us=*/400);
+    CHECK(client.cost_us() == 130);
+  }
+}
+
+// Others' kernels and the change may be over when the copy is.
+TEST_CASE("Where others' kernels are through before an own copy is, nothing is learnt of a switch") {
   Client client(/*switch_us=*/130);
   client.serve(15);
   client.serve_behind(15);
-  client.copies = true;
-  client.serve_behind(15, /*work_us=*/40, /*ahead_us=*/-20);  // others are through: it says what it did
-  CHECK(client.cost_us() == 130);
-  Client hidden(/*switch_us=*/0);
+  Client hidden(/*switch_us=*/130);
   hidden.serve(15);
-  hidden.copies = true;
-  for (int n = 0; n < 15; ++n) hidden.serve_behind(1, /*work_us=*/240, /*ahead_us=*/20);
+  for (Client* one : {&client, &hidden}) {
+    one->copy_us = 300;
+    for (const int64_t ahead_us : {-20, 20}) one->serve_behind(15, /*work_us=*/40, ahead_us);
+  }
+  CHECK(client.cost_us() == 130);
   CHECK_FALSE(hidden.cost.known());
 }

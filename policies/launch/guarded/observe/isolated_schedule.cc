@@ -1,5 +1,6 @@
 #include "policies/launch/guarded/observe/isolated_schedule.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -69,9 +70,11 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      // It may wait for a copy of its own: until its end nothing is seen of what it takes.
+      // It may wait for copies of its own: until their end nothing is seen of what it takes.
       const bool copies = !in_flight_.empty();
-      switch_.own_begins(launch.at, copies);
+      Instant can_run = launch.at;
+      for (const InFlight& copy : in_flight_) can_run = std::max(can_run, copy.own_end);
+      switch_.own_begins(launch.at, can_run);
       // The device had caught up, the host may be late yet.
       const int64_t late = host_late_.ns;
       blocked_ns_ = (switch_.behind() ? longest_switch().ns : 0) + std::min(blocked_ns_, late);
@@ -87,7 +90,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     computing_ += 1;
     if (computing_ == 1) count_beside(launch.at, lower_there_);
   }
-  in_flight_.push_back({launch.at, launch.stream, launch.copy,
+  in_flight_.push_back({++launched_, launch.at, launch.stream, launch.copy,
                         timeline_.spot(in_step ? place.position : kOutOfStep), launch.expected,
                         std::max(Duration{}, seen), its.own_free});
 }
@@ -154,12 +157,10 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
   moved_at_ = now;
   // Of several streams, what one is seen to take may be another's: it counts only together with that, when
   // the device is through with all of them, or has done much.
-  const bool tells = !several_streams_ || computing_ == 0 ||
-                     run_.seen.size() + run_.through.size() >= kToldAtMost;
-  if (run_.from != kNever) {
-    run_.through.insert(run_.through.end(), done_.begin(), done_.end());
-    if (tells || run_.through.back().stream != run_.through.front().stream) see_work(now);
-  }
+  const bool tells = !several_streams_ || computing_ == 0 || run_.seen.size() >= kToldAtMost;
+  if (run_.from != kNever) see_work(reported, now);
+  for (const InFlight& launch : done_)
+    if (reported || !several_streams_) reached_ = std::max(reached_, launch.number);
   if (tells) {
     several_streams_ = false;
     for (const auto& [spot, took] : run_.seen) timeline_.worked(spot, took, /*seen=*/true);
@@ -171,8 +172,8 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
     return;
   } else if (run_.from == kNever) {
     run_ = {now, now};
-  } else if (now - run_.from >= kCalibrates) {
-    calibrate(now);
+  } else if (run_.until - run_.from >= kCalibrates) {
+    calibrate();
   }
 }
 
@@ -301,33 +302,45 @@ void IsolatedSchedule::shift(Duration by) {
   for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
 }
 
-// What is done took the device so long together, with nobody else there.
-void IsolatedSchedule::see_work(Instant now) {
+// What is done took the device so long together, with nobody else there. Of several streams, a launch
+// behind which others are through already, or which is only taken to be through, took nothing that these
+// had not taken, while theirs goes on.
+void IsolatedSchedule::see_work(bool reported, Instant now) {
+  const bool goes_on = computing_ > 0 && several_streams_;
+  const auto counts = [&](const InFlight& launch) {
+    return launch.number > reached_ && (reported || !goes_on);
+  };
+  const bool advances = std::ranges::any_of(done_, counts);
   Duration took = now - run_.until;
-  int64_t predicted = 0;
-  for (const InFlight& launch : run_.through) {
-    predicted += scaled(launch.predicted).ns;
+  int64_t predicted = 0, units = 0;
+  for (const InFlight& launch : done_) {
     run_.predicted += launch.predicted;
+    if (advances && !counts(launch)) continue;
+    predicted += scaled(launch.predicted).ns;
+    units += 1;
+  }
+  if (!advances && goes_on) {
+    for (const InFlight& launch : done_) run_.seen.emplace_back(launch.spot, Duration{});
+    return;
   }
   // Of what began with its launch only the end was seen late; between two ends that evens out.
   if (run_.until == busy_since_)
     took = std::max(took - KernelCosts::kSeenLate, std::min(took, Duration{predicted}));
-  const auto units = static_cast<int64_t>(run_.through.size());
-  for (const InFlight& launch : run_.through) {
-    const int64_t share = predicted == 0
-                              ? took.ns / units
-                              : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
+  for (const InFlight& launch : done_) {
+    int64_t share = 0;
+    if (!advances || counts(launch))
+      share = predicted == 0 ? took.ns / units
+                             : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
     run_.seen.emplace_back(launch.spot, Duration{share});
   }
   run_.until = now;
-  run_.through.clear();
 }
 
 // The device has done nothing but own work for a while: how long that really took.
-void IsolatedSchedule::calibrate(Instant now) {
-  real_ns_ += (now - run_.from).ns;
+void IsolatedSchedule::calibrate() {
+  real_ns_ += (run_.until - run_.from).ns;
   predicted_ns_ += run_.predicted.ns;
-  run_ = {now, now};
+  run_ = {run_.until, run_.until};
   if (predicted_ns_ > 0) {
     scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
   }

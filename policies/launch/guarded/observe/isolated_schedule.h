@@ -107,6 +107,7 @@ class IsolatedSchedule {
 
  private:
   struct InFlight {
+    uint64_t number = 0;  // in the order of launches
     Instant at;
     StreamSlot stream;
     bool copy = false;
@@ -134,9 +135,9 @@ class IsolatedSchedule {
   Duration left_to_do(const Synced& wait) const;
   void take_done(StreamSlot slot, uint32_t left, Instant now, bool reported = true);
   void progress(bool reported, Instant now, bool lower_in_flight);
-  void see_work(Instant now);
+  void see_work(bool reported, Instant now);
   void count_beside(Instant now, uint32_t lower_there);
-  void calibrate(Instant now);
+  void calibrate();
   void shift(Duration by);
   // What own work waits at most for the device to change hands: how much it did, the waits say.
   Duration longest_switch() const { return {change().ns * 33 / 32}; }
@@ -161,6 +162,8 @@ class IsolatedSchedule {
   std::vector<IterationModel::Spot> overtook_;
   Duration overtook_work_;
   std::vector<InFlight> done_;  // scratch
+  uint64_t launched_ = 0;
+  uint64_t reached_ = 0;        // the last launch that is through, of any stream
   Instant moved_at_{0};         // the device's last known progress of this client
   Instant busy_since_{0};       // it has had work in flight
 
@@ -171,7 +174,6 @@ class IsolatedSchedule {
     Instant from = kNever;     // a completion, or a launch to an idle device
     Instant until = kNever;    // what ran until then is seen
     Duration predicted;        // of what has completed since `from`, as far as seen
-    std::vector<InFlight> through;  // since `until`, of one stream while others are at work
     std::vector<std::pair<IterationModel::Spot, Duration>> seen;  // what it took, not told yet
     bool operator==(const Run&) const = default;
   };

@@ -37,18 +37,21 @@ class SwitchCost {
       overtaken_ = overtaken_ || kernels > 0;
     }
   }
-  // The client has work on the device from here on, and had none. `copies`: it may wait for one of its
-  // own, which would hide how long others' kernels and the change take.
-  void own_begins(Instant at, bool copies) {
-    began_ = copies && there_ > 0 ? kNever : at;
+  // The client has work on the device from here on, and had none. It can run from then on: when the copies of
+  // its own are through that it may wait for.
+  void own_begins(Instant at, Instant can_run) {
+    began_ = at;
+    can_run_ = can_run;
     ahead_ = there_;
     began_behind_ = behind_;
     overtaken_ = false;
   }
   // Work of it is through that takes so long by itself. `reported`: seen to be, not reckoned.
   void own_done(Duration work, bool reported, Instant now) {
-    if (began_ != kNever && ahead_ == 0 && !overtaken_ && work.ns > 0 && reported) {
-      const Instant from = began_behind_ ? std::max(began_, ended_) : began_;
+    // Others' kernels and the change may be over when its copies are.
+    const bool hidden = began_behind_ && can_run_ > std::max(began_, ended_);
+    if (began_ != kNever && ahead_ == 0 && !overtaken_ && !hidden && work.ns > 0 && reported) {
+      const Instant from = began_behind_ ? std::max(can_run_, ended_) : can_run_;
       (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
       // What is not seen any more, because nobody is let go for its sake, is believed less and less.
       const bool in_vain = cost_.ns > 0 && now - seen_at_ >= kBelieved;
@@ -104,7 +107,7 @@ class SwitchCost {
   }
 
   Samples behind_others_, behind_own_;
-  Instant began_ = kNever;
+  Instant began_ = kNever, can_run_{0};
   Instant ended_{0};  // the last kernel of others that own work was behind of
   Instant seen_at_{0};   // a stretch that began behind others, or what was forgotten since
   uint32_t there_ = 0;  // kernels of others on the device
