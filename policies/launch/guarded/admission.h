@@ -38,7 +38,7 @@ struct Moment {
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
   Duration back_in;   // the client is away at random, and back in so long in the mean; 0: it is not
   bool alone = true;  // no lower work is in flight or let go
-  Duration deepest;   // lower work in flight, at a price of 1; 4 ms, if that is more
+  Duration deepest;   // so much lower work may be in flight at a price of 1; kDeepestCredit, if that is more
   Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold
   Duration priced;             // ... up to so much; what is beyond is charged in full

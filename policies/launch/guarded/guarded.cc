@@ -154,6 +154,7 @@ class Guarded final : public LaunchPolicy {
     if (!has_higher(its))
       lower_change_.others_came();
     else if (own_[index].kernels == 0)
+      // When copies of its own will be through is not known here.
       lower_change_.own_begins(its.units > 1 ? kNever : launch.at, launch.at);
   }
   void change_ends(const Member& its, uint32_t kernels, const Completed& done, Instant now) {

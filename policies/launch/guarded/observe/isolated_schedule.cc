@@ -302,38 +302,35 @@ void IsolatedSchedule::shift(Duration by) {
   for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
 }
 
-// What is done took the device so long together, with nobody else there. Of several streams, a launch
-// behind which others are through already, or which is only taken to be through, took nothing that these
-// had not taken, while theirs goes on.
+// The time since the last report is what the launches in done_ took, with nobody else there. While several
+// streams are at work, it counts for those that are reported and were launched behind all that was through.
+// The others took no time of their own.
 void IsolatedSchedule::see_work(bool reported, Instant now) {
   const bool goes_on = computing_ > 0 && several_streams_;
-  const auto counts = [&](const InFlight& launch) {
+  const auto is_ahead = [&](const InFlight& launch) {
     return launch.number > reached_ && (reported || !goes_on);
   };
-  const bool advances = std::ranges::any_of(done_, counts);
-  Duration took = now - run_.until;
+  const bool all = !goes_on && std::ranges::none_of(done_, is_ahead);
+  const auto counts = [&](const InFlight& launch) { return all || is_ahead(launch); };
   int64_t predicted = 0, units = 0;
   for (const InFlight& launch : done_) {
     run_.predicted += launch.predicted;
-    if (advances && !counts(launch)) continue;
+    if (!counts(launch)) continue;
     predicted += scaled(launch.predicted).ns;
     units += 1;
   }
-  if (!advances && goes_on) {
-    for (const InFlight& launch : done_) run_.seen.emplace_back(launch.spot, Duration{});
-    return;
-  }
+  Duration took = now - run_.until;
   // Of what began with its launch only the end was seen late; between two ends that evens out.
   if (run_.until == busy_since_)
     took = std::max(took - KernelCosts::kSeenLate, std::min(took, Duration{predicted}));
   for (const InFlight& launch : done_) {
-    int64_t share = 0;
-    if (!advances || counts(launch))
-      share = predicted == 0 ? took.ns / units
-                             : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64;
-    run_.seen.emplace_back(launch.spot, Duration{share});
+    Duration share;
+    if (counts(launch))
+      share = {predicted == 0 ? took.ns / units
+                              : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64};
+    run_.seen.emplace_back(launch.spot, share);
   }
-  run_.until = now;
+  if (units > 0) run_.until = now;
 }
 
 // The device has done nothing but own work for a while: how long that really took.
