@@ -153,8 +153,7 @@ def measure(context, high, low, ways, service, timing):
             for pair in made:
                 if pair.way.name == DEFAULT:
                     pair.measure("low alone", timing)
-                if pair.way.name == DEFAULT or pair.way.policy:
-                    pair.measure("alone", timing)
+                pair.measure("alone", timing)
                 pair.measure("together", timing)
         for pair in made:  # all at once: leaving the device takes seconds
             pair.stop()
@@ -177,7 +176,7 @@ def shown_as(made):
     for way, pair in made.items():
         high = by_round(pair.high.iterations, pair.windows["together"], base.high.iterations, alone)
         low = by_round(pair.low.iterations, pair.windows["together"], base.low.iterations, low_alone)
-        under = by_round(pair.high.iterations, pair.windows["alone"], base.high.iterations, alone) if pair.way.policy else []
+        under = by_round(pair.high.iterations, pair.windows["alone"], base.high.iterations, alone) if way != DEFAULT else []
         rows[way] = {"mean": middle(high, "mean"), "p99": middle(high, "p99"), "low": middle(low, "throughput"), "rounds": {"high": high, "low": low},
                      "alone_under_it": middle(under, "mean")}
         means = [one["mean"] for one in high if one["mean"] is not None]

@@ -342,8 +342,8 @@ class Guarded final : public LaunchPolicy {
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
     const Duration change = this->change(guard);
-    return guard.moment(now, there - done + Duration{change.ns * guard.changes()},
-                        /*any=*/there.ns > 0, change);
+    return guard.moment(now, there - (own ? Duration{} : done) + Duration{change.ns * guard.changes()},
+                        /*any=*/there.ns > 0, change, own ? done : Duration{});
   }
 
   Duration change(const RequestGuard& guard) const {

@@ -241,10 +241,11 @@ bool RequestGuard::best_moment(Duration slack) const {
   return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
 }
 
-Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change) {
+Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
-  const auto [slack, inside] = this->slack(now);
+  auto [slack, inside] = this->slack(now);
+  slack += own_done;
   // The device changes back when the client launches, however long it has been idle.
   Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);

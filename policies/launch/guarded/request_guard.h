@@ -109,10 +109,10 @@ class RequestGuard {
   // It changes hands to them, unless they have it, and back; and before that to own work that is
   // waiting.
   int64_t changes() const { return schedule_.changes(); }
-  // With `ahead` of lower work on the device or let go, if there is `any`. The client's own work in
-  // flight counts as if none of it had run. What is foretold by this is remembered.
+  // With `ahead` of lower work on the device or let go, if there is `any`. `own_done`: so much has been done of
+  // the client's own unit that is running. What is foretold by this is remembered.
   // `change`: what one change of hands costs.
-  Moment moment(Instant now, Duration ahead, bool any, Duration change);
+  Moment moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done = {});
 
   bool operator==(const RequestGuard&) const = default;
 

@@ -46,7 +46,7 @@ inline constexpr int64_t kEarnedUncompared_x1000 = 870;
 inline constexpr int64_t kMostHeld = 280, kMostOwed = 64;  // requests' allowances
 // While own work is on the device, lower work costs its whole length; in a pause only what is
 // longer than the pause. So a little is kept for pauses, and more within an exception.
-inline constexpr int64_t kKeptForPauses = 8, kKeptByException = 35;
+inline constexpr int64_t kKeptForPauses = 8, kKeptByException = 16;
 // What no launch waits for any more is forgotten in about so many requests.
 inline constexpr int64_t kWantedRemembered = 8;
 // Owing so much, nobody goes at all.

@@ -63,7 +63,7 @@ class Host {
     if (which == 1) now_ = now_ + gap;
     half(2 * which - 1, late, late, /*made_up=*/false);
   }
-  Moment moment() { return guard.moment(now_, {}, false, {}); }
+  Moment moment(Duration own_done = {}) { return guard.moment(now_, {}, false, {}, own_done); }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }
 
   RequestGuard guard{SlowdownBound{30, 50}, Parts{}};
@@ -234,6 +234,15 @@ TEST_CASE("What made requests be over is forgiven once it is known that hands ch
 }
 
 // Each half of a request loses more than a request may.
+TEST_CASE("What has been done of the own unit that is running is slack, and trusted as far") {
+  constexpr Duration kDone{300'000};
+  Host host;
+  for (int n = 0; n < 100; ++n) host.request(4, 1);
+  CHECK(host.moment(kDone).slack == host.moment().slack + kDone);
+  for (int n = 0; n < 30; ++n) host.shared_request(Duration{2'000'000});
+  CHECK(host.moment(kDone).slack == Duration{});
+}
+
 TEST_CASE("A request that is over at two waits counts as two where its begin is not known") {
   Host one, two;
   for (Host* host : {&one, &two})

@@ -1,8 +1,9 @@
 // What it costs a client that others have had the device: without MPS a driver gives it to one
 // process at a time, and to change it takes as long as many kernels (0.13 ms from a launch on an
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
-// from when the client's first work behind that of others is seen complete, less the same behind
-// its own, so that nothing need be known of the device. Pure.
+// from when the client's first work behind that of others is seen complete, less the least that this
+// took behind its own, so that nothing need be known of the device. Behind its own it may wait for its
+// host, or for another stream of its own. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -50,12 +51,12 @@ class SwitchCost {
   void own_done(Duration work, bool reported, Instant now) {
     // Others' kernels and the change may be over when its copies are.
     const bool hidden = began_behind_ && can_run_ > std::max(began_, ended_);
-    if (began_ != kNever && ahead_ == 0 && !overtaken_ && !hidden && work.ns > 0 && reported) {
+    if (began_ != kNever && ahead_ == 0 && !overtaken_ && !hidden && work.ns > 0 && work <= kMost && reported) {
       const Instant from = began_behind_ ? std::max(can_run_, ended_) : can_run_;
       (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
       // What is not seen any more, because nobody is let go for its sake, is believed less and less.
       const bool in_vain = cost_.ns > 0 && now - seen_at_ >= kBelieved;
-      if (!began_behind_ && in_vain) behind_others_.add(behind_own_.median());
+      if (!began_behind_ && in_vain) behind_others_.add(behind_own_.least());
       if (began_behind_ || in_vain) seen_at_ = now;
       learn();
     }
@@ -66,7 +67,7 @@ class SwitchCost {
 
   // The next own work comes behind that of others.
   bool behind() const { return behind_; }
-  bool known() const { return behind_others_.known() && behind_own_.known(); }
+  bool known() const { return behind_others_.known(); }
   // 0 where the device runs several processes at once, or as long as too little was seen.
   Duration cost() const { return cost_; }
 
@@ -85,6 +86,11 @@ class SwitchCost {
    public:
     void add(int64_t ns) { last_[count_++ % last_.size()] = ns; }
     bool known() const { return count_ >= kEnough; }
+    // 0 where there is none, or less.
+    int64_t least() const {
+      const auto end = last_.begin() + std::min(count_, last_.size());
+      return count_ == 0 ? 0 : std::max<int64_t>(0, *std::min_element(last_.begin(), end));
+    }
     int64_t median() const {
       auto ordered = last_;
       const size_t count = std::min(count_, ordered.size());
@@ -102,7 +108,7 @@ class SwitchCost {
 
   void learn() {
     if (!known()) return;
-    const Duration more{behind_others_.median() - behind_own_.median()};
+    const Duration more{behind_others_.median() - behind_own_.least()};
     cost_ = more < kLeast ? Duration{} : std::min(more, kMost);
   }
 
