@@ -16,6 +16,7 @@ _QUESTION = 6
 MOST_ADDED_NS = 25  # by an open gate, over the driver's own call
 MOST_BESIDE_IDLE = 1.01  # of its time under `share`, beside a program that does nothing
 _BASE, _BETWEEN_LEVELS = "share", ("priority", "guarded")
+_DECODER = ("decoder", "--feature", "graph")  # a CUDA graph a token, read back
 
 
 def bench(context):
@@ -190,6 +191,8 @@ def steps(context):
             Step("idle neighbour, chatty_inference", _beside_idle("chatty_inference", _chatty), 40, question=_QUESTION),
             Step("idle neighbour, resnet50 inference", _beside_idle("resnet50, batch 1", _of_model("resnet50", "--batch", "1")), 50, question=_QUESTION),
             Step("idle neighbour, bert inference", _beside_idle("bert, batch 1", _of_model("bert", "--batch", "1")), 50, question=_QUESTION),
+            Step("idle neighbour, decode loop", _beside_idle("decode loop, CUDA graph", _of_model(*_DECODER)), 50, question=_QUESTION),
+            Step("decode loop", _model("decode loop, CUDA graph", *_DECODER, window_s=1.0), 45),
             Step("inference", _model("resnet50 inference, batch 1", "resnet50", "--batch", "1"), 75),
             Step("training", _model("resnet50 training, batch 64", "resnet50", "--mode", "train", "--batch", "64"), 80),
             Step("transformer inference", _model("bert inference, batch 1", "bert", "--batch", "1"), 75)]

@@ -84,18 +84,25 @@ def _played(high, low, with_mps):
 def _judged(high, low):
     """A played pair without MPS that says whether the bound is kept; its decisions are kept for a replay."""
     def run(context):
-        log = context.scratch / "decisions"
         # Longer than elsewhere: guarded begins anew each time, and has to learn.
-        rows = pairs.measure(context, *_specs(context, high, low), _JUDGED_POLICIES, _timing(context, window_s=4.0, settle_s=2.0), decision_log=log)
-        kept = context.out / f"decisions-{high}-{low}.gz"
-        with open(log, "rb") as plain, gzip.open(kept, "wb", compresslevel=1) as packed:
-            shutil.copyfileobj(plain, packed)
-        log.unlink()
+        timing = _timing(context, window_s=4.0, settle_s=2.0)
+        rows, line = _logged(context, f"{high}-{low}", *_specs(context, high, low), _JUDGED_POLICIES, timing)
         judged = {policy: bound.verdict(rows, policy) for policy in ("guarded", "priority")}
-        return {"rows": rows, "mps": False, "judged": judged, "lines": [f"guarded's and the other policies' decisions: {kept.name}"],
+        return {"rows": rows, "mps": False, "judged": judged, "lines": [line],
                 "tables": [pairs.table(f"{high} beside {low}", rows, context.slow_motion)],
                 "decision": decision(context, 5, f"is the bound kept: {high} beside {low}, no MPS?", *bound.sentence(judged))}
     return run
+
+
+def _logged(context, name, *measured):
+    """(rows of pairs.measure, a line that says where the daemon's decisions were kept)."""
+    log = context.scratch / "decisions"
+    rows = pairs.measure(context, *measured, decision_log=log)
+    kept = context.out / f"decisions-{name}.gz"
+    with open(log, "rb") as plain, gzip.open(kept, "wb", compresslevel=1) as packed:
+        shutil.copyfileobj(plain, packed)
+    log.unlink()
+    return rows, f"guarded's and the other policies' decisions: {kept.name}"
 
 
 def _models(high, low, with_mps):
@@ -112,8 +119,8 @@ def _measure(context, specs, title, with_mps):
         rows = pairs.measure(context, *specs, chosen, _timing(context))
         return {"rows": rows, "mps": False, "tables": [pairs.table(title, rows, context.slow_motion)]}
     with mps.service(context) as served:
-        rows = pairs.measure(context, *specs, chosen, _timing(context), served.env())
-    return {"rows": rows, "mps": True, "tables": [pairs.table(title + ", with MPS", rows)]}
+        rows, line = _logged(context, "MPS-" + "-".join(name.split(",")[0].replace(" ", "_") for name, _ in specs), *specs, chosen, _timing(context), served.env())
+    return {"rows": rows, "mps": True, "lines": [line], "tables": [pairs.table(title + ", with MPS", rows)]}
 
 
 def steps(context):

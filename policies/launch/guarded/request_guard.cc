@@ -162,11 +162,14 @@ void RequestGuard::earn(Duration said, bool compares) {
 // The error budget.
 void RequestGuard::count_over(Duration said) {
   const Lately lately = this->lately(said, request_.lost);
-  const bool over = std::max(request_.lost, lately.most) > limit();
+  const Duration lost = std::max(request_.lost, lately.most);
+  const bool over = lost > limit();
   // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
   const bool two =
       !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
-  if (counts()) error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions));
+  error_.slow_ones(times_.spread());
+  if (counts())
+    error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions), lost - (limit() - times_.spread()));
   if (!knows_change_ && schedule_.change().ns > 0) {
     knows_change_ = true;
     error_.forgive_unmeant();
@@ -180,12 +183,10 @@ void RequestGuard::count_over(Duration said) {
 void RequestGuard::learn_price(bool compares) {
   const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                      std::min(limit(), tuning::kDeepestCredit).ns;
-  // What slow requests take longer by themselves is no loss. An exception may lose more than was
-  // foretold: it says that all of it came true, and no more.
-  const Duration more = request_.lost - std::clamp(request_.lost, Duration{}, times_.spread());
-  const Duration lost = request_.meant ? std::min(more, request_.foretold) : more;
+  price_.slow_ones(times_.spread());
+  // An exception may lose more than was foretold: it says that all of it came true, and no more.
   if (compares && tells)
-    price_.learn(request_.foretold, lost);
+    price_.learn(request_.foretold, request_.lost, request_.meant);
   else if (mean_.is_ample() && error_.is_ample())
     price_.doubt();
 }
@@ -202,7 +203,7 @@ void RequestGuard::draw(bool whole) {
 // The budgets hold an exception, and no launch is waited for that will be one.
 bool RequestGuard::exceptions_go_unused(bool whole) const {
   if (!parts_.has(Part::kExceptions) || !parts_.has(Part::kUnused)) return false;
-  return whole && times_.known() && error_.is_full() && !kept_ &&
+  return whole && times_.known() && error_.is_ample() && !kept_ &&
          mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted());
 }
 

@@ -132,15 +132,15 @@ TEST_CASE("Requests that are over unmeant, as often as can be borne, leave some 
 
 TEST_CASE("The price is what nearly all of the last 96 requests have lost of what was foretold") {
   Price price;
-  for (int n = 0; n < 96 + 8; ++n) price.learn(us(100), us(20));
+  for (int n = 0; n < 96 + 8; ++n) price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 204);
-  price.learn(us(100), us(90));
+  price.learn(us(100), us(90), /*meant=*/false);
   CHECK(price.x1024() == 204);  // one may be chance
-  price.learn(us(100), us(50));
+  price.learn(us(100), us(50), /*meant=*/false);
   CHECK(price.x1024() == 512);
-  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20));
+  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 512);
-  price.learn(us(100), us(20));
+  price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 204);
 }
 
@@ -149,35 +149,35 @@ TEST_CASE(
     "largest") {
   Price price;
   CHECK(price.x1024() == 1'024);
-  for (int n = 0; n < 7; ++n) price.learn(us(100), us(20));
+  for (int n = 0; n < 7; ++n) price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 1'024);
-  price.learn(us(100), us(20));
+  price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 307);
-  price.learn(us(100), us(80));
+  price.learn(us(100), us(80), /*meant=*/false);
   CHECK(price.x1024() == 1'024);  // not more than 1, for that
-  price.learn(us(100), us(120));
+  price.learn(us(100), us(120), /*meant=*/false);
   CHECK(price.x1024() == 1'228);
-  for (int n = 10; n < 95; ++n) price.learn(us(100), us(20));
+  for (int n = 10; n < 95; ++n) price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 1'228);
-  price.learn(us(100), us(20));
+  price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.x1024() == 819);  // the second largest of 96
 }
 
 TEST_CASE("The price is between 1/250 and 4") {
   Price price;
-  for (int n = 0; n < 96; ++n) price.learn(us(1), us(1'000));
+  for (int n = 0; n < 96; ++n) price.learn(us(1), us(1'000), /*meant=*/false);
   CHECK(price.x1024() == 4'096);
-  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-50));  // shorter than usual
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-50), /*meant=*/false);  // shorter than usual
   CHECK(price.x1024() == 4);
 }
 
 TEST_CASE("The price is known to a quarter more than the longest delay that was foretold lately") {
   Price price;
   CHECK(price.known_to() == us(0));
-  price.learn(us(300), us(20));
-  price.learn(us(100), us(20));
+  price.learn(us(300), us(20), /*meant=*/false);
+  price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.known_to() == us(300 + 75));
-  for (int n = 0; n < 95; ++n) price.learn(us(100), us(20));
+  for (int n = 0; n < 95; ++n) price.learn(us(100), us(20), /*meant=*/false);
   CHECK(price.known_to() == us(100 + 25));
 }
 
@@ -194,8 +194,8 @@ TEST_CASE("The slack is trusted as far as requests bear it out") {
 TEST_CASE("A price above 1 that nothing confirms is believed less and less, one below 1 stays") {
   Price dear, cheap;
   for (int n = 0; n < 96; ++n) {
-    dear.learn(us(100), us(200));
-    cheap.learn(us(100), us(20));
+    dear.learn(us(100), us(200), /*meant=*/false);
+    cheap.learn(us(100), us(20), /*meant=*/false);
   }
   for (int n = 0; n < 94; ++n) dear.doubt();
   CHECK(dear.x1024() == 2'048);
@@ -230,17 +230,53 @@ TEST_CASE("A budget is ample while an exception may go and nothing is owed; whil
   CHECK(mean.is_ample());
 }
 
-TEST_CASE("The error budget is full where an exception could have gone for a while, and nothing is owed") {
+TEST_CASE("Little more is saved than one request that may be over, and no exception goes while any is owed") {
   for (const bool meant : {true, false}) {
     RequestBudget budget;
-    CHECK_FALSE(budget.is_full());  // though an exception may go
-    for (int n = 0; n < 13; ++n) budget.ended(/*over=*/false, /*meant=*/false);
-    CHECK(budget.is_full());
+    for (int n = 0; n < 1'000; ++n) budget.ended(/*over=*/false, /*meant=*/false);
+    CHECK(budget.left_x1000(0) == 1'100);
     budget.ended(/*over=*/true, meant);
     int requests = 0;
-    for (; !budget.is_full(); ++requests) budget.ended(/*over=*/false, /*meant=*/false);
-    CHECK(requests == (meant ? 124 : 249));
+    for (; !budget.is_ample(); ++requests) budget.ended(/*over=*/false, /*meant=*/false);
+    CHECK(requests == (meant ? 112 : 237));
   }
+}
+
+TEST_CASE("A request that was over is owed until slow ones are known to take as much longer by themselves") {
+  for (const bool meant : {true, false}) {
+    RequestBudget budget, none;
+    for (int n = 0; n < 3; ++n) budget.ended(/*over=*/true, meant, 1, us(100 + 100 * n));
+    const int64_t owed = budget.left_x1000(0);
+    budget.slow_ones(us(99));
+    CHECK(budget.left_x1000(0) == owed);
+    budget.slow_ones(us(200));
+    CHECK(budget.left_x1000(0) == owed + (meant ? 2'000 : 3'000));
+    budget.slow_ones(us(200));  // no request is given twice
+    CHECK(budget.left_x1000(0) == owed + (meant ? 2'000 : 3'000));
+    CHECK((budget.trusted(us(800)) == us(800)) == meant);
+    for (int n = 0; n < 400; ++n) budget.ended(/*over=*/false, /*meant=*/false);
+    budget.slow_ones(us(1'000));  // what has been earned since is not given again
+    for (int n = 0; n < 400; ++n) none.ended(/*over=*/false, /*meant=*/false);
+    CHECK(budget.left_x1000(0) == none.left_x1000(0));
+  }
+}
+
+TEST_CASE("What slow requests take longer by themselves was no loss, once that is known") {
+  Price price;
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(90), /*meant=*/false);
+  CHECK(price.x1024() == 921);
+  price.slow_ones(us(40));
+  CHECK(price.x1024() == 512);
+  price.slow_ones(us(90));
+  CHECK(price.x1024() == 4);
+  price.slow_ones(us(0));
+  CHECK(price.x1024() == 921);
+}
+
+TEST_CASE("An exception says that what was foretold came true, and no more") {
+  Price price;
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(300), /*meant=*/true);
+  CHECK(price.x1024() == 1'024);
 }
 
 TEST_CASE("The mean budget wants a quarter more than the dearest launch that waits costs, until one goes") {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 #include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
@@ -65,11 +66,14 @@ class MeanBudget {
 // largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`.
-  void learn(Duration foretold, Duration lost) {
-    const int64_t price = std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, foretold.ns / 1'000),
-                                     tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
-    remember({foretold, price});
+  // A request was foretold to lose so much, and has lost `lost`; `meant`: something let go may have cost it more
+  // than was foretold.
+  void learn(Duration foretold, Duration lost, bool meant) {
+    remember({foretold, lost, meant ? foretold : lost});
+  }
+  // So much longer slow requests take by themselves: that is no loss, nor was it.
+  void slow_ones(Duration spread) {
+    if (std::exchange(spread_, spread) != spread) tell();
   }
   // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
   // it keeps from going cannot show that it has fallen.
@@ -85,17 +89,28 @@ class Price {
  private:
   static constexpr int64_t kPreset_x1e6 = 1'000'000;
   struct Seen {
-    Duration foretold;
-    int64_t price_x1e6 = kPreset_x1e6;
+    Duration foretold;  // 0: nothing
+    Duration lost;
+    Duration most;  // ... of what was foretold
     bool operator==(const Seen&) const = default;
   };
+  int64_t price_x1e6_of(const Seen& seen) const {
+    if (seen.foretold.ns == 0) return kPreset_x1e6;
+    const Duration lost = seen.lost - std::clamp(seen.lost, Duration{}, spread_);
+    return std::clamp(std::min(lost, seen.most).ns * 1'000 / std::max<int64_t>(1, seen.foretold.ns / 1'000),
+                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
+  }
   void remember(const Seen& seen) {
     if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
     if (presets_ > 0) presets_ -= 1;
     seen_.push_back(seen);
-    const int64_t largest = std::ranges::max(seen_, {}, &Seen::price_x1e6).price_x1e6;
+    tell();
+  }
+  void tell() {
+    const auto price = [this](const Seen& seen) { return price_x1e6_of(seen); };
+    const int64_t largest = price(std::ranges::max(seen_, {}, price));
     const bool enough = seen_.size() == tuning::kPricesRemembered;
-    price_x1e6_ = enough ? second_largest(seen_, &Seen::price_x1e6)
+    price_x1e6_ = enough ? second_largest(seen_, price)
                          : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
     const Duration longest = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
     known_to_ = longest + Duration{longest.ns / tuning::kBelievedBeyond};
@@ -105,24 +120,39 @@ class Price {
   std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
   int64_t price_x1e6_ = kPreset_x1e6;
   Duration known_to_;
+  Duration spread_;
 };
 
 class RequestBudget {
  public:
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
-  // that could make it be over; `requests`: so many of the program's may be, at least 1.
-  void ended(bool over, bool meant, int64_t requests = 1) {
-    add(left_x1000_, over ? requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000) : 0);
-    add(unmeant_x1000_, over && !meant ? requests * tuning::kUnmeantCounts_x1000 : 0);
+  // that could make it be over; `requests`: so many of the program's may be, at least 1. `beyond`: by so much it
+  // exceeds its limit and what slow requests take longer by themselves.
+  void ended(bool over, bool meant, int64_t requests = 1, Duration beyond = Duration{INT64_MAX}) {
+    const Over took{beyond, requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000),
+                    meant ? 0 : requests * tuning::kUnmeantCounts_x1000};
+    add(left_x1000_, over ? took.takes_x1000 : 0);
+    add(unmeant_x1000_, over ? took.counts_x1000 : 0);
+    if (!over) return;
+    if (over_.size() == tuning::kOversRemembered) over_.pop_front();
+    over_.push_back(took);
+  }
+  // So much longer slow requests take by themselves: those that lost no more than that were not over.
+  void slow_ones(Duration spread) {
+    std::erase_if(over_, [&](const Over& was) {
+      if (was.beyond > spread) return false;
+      back(left_x1000_, was.takes_x1000);
+      back(unmeant_x1000_, was.counts_x1000);
+      return true;
+    });
   }
   // An exception may go, and nothing is owed.
   bool is_ample() const { return std::min(left_x1000_, unmeant_x1000_) >= 1'000; }
-  // An exception could have gone for a while.
-  bool is_full() const { return std::min(left_x1000_, unmeant_x1000_) >= tuning::kSaved_x1000; }
   // Requests go on otherwise.
   void forgive() {
     left_x1000_ = std::max<int64_t>(0, left_x1000_);
     forgive_unmeant();
+    over_.clear();
   }
   // What made them be over is known from here on.
   void forgive_unmeant() { unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_); }
@@ -143,6 +173,17 @@ class RequestBudget {
     balance_x1000 = std::clamp(balance_x1000 + tuning::kExceptions_x1000 - cost_x1000,
                                -tuning::kOwed_x1000, tuning::kSaved_x1000);
   }
+  // What is owed of that: the rest has been earned since.
+  static void back(int64_t& balance_x1000, int64_t cost_x1000) {
+    balance_x1000 = std::min(balance_x1000 + cost_x1000, tuning::kSaved_x1000);
+  }
+
+  struct Over {
+    Duration beyond;
+    int64_t takes_x1000, counts_x1000;
+    bool operator==(const Over&) const = default;
+  };
+  std::deque<Over> over_;
 
   int64_t left_x1000_ = 1'000;     // for exceptions
   int64_t unmeant_x1000_ = 1'000;  // for requests that are over although nothing meant them to be

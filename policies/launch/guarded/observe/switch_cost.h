@@ -1,9 +1,10 @@
 // What it costs a client that others have had the device: without MPS a driver gives it to one
 // process at a time, and to change it takes as long as many kernels (0.13 ms from a launch on an
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
-// from when the client's first work behind that of others is seen complete, less the least that this
-// took behind its own, so that nothing need be known of the device. Behind its own it may wait for its
-// host, or for another stream of its own. Pure.
+// from when the client's first work behind that of others is seen complete, less what this takes behind
+// its own, so that nothing need be known of the device. It may wait for its host, another stream or a third
+// client as well: so it counts where also the quicker ones behind others come later than those behind its
+// own, and then as the median less the least that was seen behind its own. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -75,9 +76,9 @@ class SwitchCost {
 
  private:
   // So long after the last change of hands, and each time as long again, one sample is forgotten. When
-  // eight are, the cost is taken for nothing and tried again. That makes some requests late, so it must be
-  // rare: 32 s are a thousand requests of 32 ms.
-  static constexpr Duration kBelieved{4'000'000'000};
+  // four are, the cost is taken for nothing and tried again. That makes some requests late, so it must be
+  // rare: 64 s are a thousand requests of 64 ms.
+  static constexpr Duration kBelieved{16'000'000'000};
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};
@@ -91,25 +92,29 @@ class SwitchCost {
       const auto end = last_.begin() + std::min(count_, last_.size());
       return count_ == 0 ? 0 : std::max<int64_t>(0, *std::min_element(last_.begin(), end));
     }
-    int64_t median() const {
-      auto ordered = last_;
-      const size_t count = std::min(count_, ordered.size());
-      std::nth_element(ordered.begin(), ordered.begin() + count / 2, ordered.begin() + count);
-      return ordered[count / 2];
-    }
+    int64_t quartile() const { return ordered(4); }
+    int64_t median() const { return ordered(2); }
 
     bool operator==(const Samples&) const = default;
 
    private:
     static constexpr size_t kEnough = 5;
+    // So that one in so many is less; 0 where there is none.
+    int64_t ordered(size_t one_in) const {
+      auto ordered = last_;
+      const size_t count = std::min(count_, ordered.size());
+      std::nth_element(ordered.begin(), ordered.begin() + count / one_in, ordered.begin() + count);
+      return ordered[count / one_in];
+    }
     std::array<int64_t, 15> last_{};
     size_t count_ = 0;
   };
 
   void learn() {
     if (!known()) return;
+    const bool later = behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns;
     const Duration more{behind_others_.median() - behind_own_.least()};
-    cost_ = more < kLeast ? Duration{} : std::min(more, kMost);
+    cost_ = later ? std::clamp(more, kLeast, kMost) : Duration{};
   }
 
   Samples behind_others_, behind_own_;
