@@ -228,7 +228,7 @@ def played(context):
 
 
 def steps(context):
-    made = [Step(f"{high[0]} + {low[0]}", _models(high, low), 125, question=_QUESTION) for high, low in MODELS]
+    made = [Step(f"{high[0]} + {low[0]}", _models(high, low), 170, question=_QUESTION) for high, low in MODELS]
     if context.sim:  # where no model runs, the rounds are played
         made.append(Step("chatty_inference + dense_inference", played, 60, question=_QUESTION))
     return made

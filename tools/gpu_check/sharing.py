@@ -102,7 +102,7 @@ def _logged(context, name, *measured):
     with open(log, "rb") as plain, gzip.open(kept, "wb", compresslevel=1) as packed:
         shutil.copyfileobj(plain, packed)
     log.unlink()
-    return rows, f"guarded's and the other policies' decisions: {kept.name}"
+    return rows, f"the policies' decisions: {kept.name}"
 
 
 def _models(high, low, with_mps):
@@ -129,7 +129,7 @@ def steps(context):
     made += [Step(f"{h} + {l}", _judged(h, l), 85, question=5) if (h, l) in _JUDGED else Step(f"{h} + {l}", _played(h, l, False), 50)
              for h, l in played]
     made += [Step(f"{h[0]} + {l[0]}", _models(h, l, False), 85) for h, l in MODELS[:2]]
-    made += [Step(f"MPS: {h} + {l}", _played(h, l, True), 55) for h, l in played[:1]]
+    made += [Step(f"MPS: {h} + {l}", _played(h, l, True), 65) for h, l in played[:1]]
     made += [Step(f"MPS: {h[0]} + {l[0]}", _models(h, l, True), 90) for h, l in MODELS[:1]]
     made += [Step(f"{h[0]} + {l[0]}", _models(h, l, False), 85) for h, l in MODELS[2:]]
     made += [Step(f"MPS: {h[0]} + {l[0]}", _models(h, l, True), 90) for h, l in MODELS[1:2]]

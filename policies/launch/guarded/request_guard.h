@@ -109,9 +109,9 @@ class RequestGuard {
   // It changes hands to them, unless they have it, and back; and before that to own work that is
   // waiting.
   int64_t changes() const { return schedule_.changes(); }
-  // With `ahead` of lower work on the device or let go, if there is `any`. `own_done`: so much has been done of
-  // the client's own unit that is running. What is foretold by this is remembered.
-  // `change`: what one change of hands costs.
+  // With `ahead` of lower work on the device or let go, if there is `any`. `change`: what one change of hands
+  // costs. `own_done`: so much has been done of the client's own unit that is running, which counts as if none of it
+  // had. What is foretold by this is remembered.
   Moment moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done = {});
 
   bool operator==(const RequestGuard&) const = default;

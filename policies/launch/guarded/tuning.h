@@ -62,9 +62,9 @@ inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'5
 // Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
 // equilibrium four in a thousand are over unmeant. One more may be under way by then.
 inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
-// An exception may make two requests be over: with what is saved, any thousand hold ten.
+// One is saved, and little more: an exception may make a second request be over.
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
-inline constexpr size_t kOversRemembered = 8;  // more cannot be owed, or hardly
+inline constexpr size_t kOversRemembered = 12;  // more can be owed only where it is owed in parts
 
 // The watchdog makes fewer requests be over than p99 allows, also where the host pauses between them for as
 // long as they take; unless that takes so many times as long as it is to hold a launch.

@@ -244,20 +244,52 @@ TEST_CASE("Little more is saved than one request that may be over, and no except
 
 TEST_CASE("A request that was over is owed until slow ones are known to take as much longer by themselves") {
   for (const bool meant : {true, false}) {
-    RequestBudget budget, none;
+    RequestBudget budget;
     for (int n = 0; n < 3; ++n) budget.ended(/*over=*/true, meant, 1, us(100 + 100 * n));
     const int64_t owed = budget.left_x1000(0);
     budget.slow_ones(us(99));
     CHECK(budget.left_x1000(0) == owed);
     budget.slow_ones(us(200));
-    CHECK(budget.left_x1000(0) == owed + (meant ? 2'000 : 3'000));
+    const int64_t two = (meant ? 2'000 : 3'000) - 3 * 8;  // a part of the first has been paid
+    CHECK(budget.left_x1000(0) == owed + two);
     budget.slow_ones(us(200));  // no request is given twice
-    CHECK(budget.left_x1000(0) == owed + (meant ? 2'000 : 3'000));
+    CHECK(budget.left_x1000(0) == owed + two);
     CHECK((budget.trusted(us(800)) == us(800)) == meant);
-    for (int n = 0; n < 400; ++n) budget.ended(/*over=*/false, /*meant=*/false);
-    budget.slow_ones(us(1'000));  // what has been earned since is not given again
-    for (int n = 0; n < 400; ++n) none.ended(/*over=*/false, /*meant=*/false);
-    CHECK(budget.left_x1000(0) == none.left_x1000(0));
+  }
+}
+
+TEST_CASE("Only what is owed yet is given back for requests that were not over after all") {
+  RequestBudget budget, none;
+  const auto both = [&](bool over, Duration beyond) {
+    budget.ended(over, /*meant=*/false, 1, beyond);
+    none.ended(over && beyond > us(100), /*meant=*/false, 1, beyond);
+  };
+  for (int n = 0; n < 8 * 500; ++n) both(n % 500 == 0, us(50));  // long paid
+  for (int n = 0; n < 4; ++n) both(true, us(200));
+  both(true, us(50));
+  CHECK(budget.left_x1000(0) < none.left_x1000(0));
+  budget.slow_ones(us(100));
+  CHECK(budget.left_x1000(0) == none.left_x1000(0));
+  CHECK(budget.trusted(us(8'000)) == none.trusted(us(8'000)));
+  for (int n = 0; n < 20; ++n) both(true, us(200));  // more cannot be owed
+  both(true, us(50));
+  budget.slow_ones(us(150));
+  CHECK(budget.left_x1000(0) < -9'900);
+}
+
+TEST_CASE("What is forgiven is not given back, too, nor what was before requests went otherwise") {
+  for (const int how : {0, 1, 2}) {
+    RequestBudget budget;
+    for (int n = 0; n < 3; ++n) budget.ended(/*over=*/true, /*meant=*/false, 1, us(100));
+    budget.slow_ones(us(50));
+    if (how == 0) budget.forgive_unmeant();
+    if (how == 1) budget.forgive();
+    if (how == 2) budget.slow_ones(us(0));
+    for (int n = 0; n < 3; ++n) budget.ended(/*over=*/true, /*meant=*/false, 1, us(300));
+    const Duration trusted = budget.trusted(us(8'000));
+    budget.slow_ones(us(200));
+    CAPTURE(how);
+    CHECK(budget.trusted(us(8'000)) == trusted);
   }
 }
 
@@ -269,8 +301,8 @@ TEST_CASE("What slow requests take longer by themselves was no loss, once that i
   CHECK(price.x1024() == 512);
   price.slow_ones(us(90));
   CHECK(price.x1024() == 4);
-  price.slow_ones(us(0));
-  CHECK(price.x1024() == 921);
+  price.slow_ones(us(0));  // requests go otherwise: those before were as they were
+  CHECK(price.x1024() == 4);
 }
 
 TEST_CASE("An exception says that what was foretold came true, and no more") {

@@ -9,7 +9,7 @@ using namespace lull::policies;
 
 namespace {
 
-constexpr int kEnough = 5;  // of each kind
+constexpr int kEnough = 5;  // behind others
 
 // A client's stretches on a device that takes so long to change hands, and for everything that no
 // kernel's length shows.
@@ -89,6 +89,17 @@ TEST_CASE("Behind own work, the least that it took counts") {
   }
   client.serve_behind(kEnough);
   CHECK(client.cost_us() == 130);
+}
+
+// What is off alike behind own work and behind others' is no part of it.
+TEST_CASE("A switch costs the same where the length of work is always told too long") {
+  for (const int64_t launch_us : {-100, 8, 90}) {
+    Client client(/*switch_us=*/130, launch_us);
+    client.serve(kEnough, /*work_us=*/400);
+    client.serve_behind(kEnough, /*work_us=*/400);
+    CAPTURE(launch_us);
+    CHECK(client.cost_us() == 130);
+  }
 }
 
 // A third client has the device at times.

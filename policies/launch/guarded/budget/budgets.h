@@ -66,14 +66,16 @@ class MeanBudget {
 // largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`; `meant`: something let go may have cost it more
-  // than was foretold.
+  // A request was foretold to lose so much, and has lost `lost`; `meant`: more than was foretold may have been let
+  // go, and does not count.
   void learn(Duration foretold, Duration lost, bool meant) {
-    remember({foretold, lost, meant ? foretold : lost});
+    remember({foretold, lost, meant ? foretold : lost, spread_});
   }
-  // So much longer slow requests take by themselves: that is no loss, nor was it.
+  // Slow requests take so much longer by themselves. What was taken for a loss until then was none.
   void slow_ones(Duration spread) {
-    if (std::exchange(spread_, spread) != spread) tell();
+    const bool more = std::exchange(spread_, spread) < spread;
+    for (Seen& seen : seen_) seen.by_itself = std::max(seen.by_itself, spread);
+    if (more) tell();
   }
   // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
   // it keeps from going cannot show that it has fallen.
@@ -91,12 +93,13 @@ class Price {
   struct Seen {
     Duration foretold;  // 0: nothing
     Duration lost;
-    Duration most;  // ... of what was foretold
+    Duration most;       // of what was lost no more counts
+    Duration by_itself;  // ... nor so much
     bool operator==(const Seen&) const = default;
   };
-  int64_t price_x1e6_of(const Seen& seen) const {
+  static int64_t price_x1e6_of(const Seen& seen) {
     if (seen.foretold.ns == 0) return kPreset_x1e6;
-    const Duration lost = seen.lost - std::clamp(seen.lost, Duration{}, spread_);
+    const Duration lost = seen.lost - std::clamp(seen.lost, Duration{}, seen.by_itself);
     return std::clamp(std::min(lost, seen.most).ns * 1'000 / std::max<int64_t>(1, seen.foretold.ns / 1'000),
                       tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
   }
@@ -107,10 +110,9 @@ class Price {
     tell();
   }
   void tell() {
-    const auto price = [this](const Seen& seen) { return price_x1e6_of(seen); };
-    const int64_t largest = price(std::ranges::max(seen_, {}, price));
+    const int64_t largest = price_x1e6_of(std::ranges::max(seen_, {}, price_x1e6_of));
     const bool enough = seen_.size() == tuning::kPricesRemembered;
-    price_x1e6_ = enough ? second_largest(seen_, price)
+    price_x1e6_ = enough ? second_largest(seen_, price_x1e6_of)
                          : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
     const Duration longest = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
     known_to_ = longest + Duration{longest.ns / tuning::kBelievedBeyond};
@@ -126,23 +128,26 @@ class Price {
 class RequestBudget {
  public:
   // A request has ended, and others have made it be over, or not. `meant`: something was let go
-  // that could make it be over; `requests`: so many of the program's may be, at least 1. `beyond`: by so much it
-  // exceeds its limit and what slow requests take longer by themselves.
+  // that could make it be over; `requests`: so many of the program's may be, at least 1. `beyond`: what it lost beyond
+  // the limit of a program whose requests all take the same.
   void ended(bool over, bool meant, int64_t requests = 1, Duration beyond = Duration{INT64_MAX}) {
-    const Over took{beyond, requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000),
-                    meant ? 0 : requests * tuning::kUnmeantCounts_x1000};
-    add(left_x1000_, over ? took.takes_x1000 : 0);
-    add(unmeant_x1000_, over ? took.counts_x1000 : 0);
-    if (!over) return;
-    if (over_.size() == tuning::kOversRemembered) over_.pop_front();
-    over_.push_back(took);
+    if (over) {
+      const int64_t takes = spend(left_x1000_, requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000));
+      const int64_t counts = meant ? 0 : spend(unmeant_x1000_, requests * tuning::kUnmeantCounts_x1000);
+      over_.push_back({beyond, takes, counts});
+    }
+    earn(left_x1000_, &Over::takes_x1000);
+    earn(unmeant_x1000_, &Over::counts_x1000);
+    while (!over_.empty() && (over_.front().is_paid() || over_.size() > tuning::kOversRemembered)) over_.pop_front();
   }
-  // So much longer slow requests take by themselves: those that lost no more than that were not over.
+  // Slow requests take so much longer by themselves: those that lost no more than that beyond such a limit were not
+  // over, and what is owed for them yet is given back. 0: that is not known any more.
   void slow_ones(Duration spread) {
+    if (std::exchange(spread_, spread) > spread && spread.ns == 0) over_.clear();
     std::erase_if(over_, [&](const Over& was) {
       if (was.beyond > spread) return false;
-      back(left_x1000_, was.takes_x1000);
-      back(unmeant_x1000_, was.counts_x1000);
+      left_x1000_ = std::min(left_x1000_ + was.takes_x1000, tuning::kSaved_x1000);
+      unmeant_x1000_ = std::min(unmeant_x1000_ + was.counts_x1000, tuning::kSaved_x1000);
       return true;
     });
   }
@@ -155,7 +160,10 @@ class RequestBudget {
     over_.clear();
   }
   // What made them be over is known from here on.
-  void forgive_unmeant() { unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_); }
+  void forgive_unmeant() {
+    unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
+    for (Over& was : over_) was.counts_x1000 = 0;
+  }
   // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
   int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
   // Of the limit, what is aimed at: most of it; the less the more is owed.
@@ -169,22 +177,27 @@ class RequestBudget {
   bool operator==(const RequestBudget&) const = default;
 
  private:
-  static void add(int64_t& balance_x1000, int64_t cost_x1000) {
-    balance_x1000 = std::clamp(balance_x1000 + tuning::kExceptions_x1000 - cost_x1000,
-                               -tuning::kOwed_x1000, tuning::kSaved_x1000);
-  }
-  // What is owed of that: the rest has been earned since.
-  static void back(int64_t& balance_x1000, int64_t cost_x1000) {
-    balance_x1000 = std::min(balance_x1000 + cost_x1000, tuning::kSaved_x1000);
-  }
-
+  // What is owed yet for a request that was over: the oldest is paid first.
   struct Over {
     Duration beyond;
     int64_t takes_x1000, counts_x1000;
+    bool is_paid() const { return takes_x1000 == 0 && counts_x1000 == 0; }
     bool operator==(const Over&) const = default;
   };
-  std::deque<Over> over_;
+  void earn(int64_t& balance_x1000, int64_t Over::* owed_x1000) {
+    balance_x1000 = std::min(balance_x1000 + tuning::kExceptions_x1000, tuning::kSaved_x1000);
+    int64_t left_x1000 = tuning::kExceptions_x1000;
+    for (Over& was : over_) left_x1000 -= spend(was.*owed_x1000, left_x1000, 0);
+  }
+  // How much of it could be.
+  static int64_t spend(int64_t& balance_x1000, int64_t cost_x1000, int64_t least_x1000 = -tuning::kOwed_x1000) {
+    const int64_t spent = std::min(cost_x1000, balance_x1000 - least_x1000);
+    balance_x1000 -= spent;
+    return spent;
+  }
 
+  std::deque<Over> over_;
+  Duration spread_;
   int64_t left_x1000_ = 1'000;     // for exceptions
   int64_t unmeant_x1000_ = 1'000;  // for requests that are over although nothing meant them to be
 };

@@ -1,10 +1,10 @@
 // What it costs a client that others have had the device: without MPS a driver gives it to one
 // process at a time, and to change it takes as long as many kernels (0.13 ms from a launch on an
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
-// from when the client's first work behind that of others is seen complete, less what this takes behind
-// its own, so that nothing need be known of the device. It may wait for its host, another stream or a third
-// client as well: so it counts where also the quicker ones behind others come later than those behind its
-// own, and then as the median less the least that was seen behind its own. Pure.
+// from when the client's first work behind that of others is seen complete, less the same behind its own,
+// so that nothing need be known of the device. It may wait for its host, another stream or a third client as
+// well. So a change costs the median of the former less the least of the latter, but only where the lower
+// quartile of the former is later, too. The length of long work is not known well enough to tell. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -69,7 +69,8 @@ class SwitchCost {
   // The next own work comes behind that of others.
   bool behind() const { return behind_; }
   bool known() const { return behind_others_.known(); }
-  // 0 where the device runs several processes at once, or as long as too little was seen.
+  // 0 where the device runs several processes at once, or as long as too little was seen behind others. With what a
+  // launch takes, as long as nothing was seen behind own work.
   Duration cost() const { return cost_; }
 
   bool operator==(const SwitchCost&) const = default;
@@ -81,17 +82,13 @@ class SwitchCost {
   static constexpr Duration kBelieved{16'000'000'000};
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
-  static constexpr Duration kMost{1'000'000};
+  static constexpr Duration kMost{1'000'000};  // ... and the longest work that tells
 
   class Samples {
    public:
     void add(int64_t ns) { last_[count_++ % last_.size()] = ns; }
     bool known() const { return count_ >= kEnough; }
-    // 0 where there is none, or less.
-    int64_t least() const {
-      const auto end = last_.begin() + std::min(count_, last_.size());
-      return count_ == 0 ? 0 : std::max<int64_t>(0, *std::min_element(last_.begin(), end));
-    }
+    int64_t least() const { return ordered(last_.size() + 1); }
     int64_t quartile() const { return ordered(4); }
     int64_t median() const { return ordered(2); }
 
@@ -99,7 +96,7 @@ class SwitchCost {
 
    private:
     static constexpr size_t kEnough = 5;
-    // So that one in so many is less; 0 where there is none.
+    // One in so many is less; 0 where nothing was seen.
     int64_t ordered(size_t one_in) const {
       auto ordered = last_;
       const size_t count = std::min(count_, ordered.size());
@@ -113,8 +110,7 @@ class SwitchCost {
   void learn() {
     if (!known()) return;
     const bool later = behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns;
-    const Duration more{behind_others_.median() - behind_own_.least()};
-    cost_ = later ? std::clamp(more, kLeast, kMost) : Duration{};
+    cost_ = later ? std::min(Duration{behind_others_.median() - behind_own_.least()}, kMost) : Duration{};
   }
 
   Samples behind_others_, behind_own_;
