@@ -73,9 +73,9 @@ class Price {
   }
   // Slow requests take so much longer by themselves. What was taken for a loss until then was none.
   void slow_ones(Duration spread) {
-    const bool more = std::exchange(spread_, spread) < spread;
+    if (std::exchange(spread_, spread) >= spread) return;
     for (Seen& seen : seen_) seen.by_itself = std::max(seen.by_itself, spread);
-    if (more) tell();
+    tell();
   }
   // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
   // it keeps from going cannot show that it has fallen.
