@@ -8,8 +8,20 @@ namespace lull::policies {
 namespace {
 
 constexpr int64_t kInFull = 1'024;  // a price of 1
+// From its mean to its p95, and from there as far again, the chance of a longer one falls to a twentieth.
+constexpr int64_t kHalvings_x1024 = 4'425;
 
 int64_t in_full(const Moment& moment) { return std::max(kInFull, moment.price_x1024); }
+
+// Lower work that delays the request by so much at most.
+Duration room_for(const Moment& moment, Duration given) {
+  if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
+  const Duration all{given.ns * kInFull / moment.price_x1024};
+  const Duration priced = std::clamp(moment.priced, Duration{}, all);
+  const Duration paid{priced.ns * moment.price_x1024 / kInFull};
+  const Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
+  return moment.slack + late - moment.ahead;
+}
 
 }  // namespace
 
@@ -25,11 +37,19 @@ int64_t chance_x1000(const Moment& moment, Duration within) {
   return moment.back_in <= within ? 1'000 : 1'000 * within.ns / moment.back_in.ns;
 }
 
-Verdict admit(const Moment& moment, Duration cost) {
-  const Duration late = delay(moment, cost);
+int64_t more_x1000(const Cost& cost, Duration than) {
+  if (than >= almost_surely(cost)) return 0;
+  if (than <= cost.mean) return 1'000;
+  const int64_t halvings_x1024 = (than - cost.mean).ns * kHalvings_x1024 / (cost.p95 - cost.mean).ns;
+  return (1'000 * (2'048 - halvings_x1024 % 1'024) / 2'048) >> (halvings_x1024 / 1'024);
+}
+
+Verdict admit(const Moment& moment, const Cost& cost) {
+  const Duration late = delay(moment, almost_surely(cost));
   if (late.ns == 0) return Verdict::kGoes;
   if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
-  const int64_t over = chance_x1000(moment, late - std::max(Duration{}, moment.tail));
+  const Duration tail = std::max(Duration{}, moment.tail);
+  const int64_t over = chance_x1000(moment, late - tail) * more_x1000(cost, room_for(moment, tail)) / 1'000;
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
@@ -37,13 +57,7 @@ Verdict admit(const Moment& moment, Duration cost) {
 }
 
 Duration room(const Moment& moment) {
-  const Duration given = std::max(Duration{}, std::min(moment.budget, moment.tail));
-  if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
-  const Duration all{given.ns * kInFull / moment.price_x1024};
-  const Duration priced = std::clamp(moment.priced, Duration{}, all);
-  const Duration paid{priced.ns * moment.price_x1024 / kInFull};
-  const Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
-  return moment.slack + late - moment.ahead;
+  return room_for(moment, std::max(Duration{}, std::min(moment.budget, moment.tail)));
 }
 
 Duration depth(const Moment& moment) {

@@ -10,9 +10,10 @@
 //   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its limit
 //   else                                                it waits
 //
-// p(t) is the chance that the client is back within t: 1 but where it is away at random, as between
-// requests that arrive. By chance a launch goes only while no other lower work is there: behind
-// other work it would risk more, and do no more.
+// cost is almost surely the most it costs. p(t) is the chance that the client is back within t: 1 but where it is
+// away at random, as between requests that arrive; p(D - tail) that it is, and the launch so long that D exceeds
+// tail. By chance a launch goes only while no other lower work is there: behind other work it would risk more, and
+// do no more.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
@@ -46,9 +47,16 @@ struct Moment {
 
 enum class Verdict : uint8_t { kWaits, kGoes, kByChance, kException };
 
-// How late the request ends if a launch of this cost goes too.
+// What a launch costs: in the mean; no more in 19 of 20 cases.
+struct Cost {
+  Duration mean, p95;
+};
+
+// How late the request ends if a launch that costs so much goes too.
 Duration delay(const Moment& moment, Duration cost);
-Verdict admit(const Moment& moment, Duration cost);
+Verdict admit(const Moment& moment, const Cost& cost);
+// The chance that it costs more than `than`, times 1000; 0: almost surely not.
+int64_t more_x1000(const Cost& cost, Duration than);
 // The chance that the client is back so soon, times 1000.
 int64_t chance_x1000(const Moment& moment, Duration within);
 // Lower work that may go without an exception. May be negative.
@@ -60,6 +68,7 @@ Duration depth(const Moment& moment);
 
 // A launch whose length has this mean and this p95 takes longer in a few cases of a thousand only.
 Duration reckoned_length(Duration p95, Duration mean);
+inline Duration almost_surely(const Cost& cost) { return reckoned_length(cost.p95, cost.mean); }
 
 // A low client, as far as its credit depends on it.
 struct LowHost {

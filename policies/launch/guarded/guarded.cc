@@ -160,7 +160,7 @@ class Guarded final : public LaunchPolicy {
   void change_ends(const Member& its, uint32_t kernels, const Completed& done, Instant now) {
     if (own_.size() != 2) return;
     if (has_higher(its))
-      lower_change_.own_done(done.predicted, done.reported, now);
+      lower_change_.own_done(done.predicted, Instant{0}, done.reported, now);
     else
       lower_change_.others_ended(kernels, kernels_[highest_.level], now);
     if (!lower_change_.known()) return;
@@ -333,7 +333,7 @@ class Guarded final : public LaunchPolicy {
       there += std::max(Duration{}, low.in_flight - queue_.spared(low.client));
       for (const WaitingHead& head : low.heads) {
         if (head.released)
-          there += guard.cost(head.kernel, reckoned_length(head.predicted, head.expected));
+          there += almost_surely(guard.cost(head.kernel, {.mean = head.expected, .p95 = head.predicted}));
       }
     }
     // What the running unit has done was counted as to come, but for own work that no slack will
@@ -432,16 +432,17 @@ class Guarded final : public LaunchPolicy {
 
   // Everyone above can bear it. Where one can only as an exception, it is one.
   bool admitted(const Member& low, const Client& its, const WaitingHead& head, Instant now) {
-    const Duration most = reckoned_length(head.predicted, head.expected);
     bool all = true;
     excepting_.clear();
     for_above(low, [&](const Member& high, RequestGuard& guard) {
       const auto above = static_cast<uint32_t>(&high - table_.members().data());
       if (!all || !is_active(above, now)) return;
-      const Duration cost = guard.cost(head.kernel, most) + Duration{its.reaction_ns};
+      Cost cost = guard.cost(head.kernel, {.mean = head.expected, .p95 = head.predicted});
+      cost.mean += Duration{its.reaction_ns};
+      cost.p95 += Duration{its.reaction_ns};
       const Verdict verdict =
           guard.keeps_clear() ? Verdict::kWaits : admit(moment(high, guard, now), cost);
-      if (verdict == Verdict::kWaits) guard.refused(cost);
+      if (verdict == Verdict::kWaits) guard.refused(almost_surely(cost));
       if (verdict > Verdict::kGoes) excepting_.emplace_back(&guard, verdict == Verdict::kException);
       all = all && verdict != Verdict::kWaits;
     });

@@ -100,7 +100,12 @@ class RequestGuard {
   bool has_waits() const { return schedule_.timeline().has_waits(); }
   // What a lower launch of this length costs the client if it is in the way all the time.
   Duration cost(KernelId kernel, Duration length) const {
-    return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost(kernel, length) : length;
+    return {length.ns * cost_x1024(kernel, length) / 1'024};
+  }
+  // The same share of its mean and its p95: what tells is how long it may be.
+  Cost cost(KernelId kernel, const Cost& length) const {
+    const int64_t part_x1024 = cost_x1024(kernel, almost_surely(length));
+    return {{length.mean.ns * part_x1024 / 1'024}, {length.p95.ns * part_x1024 / 1'024}};
   }
   // A change of hands costs so much at least: another client has met it.
   void change_costs(Duration least) { schedule_.change_costs(least); }
@@ -135,6 +140,9 @@ class RequestGuard {
   // What this request would have taken with nobody in its way.
   Duration by_itself() const {
     return request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+  }
+  int64_t cost_x1024(KernelId kernel, Duration length) const {
+    return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost_x1024(kernel, length) : 1'024;
   }
   void end_request(bool whole);
   void compare();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <utility>
 
 #include "policies/launch/guarded/admission.h"
 
@@ -11,6 +12,8 @@ using namespace lull::policies;
 namespace {
 
 Duration us(int64_t us) { return Duration{us * 1000}; }
+// It always costs so much.
+Cost sure(Duration cost) { return {cost, cost}; }
 // Reacts within 15 us; launches of 50 us take what they are charged.
 const LowHost kSteady{us(15), us(50), {}};
 // The important task of the README's worked examples.
@@ -27,32 +30,64 @@ Moment worked_exception(Duration ahead = {}) {
 
 TEST_CASE("Worked example 1: the slack takes a launch") {
   CHECK(delay(worked(), us(15)) == us(0));
-  CHECK(admit(worked(), us(15)) == Verdict::kGoes);
-  CHECK(admit({.slack = us(20)}, us(15)) == Verdict::kGoes);  // whatever the budgets hold
+  CHECK(admit(worked(), sure(us(15))) == Verdict::kGoes);
+  CHECK(admit({.slack = us(20)}, sure(us(15))) == Verdict::kGoes);  // whatever the budgets hold
 }
 
 TEST_CASE("Worked example 2: the mean budget pays for what is beyond the slack") {
   CHECK(delay(worked(), us(24)) == us(4));
-  CHECK(admit(worked(), us(24)) == Verdict::kGoes);
+  CHECK(admit(worked(), sure(us(24))) == Verdict::kGoes);
 }
 
 TEST_CASE("Worked example 3: a launch behind another is over the limit") {
   CHECK(delay(worked(us(24)), us(24)) == us(28));
-  CHECK(admit(worked(us(24)), us(24)) == Verdict::kWaits);
-  CHECK(admit(worked_exception(us(24)), us(24)) == Verdict::kException);
+  CHECK(admit(worked(us(24)), sure(us(24))) == Verdict::kWaits);
+  CHECK(admit(worked_exception(us(24)), sure(us(24))) == Verdict::kException);
 }
 
 TEST_CASE("Worked example 4: a launch of varying length is over the limit almost surely") {
-  const Duration cost = reckoned_length(us(24), us(20));
-  CHECK(cost == us(28));
+  const Cost cost{us(20), us(24)};
+  CHECK(almost_surely(cost) == us(28));
   CHECK(admit(worked(), cost) == Verdict::kWaits);
-  CHECK(admit(worked_exception(), cost) == Verdict::kException);
+  CHECK(admit(worked_exception(), cost) == Verdict::kByChance);  // one in 42 is longer than the room, 25 us
+}
+
+TEST_CASE("A launch of varying length takes a request over its limit as often as it is longer than the room") {
+  const Cost cost{us(20), us(24)};
+  CHECK(more_x1000(cost, us(10)) == 1'000);
+  CHECK(more_x1000(cost, us(20)) == 1'000);
+  CHECK(more_x1000(cost, us(22)) == 228);  // 0.05 ^ 0.5 is 224
+  CHECK(more_x1000(cost, us(24)) == 52);   // 50
+  CHECK(more_x1000(cost, us(25)) == 24);   // 24
+  CHECK(more_x1000(cost, us(26)) == 11);   // 11
+  CHECK(more_x1000(cost, us(28)) == 0);    // 2.5
+  CHECK(more_x1000(sure(us(20)), us(20)) == 0);
+  CHECK(more_x1000(sure(us(20)), us(19)) == 1'000);
+  for (int64_t t = 0; t < 40; ++t) CHECK(more_x1000(cost, us(t)) >= more_x1000(cost, us(t + 1)));
+
+  Moment moment = worked();  // a room of 25 us
+  for (const auto& [holds, goes] : {std::pair{23, false}, std::pair{24, true}}) {
+    moment.exceptions_x1000 = holds;
+    CHECK((admit(moment, cost) == Verdict::kByChance) == goes);
+  }
+  moment.exceptions_x1000 = 1'000;
+  CHECK(admit(moment, {us(18), us(20)}) == Verdict::kGoes);           // at most 22
+  CHECK(admit(moment, {us(26), us(27)}) == Verdict::kException);      // its mean is longer
+  moment.alone = false;
+  CHECK(admit(moment, cost) == Verdict::kWaits);
+  // Where the client is away, too, only if it is back as well: one in four within 3 us.
+  moment = {.budget = us(40), .tail = us(25), .exceptions_x1000 = 1'000, .back_in = us(12)};
+  CHECK(admit(moment, cost) == Verdict::kByChance);
+  moment.exceptions_x1000 = 5;  // 250 x 24 / 1000 is 6
+  CHECK(admit(moment, cost) == Verdict::kWaits);
+  moment.exceptions_x1000 = 6;
+  CHECK(admit(moment, cost) == Verdict::kByChance);
 }
 
 TEST_CASE("Worked example 5: the mean budget does not hold it") {
   CHECK(delay(worked(), us(80)) == us(60));
-  CHECK(admit(worked(), us(80)) == Verdict::kWaits);
-  CHECK(admit(worked_exception(), us(80)) == Verdict::kWaits);
+  CHECK(admit(worked(), sure(us(80))) == Verdict::kWaits);
+  CHECK(admit(worked_exception(), sure(us(80))) == Verdict::kWaits);
 }
 
 TEST_CASE("The room is what goes without an exception") {
@@ -61,7 +96,7 @@ TEST_CASE("The room is what goes without an exception") {
   CHECK(room({.slack = us(-7), .budget = us(40), .tail = us(-3)}) == us(-7));
   for (int64_t cost = 1; cost < 80; ++cost) {
     CAPTURE(cost);
-    CHECK((admit(worked(us(10)), us(cost)) == Verdict::kGoes) ==
+    CHECK((admit(worked(us(10)), sure(us(cost))) == Verdict::kGoes) ==
           (us(cost) <= room(worked(us(10)))));
   }
 }
@@ -72,22 +107,22 @@ TEST_CASE(
   CHECK(chance_x1000(moment, us(0)) == 0);
   CHECK(chance_x1000(moment, us(100)) == 100);
   CHECK(chance_x1000(moment, us(5'000)) == 1'000);
-  CHECK(admit(moment, us(5)) == Verdict::kGoes);
-  CHECK(admit(moment, us(105)) == Verdict::kByChance);  // 11 us in the mean
-  CHECK(admit(moment, us(305)) == Verdict::kWaits);     // 93 us in the mean
+  CHECK(admit(moment, sure(us(5))) == Verdict::kGoes);
+  CHECK(admit(moment, sure(us(105))) == Verdict::kByChance);  // 11 us in the mean
+  CHECK(admit(moment, sure(us(305))) == Verdict::kWaits);     // 93 us in the mean
   moment.budget = us(400);
-  CHECK(admit(moment, us(305)) == Verdict::kWaits);  // one request in three
+  CHECK(admit(moment, sure(us(305))) == Verdict::kWaits);  // one request in three
   moment.exceptions_x1000 = 1'000;
-  CHECK(admit(moment, us(305)) == Verdict::kByChance);
+  CHECK(admit(moment, sure(us(305))) == Verdict::kByChance);
   // What the limit allows goes however little is saved.
-  CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, us(50)) == Verdict::kGoes);
+  CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, sure(us(50))) == Verdict::kGoes);
 }
 
 TEST_CASE("Behind other lower work nothing goes by chance") {
   Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
   moment.alone = false;
-  CHECK(admit(moment, us(105)) == Verdict::kWaits);
-  CHECK(admit(moment, us(5)) == Verdict::kGoes);
+  CHECK(admit(moment, sure(us(105))) == Verdict::kWaits);
+  CHECK(admit(moment, sure(us(5))) == Verdict::kGoes);
 }
 
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
@@ -142,9 +177,9 @@ TEST_CASE("Lower work is as deep as the mean budget bears, more where it costs l
 TEST_CASE("An exception is paid in full beyond what the price is known of") {
   Moment moment{.budget = us(100), .tail = us(5), .exceptions_x1000 = 1'000, .price_x1024 = 512};
   moment.priced = us(10);
-  CHECK(admit(moment, us(100)) == Verdict::kException);
-  CHECK(admit(moment, us(150)) == Verdict::kWaits);
-  CHECK(admit(moment, us(10)) == Verdict::kGoes);
+  CHECK(admit(moment, sure(us(100))) == Verdict::kException);
+  CHECK(admit(moment, sure(us(150))) == Verdict::kWaits);
+  CHECK(admit(moment, sure(us(10))) == Verdict::kGoes);
 }
 
 TEST_CASE("More of anything never lets less go") {
@@ -154,7 +189,7 @@ TEST_CASE("More of anything never lets less go") {
         for (int64_t cost : {1, 15, 30, 60})
           for (const bool exception : {false, true}) {
             const Moment moment{us(slack), us(5), us(budget), us(tail), exception ? 1'000 : 0};
-            const auto goes = [&](Moment m) { return admit(m, us(cost)) != Verdict::kWaits; };
+            const auto goes = [&](Moment m) { return admit(m, sure(us(cost))) != Verdict::kWaits; };
             Moment more = moment;
             more.slack += us(10), more.budget += us(10), more.tail += us(10);
             CAPTURE(slack, budget, tail, cost, exception);

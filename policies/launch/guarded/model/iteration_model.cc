@@ -143,8 +143,8 @@ void IterationModel::derive_places() {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
   }
-  // A sixteenth of the places is held by reports at times (channel/progress.h).
-  full_ = std::max(kQueued, most_ahead_ - most_ahead_ / 16);
+  // An eighth of the places is held by markers and events that measure, at times (channel/progress.h).
+  full_ = std::max(kQueued, most_ahead_ - most_ahead_ / 8);
   for (uint32_t p = length; p-- > 0;) {
     const Place& place = places_[p];
     if (next_wait_[p] != p) host_held_[p] = host_held_[p + 1];

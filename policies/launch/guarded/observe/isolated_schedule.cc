@@ -150,7 +150,7 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
     work += likely_work(launch);
   }
   kernel_costs_.own_done(seen, known, computing_ > 0, now);
-  switch_.own_done(work, reported, now);
+  switch_.own_done(work, last, reported, now);
   lower_turn_ns_ = 0;
   // What is complete so soon after its launch cannot be later than that.
   blocked_ns_ = std::clamp<int64_t>((now - last + host_late_).ns, 0, blocked_ns_);

@@ -95,9 +95,9 @@ void KernelCosts::learn(const Beside& beside) {
                                         : sorted[kSamples - 2];
 }
 
-Duration KernelCosts::cost(KernelId kernel, Duration predicted) const {
+int64_t KernelCosts::cost_x1024(KernelId kernel, Duration predicted) const {
   const Seen* its = predicted < kLong ? nullptr : find(seen_, kernel);
-  return its == nullptr ? predicted : Duration{predicted.ns * its->share_x1024 / 1024};
+  return its == nullptr ? 1'024 : its->share_x1024;
 }
 
 }  // namespace lull::policies

@@ -64,7 +64,11 @@ class KernelCosts {
   void forget_running() { beside_.clear(); }
 
   // What a unit of this predicted length costs the client if it is in the way all the time.
-  Duration cost(KernelId kernel, Duration predicted) const;
+  Duration cost(KernelId kernel, Duration predicted) const {
+    return {predicted.ns * cost_x1024(kernel, predicted) / 1'024};
+  }
+  // ... times 1024, of each ns.
+  int64_t cost_x1024(KernelId kernel, Duration predicted) const;
 
   bool operator==(const KernelCosts&) const = default;
 

@@ -3,8 +3,9 @@
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
 // from when the client's first work behind that of others is seen complete, less the same behind its own,
 // so that nothing need be known of the device. It may wait for its host, another stream or a third client as
-// well. So a change costs the median of the former less the least of the latter, but only where the lower
-// quartile of the former is later, too. The length of long work is not known well enough to tell. Pure.
+// well. So a change costs the median of the former less the least of the latter, but only where the least and the
+// lower quartile of the former are later, too. A least far below the quartile is a length told too long, no least.
+// The length of long work is not known well enough to tell. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -48,16 +49,18 @@ class SwitchCost {
     began_behind_ = behind_;
     overtaken_ = false;
   }
-  // Work of it is through that takes so long by itself. `reported`: seen to be, not reckoned.
-  void own_done(Duration work, bool reported, Instant now) {
+  // Work of it is through that takes so long by itself, the last of it launched at `last`. `reported`: seen to be,
+  // not reckoned.
+  void own_done(Duration work, Instant last, bool reported, Instant now) {
     // Others' kernels and the change may be over when its copies are.
     const bool hidden = began_behind_ && can_run_ > std::max(began_, ended_);
     if (began_ != kNever && ahead_ == 0 && !overtaken_ && !hidden && work.ns > 0 && work <= kMost && reported) {
       const Instant from = began_behind_ ? std::max(can_run_, ended_) : can_run_;
-      (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
-      // What is not seen any more, because nobody is let go for its sake, is believed less and less.
+      if (last <= from + kLeast) (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
+      // What is not seen any more, because nobody is let go for its sake, is not believed for ever.
       const bool in_vain = cost_.ns > 0 && now - seen_at_ >= kBelieved;
-      if (!began_behind_ && in_vain) behind_others_.add(behind_own_.least());
+      forgotten_ = began_behind_ ? 0 : forgotten_ + (in_vain ? 1 : 0);
+      if (forgotten_ == kForgets) behind_others_ = {};
       if (began_behind_ || in_vain) seen_at_ = now;
       learn();
     }
@@ -76,10 +79,10 @@ class SwitchCost {
   bool operator==(const SwitchCost&) const = default;
 
  private:
-  // So long after the last change of hands, and each time as long again, one sample is forgotten. When
-  // four are, the cost is taken for nothing and tried again. That makes some requests late, so it must be
-  // rare: 64 s are a thousand requests of 64 ms.
+  // So long after the last change of hands, four times, what is known is forgotten: the cost is taken for nothing
+  // and tried again. That makes some requests late, so it must be rare: 64 s are a thousand requests of 64 ms.
   static constexpr Duration kBelieved{16'000'000'000};
+  static constexpr uint32_t kForgets = 4;
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};  // ... and the longest work that tells
@@ -108,9 +111,10 @@ class SwitchCost {
   };
 
   void learn() {
-    if (!known()) return;
-    const bool later = behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns;
-    cost_ = later ? std::min(Duration{behind_others_.median() - behind_own_.least()}, kMost) : Duration{};
+    const bool later = known() && behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns &&
+                       behind_others_.least() - behind_own_.least() >= kLeast.ns;
+    const int64_t own = std::max(behind_own_.least(), behind_own_.quartile() - kLeast.ns);
+    cost_ = later ? std::min(Duration{behind_others_.median() - own}, kMost) : Duration{};
   }
 
   Samples behind_others_, behind_own_;
@@ -119,6 +123,7 @@ class SwitchCost {
   Instant seen_at_{0};   // a stretch that began behind others, or what was forgotten since
   uint32_t there_ = 0;  // kernels of others on the device
   uint32_t ahead_ = 0;  // of them that were there when own work began
+  uint32_t forgotten_ = 0;  // times that it was not seen for as long as it is believed
   bool behind_ = false;
   bool began_behind_ = false;
   bool overtaken_ = false;  // others that came later are through already
