@@ -31,7 +31,7 @@ enum class Part : uint8_t {
   kBudgets,       // what is beyond the slack is paid by the budgets
   kComparing,     // a request's whole time says what it lost, against undisturbed ones
   kExceptions,    // requests that may be over their limit
-  kChance,        // while the client is away at random, only the chance counts
+  kChance,        // the chance counts: that the client is back, where it is away at random; that a launch is long
   kPrice,         // what requests have lost of what was foretold
   kTrust,         // the slack is trusted as far as requests bear it out
   kBestMoment,    // an exception waits for the best moment
@@ -104,8 +104,10 @@ class RequestGuard {
   }
   // The same share of its mean and its p95: what tells is how long it may be.
   Cost cost(KernelId kernel, const Cost& length) const {
-    const int64_t part_x1024 = cost_x1024(kernel, almost_surely(length));
-    return {{length.mean.ns * part_x1024 / 1'024}, {length.p95.ns * part_x1024 / 1'024}};
+    const Duration most = almost_surely(length);
+    const int64_t part_x1024 = cost_x1024(kernel, most);
+    const auto costs = [&](Duration of) { return Duration{of.ns * part_x1024 / 1'024}; };
+    return parts_.has(Part::kChance) ? Cost{costs(length.mean), costs(length.p95)} : Cost{costs(most), costs(most)};
   }
   // A change of hands costs so much at least: another client has met it.
   void change_costs(Duration least) { schedule_.change_costs(least); }

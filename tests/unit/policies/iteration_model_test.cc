@@ -34,22 +34,22 @@ namespace {
 constexpr uint32_t kFast = 1'000, kSlow = 100, kPlaces = 533;
 constexpr Duration kFull{10'000}, kSlowPause{100'000};
 
-IterationModel full_queue(uint32_t slow) {
+IterationModel full_queue(uint32_t slow, uint32_t many = kFast, uint32_t places = kPlaces) {
   IterationModel model;
-  model.restart(kFast + slow);
+  model.restart(many + slow);
   Instant now{0};
   for (int iteration = 0; iteration < 4; ++iteration) {
     model.begin();
     const Instant began = now;
-    for (uint32_t n = 0; n < kFast + slow; ++n) {
-      const bool fast = n < kFast;
-      const uint32_t ahead = fast ? std::min(n, kPlaces) : 0;
+    for (uint32_t n = 0; n < many + slow; ++n) {
+      const bool fast = n < many;
+      const uint32_t ahead = fast ? std::min(n, places) : 0;
       now = fast ? began + Duration{(n - ahead) * kFull.ns}
-                 : began + Duration{kFast * kFull.ns + (n - kFast + 1) * kSlowPause.ns};
+                 : began + Duration{many * kFull.ns + (n - many + 1) * kSlowPause.ns};
       model.launched(n, now, Duration{ahead * kFull.ns}, ahead);
       model.worked(model.spot(n), kFull, /*seen=*/true);
     }
-    now = began + Duration{kFast * kFull.ns + slow * (kSlowPause.ns + kFull.ns)};
+    now = began + Duration{many * kFull.ns + slow * (kSlowPause.ns + kFull.ns)};
     model.waited(now, Duration{}, /*plain=*/true);
   }
   model.begin();
@@ -59,10 +59,22 @@ IterationModel full_queue(uint32_t slow) {
 
 }  // namespace
 
-// A sixteenth of the places may be held by reports, but these launches have found as many in flight.
+// An eighth of the places may be held by markers, but these launches have found as many in flight.
 TEST_CASE("A host whose queue is full to the end leaves the device's work to do, and no more") {
   const IterationModel model = full_queue(0);
   CHECK(model.work(model.spot(0)) == Duration{kFast * kFull.ns});
+}
+
+// Markers and measurements take places, too: at another time the queue may be full with seven eighths as many.
+TEST_CASE("A host is taken to be held by seven eighths of the launches that were in flight at most") {
+  constexpr uint32_t kMany = 3'000, kMost = 1'000;
+  const IterationModel model = full_queue(kSlow, kMany, kMost);
+  const auto beyond = [&](uint32_t from) {
+    return model.work(model.spot(from)).ns - (kMany + kSlow - from) * kFull.ns;
+  };
+  const int64_t idle = kSlow * kSlowPause.ns;
+  CHECK(beyond(kMany - 880) >= idle - kFull.ns * kMost / 4);
+  CHECK(beyond(kMany - 870) <= idle / 2);
 }
 
 // The launches that found the queue full come late if the device does, and so do the slow ones behind them.

@@ -50,13 +50,24 @@ class Client {
   }
   void end(int64_t work_us, int64_t more_us) {
     now_us_ = std::max(now_us_ + more_us, can_run_us_) + launch_us_ + work_us;
-    cost.own_done(Duration{work_us * 1000}, reported, at());
+    cost.own_done(Duration{work_us * 1000}, Instant{(can_run_us_ + pauses_us) * 1000}, reported, at());
+  }
+  // The length of its work is foretold as shorter by so much; negative: longer.
+  void serve_longer(int64_t by_us, bool behind) {
+    if (behind) {
+      cost.others_came();
+      cost.others_ended(1, 0, at());
+    }
+    begin();
+    now_us_ += 500 + by_us;
+    cost.own_done(Duration{500'000}, Instant{can_run_us_ * 1000}, reported, at());
   }
   Instant at() const { return Instant{now_us_ * 1000}; }
   int64_t cost_us() const { return cost.cost().ns / 1000; }
 
   SwitchCost cost;
   bool reported = true;
+  int64_t pauses_us = 0;  // of its host, between the launches that are seen to be through together
   int64_t copy_us = 0;  // its work waits for a copy of its own, which takes so long
 
  private:
@@ -126,6 +137,30 @@ TEST_CASE(
     client.serve_behind(kEnough, /*work_us=*/40, ahead_us);
     CHECK(client.cost_us() == 130);
   }
+}
+
+TEST_CASE("Lengths that are foretold wrong are no switch, nor make one longer") {
+  Client client;
+  for (int n = 0; n < 15; ++n) {
+    client.serve_longer(n == 0 ? -280 : n, /*behind=*/false);
+    client.serve_longer(n == 0 ? -270 : n + 25, /*behind=*/true);
+  }
+  CHECK(client.cost.known());
+  CHECK(client.cost_us() == 0);  // the least is as short behind others
+  client.serve_longer(25, /*behind=*/true);
+  CHECK(client.cost_us() > 20);
+  CHECK(client.cost_us() < 60);
+}
+
+TEST_CASE("Pauses of the host between launches are no switch") {
+  Client client;
+  client.pauses_us = 200;
+  client.serve(15, /*work_us=*/400);
+  client.serve_behind(15, /*work_us=*/40, /*ahead_us=*/20);
+  CHECK_FALSE(client.cost.known());
+  client.pauses_us = 20;
+  client.serve_behind(15);
+  CHECK(client.cost.known());
 }
 
 TEST_CASE("How long the client's own work takes is no switch") {
