@@ -49,7 +49,8 @@ Verdict admit(const Moment& moment, const Cost& cost) {
   if (late.ns == 0) return Verdict::kGoes;
   if (late.ns / 1'000 * chance_x1000(moment, late) > moment.budget.ns) return Verdict::kWaits;
   const Duration tail = std::max(Duration{}, moment.tail);
-  const int64_t over = chance_x1000(moment, late - tail) * more_x1000(cost, room_for(moment, tail)) / 1'000;
+  const int64_t back = chance_x1000(moment, late - tail), more = more_x1000(cost, room_for(moment, tail));
+  const int64_t over = (back * more + 999) / 1'000;
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;

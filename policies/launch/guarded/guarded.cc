@@ -163,7 +163,6 @@ class Guarded final : public LaunchPolicy {
       lower_change_.own_done(done.predicted, Instant{0}, done.reported, now);
     else
       lower_change_.others_ended(kernels, kernels_[highest_.level], now);
-    if (!lower_change_.known()) return;
     for (const uint32_t index : awake_) {
       if (own_[index].guard) own_[index].guard->change_costs(lower_change_.cost());
     }

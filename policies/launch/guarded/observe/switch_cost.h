@@ -3,8 +3,8 @@
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
 // from when the client's first work behind that of others is seen complete, less the same behind its own,
 // so that nothing need be known of the device. It may wait for its host, another stream or a third client as
-// well. So a change costs the median of the former less the least of the latter, but only where the least and the
-// lower quartile of the former are later, too. A least far below the quartile is a length told too long, no least.
+// well. So a change costs the median of the former less the least of the latter, but only where the lower eighth and
+// the lower quartile of the former are later, too. A least far below the quartile is a length told too long, no least.
 // The length of long work is not known well enough to tell. Pure.
 //
 //   others         ...ended|
@@ -56,12 +56,14 @@ class SwitchCost {
     const bool hidden = began_behind_ && can_run_ > std::max(began_, ended_);
     if (began_ != kNever && ahead_ == 0 && !overtaken_ && !hidden && work.ns > 0 && work <= kMost && reported) {
       const Instant from = began_behind_ ? std::max(can_run_, ended_) : can_run_;
-      if (last <= from + kLeast) (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
+      // Pauses of the host between its launches are no change.
+      const bool tells = last <= from + kLeast, seen = tells && began_behind_;
+      if (tells) (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
       // What is not seen any more, because nobody is let go for its sake, is not believed for ever.
-      const bool in_vain = cost_.ns > 0 && now - seen_at_ >= kBelieved;
-      forgotten_ = began_behind_ ? 0 : forgotten_ + (in_vain ? 1 : 0);
+      const bool in_vain = !seen && cost_.ns > 0 && now - seen_at_ >= kBelieved;
+      forgotten_ = seen ? 0 : forgotten_ + (in_vain ? 1 : 0);
       if (forgotten_ == kForgets) behind_others_ = {};
-      if (began_behind_ || in_vain) seen_at_ = now;
+      if (seen || in_vain) seen_at_ = now;
       learn();
     }
     began_ = kNever;
@@ -92,6 +94,7 @@ class SwitchCost {
     void add(int64_t ns) { last_[count_++ % last_.size()] = ns; }
     bool known() const { return count_ >= kEnough; }
     int64_t least() const { return ordered(last_.size() + 1); }
+    int64_t eighth() const { return ordered(8); }
     int64_t quartile() const { return ordered(4); }
     int64_t median() const { return ordered(2); }
 
@@ -112,7 +115,7 @@ class SwitchCost {
 
   void learn() {
     const bool later = known() && behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns &&
-                       behind_others_.least() - behind_own_.least() >= kLeast.ns;
+                       behind_others_.eighth() - behind_own_.eighth() >= kLeast.ns;
     const int64_t own = std::max(behind_own_.least(), behind_own_.quartile() - kLeast.ns);
     cost_ = later ? std::min(Duration{behind_others_.median() - own}, kMost) : Duration{};
   }
