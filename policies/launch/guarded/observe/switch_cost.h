@@ -16,6 +16,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <span>
 
 #include "policies/vocabulary.h"
 
@@ -58,7 +60,7 @@ class SwitchCost {
       const Instant from = began_behind_ ? std::max(can_run_, ended_) : can_run_;
       // Pauses of the host between its launches are no change.
       const bool tells = last <= from + kLeast, seen = tells && began_behind_;
-      if (tells) (began_behind_ ? behind_others_ : behind_own_).add((now - from - work).ns);
+      if (tells) (began_behind_ ? behind_others_ : behind_own_).add({(now - from - work).ns, work.ns});
       // What is not seen any more, because nobody is let go for its sake, is not believed for ever.
       const bool in_vain = !seen && cost_.ns > 0 && now - seen_at_ >= kBelieved;
       forgotten_ = seen ? 0 : forgotten_ + (in_vain ? 1 : 0);
@@ -88,13 +90,29 @@ class SwitchCost {
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};  // ... and the longest work that tells
+  static constexpr int64_t kAlike = 8;  // lengths that differ by so small a part are foretold wrong alike
 
+  struct Sample {
+    int64_t late_ns = 0, work_ns = 0;
+    bool is_like(const Sample& other) const {
+      return std::abs(work_ns - other.work_ns) <= std::max(work_ns, other.work_ns) / kAlike;
+    }
+    bool operator==(const Sample&) const = default;
+  };
   class Samples {
    public:
-    void add(int64_t ns) { last_[count_++ % last_.size()] = ns; }
+    void add(const Sample& sample) { last_[count_++ % last_.size()] = sample; }
     bool known() const { return count_ >= kEnough; }
+    bool empty() const { return count_ == 0; }
+    // Those of about the same work as one of `others`.
+    Samples like(const Samples& others) const {
+      Samples found;
+      for (const Sample& its : seen()) {
+        if (std::ranges::any_of(others.seen(), [&](const Sample& other) { return its.is_like(other); })) found.add(its);
+      }
+      return found;
+    }
     int64_t least() const { return ordered(last_.size() + 1); }
-    int64_t eighth() const { return ordered(8); }
     int64_t quartile() const { return ordered(4); }
     int64_t median() const { return ordered(2); }
 
@@ -102,22 +120,25 @@ class SwitchCost {
 
    private:
     static constexpr size_t kEnough = 5;
+    std::span<const Sample> seen() const { return {last_.data(), std::min(count_, last_.size())}; }
     // One in so many is less; 0 where nothing was seen.
     int64_t ordered(size_t one_in) const {
       auto ordered = last_;
       const size_t count = std::min(count_, ordered.size());
-      std::nth_element(ordered.begin(), ordered.begin() + count / one_in, ordered.begin() + count);
-      return ordered[count / one_in];
+      const auto at = ordered.begin() + count / one_in;
+      std::ranges::nth_element(ordered.begin(), at, ordered.begin() + count, {}, &Sample::late_ns);
+      return at->late_ns;
     }
-    std::array<int64_t, 15> last_{};
+    std::array<Sample, 15> last_{};
     size_t count_ = 0;
   };
 
   void learn() {
-    const bool later = known() && behind_others_.quartile() - behind_own_.quartile() >= kLeast.ns &&
-                       behind_others_.eighth() - behind_own_.eighth() >= kLeast.ns;
-    const int64_t own = std::max(behind_own_.least(), behind_own_.quartile() - kLeast.ns);
-    cost_ = later ? std::min(Duration{behind_others_.median() - own}, kMost) : Duration{};
+    const Samples own = behind_own_.like(behind_others_);
+    const Samples others = behind_own_.empty() ? behind_others_ : behind_others_.like(behind_own_);
+    const bool later = others.known() && others.quartile() - own.quartile() >= kLeast.ns;
+    const int64_t least = std::max(own.least(), own.quartile() - kLeast.ns);
+    cost_ = later ? std::min(Duration{others.median() - least}, kMost) : Duration{};
   }
 
   Samples behind_others_, behind_own_;
