@@ -3,9 +3,10 @@
 // idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
 // from when the client's first work behind that of others is seen complete, less the same behind its own,
 // so that nothing need be known of the device. It may wait for its host, another stream or a third client as
-// well. So a change costs the median of the former less the least of the latter, but only where the lower eighth and
-// the lower quartile of the former are later, too. A least far below the quartile is a length told too long, no least.
-// The length of long work is not known well enough to tell. Pure.
+// well. So a change costs the median of the former less the least of the latter, but only where the lower
+// quartile of the former is later, too. A least far below the quartile is a length told too long. How wrong lengths
+// are told differs from kernel to kernel: so work is compared with own work that takes about as long, if there is any,
+// and long work tells nothing. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -134,11 +135,11 @@ class SwitchCost {
   };
 
   void learn() {
-    const Samples own = behind_own_.like(behind_others_);
-    const Samples others = behind_own_.empty() ? behind_others_ : behind_others_.like(behind_own_);
-    const bool later = others.known() && others.quartile() - own.quartile() >= kLeast.ns;
+    const Samples alike = behind_own_.like(behind_others_);
+    const Samples& own = alike.empty() ? behind_own_ : alike;
+    const bool later = known() && behind_others_.quartile() - own.quartile() >= kLeast.ns;
     const int64_t least = std::max(own.least(), own.quartile() - kLeast.ns);
-    cost_ = later ? std::min(Duration{others.median() - least}, kMost) : Duration{};
+    cost_ = later ? std::min(Duration{behind_others_.median() - least}, kMost) : Duration{};
   }
 
   Samples behind_others_, behind_own_;
