@@ -10,9 +10,9 @@
 //   p(D) D <= budget  and  p(D - tail) <= exceptions    it goes: the request may be over its limit
 //   else                                                it waits
 //
-// cost is almost surely the most it costs. p(t) is the chance that the client is back within t: 1 but where it is
-// away at random, as between requests that arrive; p(D - tail) that it is, and the launch so long that D exceeds
-// tail. By chance a launch goes only while no other lower work is there: behind other work it would risk more, and
+// Of cost the most that the launch costs, almost surely. p(t) is the chance that the client is back within t: 1 but
+// where it is away at random, as between requests that arrive. p(D - tail) is that chance times the chance that the
+// launch is so long that D exceeds tail. By chance a launch goes only while no other lower work is there: behind other work it would risk more, and
 // do no more.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:

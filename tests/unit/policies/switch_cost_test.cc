@@ -52,6 +52,13 @@ class Client {
     now_us_ = std::max(now_us_ + more_us, can_run_us_) + launch_us_ + work_us;
     cost.own_done(Duration{work_us * 1000}, Instant{(can_run_us_ + pauses_us) * 1000}, reported, at());
   }
+  // Behind others that are through already; before its work begins it takes so long.
+  void begin_behind_and_take(int64_t more_us) {
+    cost.others_came();
+    cost.others_ended(1, 0, at());
+    begin();
+    end(40, more_us);
+  }
   // Work that is foretold to take so long, and takes longer by so much; negative: less long.
   void serve_longer(int64_t by_us, int64_t work_us, bool behind) {
     if (behind) {
@@ -163,10 +170,7 @@ TEST_CASE("One quick time behind others hides no switch") {
   client.serve(15);
   client.serve_behind(14);
   CHECK(client.cost_us() == 700);
-  client.cost.others_came();
-  client.cost.others_ended(1, 0, client.at());
-  client.begin();
-  client.end(40, 10);
+  client.begin_behind_and_take(10);
   CHECK(client.cost_us() == 700);
 }
 
@@ -266,17 +270,11 @@ TEST_CASE(
   client.serve_behind(15);
   Client faster = client;
   for (int n = 0; n < 7; ++n) {  // of fifteen
-    client.cost.others_came();
-    client.cost.others_ended(1, 0, client.at());
-    client.begin();
-    client.end(40, 9'000);
+    client.begin_behind_and_take(9'000);
     CHECK(client.cost_us() == 130);
   }
   for (int n = 0; n < 8; ++n) {
-    faster.cost.others_came();
-    faster.cost.others_ended(1, 0, faster.at());
-    faster.begin();
-    faster.end(40, 0);
+    faster.begin_behind_and_take(0);
   }
   CHECK(faster.cost_us() == 0);
 }
