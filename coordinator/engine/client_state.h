@@ -17,7 +17,6 @@
 
 namespace lull::engine {
 
-inline constexpr size_t kMaxStreams = 64;
 inline constexpr size_t kMaxHeads = 64;          // waiting threads of a client
 inline constexpr size_t kMaxSeats = 16;          // devices of a client
 // Of a client on a device; no driver queues so many. With the longest kernel there is, their sum

@@ -44,6 +44,7 @@ void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Uni
     if (units.count == 1) see_blocked(client, on, seat, units.kernel);
     keep_others_off(on, seat, from, at, std::min(units.blocks, Duration{took.ns - took.ns / kLeastPace}));
   }
+  if (stream.value < client.streams.size()) client.streams[stream.value].done(units, at);
   const uint32_t count = std::min(seat.units, units.count);
   set_units(on, client, seat, seat.units - count);
   seat.done += count;
@@ -214,7 +215,7 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
   while (!stream.units.empty() && stream.units.front().sequence <= sequence) {
     Unit all = stream.units.front();
     Seat& seat = *client.seat(all.device);
-    const uint32_t others = company(*device(all.device), seat).launches;
+    const LearnedLaunches::Company others = company(*device(all.device), client, seat, slot, all.at);
     client.learned.completed(slot_id(slot), all.sequence, others);
     Instant last = all.at;
     stream.units.pop();
@@ -227,6 +228,7 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
       all.tracked |= next.tracked;
       all.predicted += next.predicted;
       all.expected += next.expected;
+      all.lengthens = std::max(all.lengthens, next.lengthens);
       all.blocks += next.blocks;
       stream.units.pop();
     }
@@ -240,7 +242,7 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
 void Engine::Core::take(const Cancelled& input) {
   Client* client = find(input.client);
   Unit* unit = nullptr;
-  const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
+  const size_t slot = slot_of(input.stream);
   if (client != nullptr && slot < client->streams.size()) {
     unit = client->streams[slot].units.find(input.sequence);
   }

@@ -54,6 +54,8 @@ inline constexpr Duration kUnreported{1'000'000'000};
 inline constexpr int64_t kLeastPace = 16;
 // A prediction is published again when the mean has moved by more than one in so many.
 inline constexpr int64_t kPredictionStep = 20;
+// Own work on another stream that lengthens a measurement by less than one in so many says nothing against it.
+inline constexpr int64_t kLittle = 8;
 // A launch that had passed its gate when that closed is heard of within this: clients that nobody waits
 // for are looked at every 2 ms.
 inline constexpr Duration kClosedNoticed{5'000'000};
@@ -123,9 +125,9 @@ class Engine::Core {
   void take(const Launched& input);
   void take(const LaunchesMissed& input);
   void take(const Held& input);
-  static LearnedLaunches::Company company(const Device& on, const Seat& seat) {
-    return {on.busy.size() > (seat.units > 0 ? 1U : 0U), on.launches - seat.launches};
-  }
+  static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,
+                                          Instant since);
+  Duration own_beside(const Client& client, const LearnedLaunches::Place& place);
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
 

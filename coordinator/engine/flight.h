@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Unit {
   Duration predicted;  // as the policy was told
   Duration expected;   // in the mean
   Duration blocks;     // ... of it, what others' later work waits for
+  Duration lengthens;  // so much longer what runs beside it on another stream may seem
   Instant at;
   Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
   Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
@@ -83,10 +85,24 @@ class UnitQueue {
 
 struct Stream {
   uint64_t completed = 0;
+  // Of its units that were seen complete lately the one that lengthens others most.
+  struct Long {
+    Instant done_at{0};
+    Duration lengthens;
+    DeviceId device;
+  } longest;
   UnitQueue units;
+
+  // What it has lengthened is through soon after it.
+  void done(const Unit& unit, Instant at) {
+    if (unit.lengthens >= longest.lengthens || at - longest.done_at > longest.lengthens)
+      longest = {at, unit.lengthens, unit.device};
+  }
 };
 
 // Streams beyond the last that is told apart count as that one.
+inline constexpr size_t kMaxStreams = 64;
+inline size_t slot_of(StreamSlot stream) { return std::min<size_t>(stream.value, kMaxStreams - 1); }
 inline StreamSlot slot_id(size_t slot) { return {static_cast<uint32_t>(slot)}; }
 
 }  // namespace lull::engine

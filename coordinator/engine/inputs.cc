@@ -300,7 +300,7 @@ void Engine::Core::take(const Launched& input) {
     return;
   }
   const bool tracked = input.tracked && input.stream.value < kMaxStreams;
-  const size_t slot = std::min<size_t>(input.stream.value, kMaxStreams - 1);
+  const size_t slot = slot_of(input.stream);
   const KernelUse& use = use_kernel(*client, input.kernel);
   Unit unit;
   const Duration charged = input.charged.ns >= 0 ? input.charged : use.published;
@@ -325,7 +325,7 @@ void Engine::Core::take(const Launched& input) {
   if (!released) seat->credit.launched(charged, unit.at, options_.control_latency);
 
   Device& on = *device(input.device);
-  const auto learned = client->learned.launched(input, unit.at, company(on, *seat));
+  const auto learned = client->learned.launched(input, unit.at, company(on, *client, *seat, slot, unit.at));
   if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
     if (began >= client->ranks->continued_at) {
@@ -336,6 +336,9 @@ void Engine::Core::take(const Launched& input) {
   unit.predicted = said.predicted;
   unit.expected = said.expected;
   unit.blocks = use.lets_by ? Duration{} : said.expected;
+  // A copy has an engine of its own. One that was never measured may take any time.
+  const bool measured = use.known != nullptr && use.known->profile.count() > 0;
+  unit.lengthens = input.copy ? Duration{} : measured ? said.expected : Duration{policies::KernelProfile::kLongestNs};
   if (is_seen(use)) {
     unit.ahead = Duration{};
     for (ClientId member : on.busy) unit.ahead += find(member)->seat(input.device)->in_flight;
@@ -385,6 +388,7 @@ void Engine::Core::take(const Launched& input) {
       last.predicted += unit.predicted;
       last.expected += unit.expected;
       last.blocks += unit.blocks;
+      last.lengthens = std::max(last.lengthens, unit.lengthens);
       last.count += 1;
       last.tracked = unit.tracked;
       last.due = unit.due;

@@ -5,9 +5,13 @@ namespace lull::engine {
 policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at,
                                                             Company company) {
   const auto mark = detector_.launch(launch.kernel, at, launch.memory_bytes);
-  if (places_.empty()) places_.resize(kPlaces);
-  latest_ = index(launch.stream, launch.sequence);
-  places_[latest_] = {
+  const size_t slot = slot_of(launch.stream);
+  if (places_.size() <= slot) places_.resize(slot + 1);
+  std::vector<Place>& places = places_[slot];
+  const size_t index = launch.sequence % kPlaces;
+  if (places.size() <= index) places.resize(std::min(kPlaces, std::max(index + 1, 2 * places.size())));
+  latest_ = {slot, index};
+  places[index] = {
       .sequence = launch.sequence,
       .at = at,
       .kernel = launch.kernel,
@@ -17,16 +21,18 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
       .position = mark.position,
       .others = company.launches,
       .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
-      .disturbed = company.present};
+      .disturbed = company.present,
+      .own = company.own};
   before_ = launch.kernel;
   return mark;
 }
 
-void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches) {
-  Place& place = places_[index(stream, sequence)];
-  if (place.sequence != sequence || place.stream != stream) return;
+void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, const Company& company) {
+  if (this->place(stream, sequence) == nullptr) return;
+  Place& place = places_[slot_of(stream)][sequence % kPlaces];
   place.completed = true;
-  place.disturbed |= place.others != others_launches;
+  place.disturbed |= place.others != company.launches;
+  place.own = std::max(place.own, company.own);
 }
 
 LearnedLaunches::Place LearnedLaunches::next(KernelId kernel) const {
@@ -43,8 +49,9 @@ void LearnedLaunches::iteration(Duration took, bool disturbed) {
 }
 
 const LearnedLaunches::Place* LearnedLaunches::place(StreamSlot stream, uint64_t sequence) const {
-  if (sequence == 0 || places_.empty()) return nullptr;
-  const Place& place = places_[index(stream, sequence)];
+  const size_t slot = slot_of(stream), index = sequence % kPlaces;
+  if (sequence == 0 || slot >= places_.size() || index >= places_[slot].size()) return nullptr;
+  const Place& place = places_[slot][index];
   return place.sequence == sequence && place.stream == stream ? &place : nullptr;
 }
 
@@ -54,9 +61,8 @@ const LearnedLaunches::Place* LearnedLaunches::place(const Timed& timed) const {
 }
 
 void LearnedLaunches::timed(const Place& place, const policies::KernelProfile& kernel,
-                            const Timed& timed) {
-  if (!place.in_step) return;
-  positions_.add(place.generation, place.position, kernel, timed.duration, timed.gap);
+                            Duration duration, Duration gap) {
+  if (place.in_step) positions_.add(place.generation, place.position, kernel, duration, gap);
 }
 
 }  // namespace lull::engine

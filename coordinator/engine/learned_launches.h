@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "coordinator/engine/events.h"
+#include "coordinator/engine/flight.h"
 #include "policies/prediction/iteration_detector.h"
 #include "policies/prediction/iteration_times.h"
 #include "policies/prediction/position_profiles.h"
@@ -15,7 +17,7 @@ namespace lull::engine {
 
 class LearnedLaunches {
  public:
-  static constexpr size_t kPlaces = 1024;  // launches whose measurement may still come
+  static constexpr size_t kPlaces = 1024;  // launches of a stream whose measurement may still come
 
   // Where a launch stood, for the measurement that comes later.
   struct Place {
@@ -32,12 +34,14 @@ class LearnedLaunches {
     bool in_step = false;   // and the iteration has this kernel there
     bool disturbed = false;
     bool completed = false;
+    Duration own;  // Company::own, the most of it meanwhile
   };
-  static_assert(sizeof(Place) == 56);
+  static_assert(sizeof(Place) == 64);
   // The other clients of the device: whether any has work on it now, and their launches so far.
   struct Company {
     bool present = false;
     uint32_t launches = 0;  // may wrap: only told from itself
+    Duration own;           // by so much the client's own work on another stream may lengthen what runs
   };
 
   // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
@@ -45,18 +49,18 @@ class LearnedLaunches {
   // The host has waited for the device since the last launch.
   void waited() { detector_.waited(); }
   // That launch is complete.
-  void completed(StreamSlot stream, uint64_t sequence, uint32_t others_launches);
+  void completed(StreamSlot stream, uint64_t sequence, const Company& company);
   // Where the launch told last stands, and where one of this kernel would if it came next.
-  const Place& latest() const { return places_[latest_]; }
+  const Place& latest() const { return places_[latest_.first][latest_.second]; }
   Place next(KernelId kernel) const;
   void iteration(Duration took, bool disturbed);
   // The launch that was measured; null when it is too long ago or not named.
   const Place* place(const Timed& timed) const;
   // The launch of that number on its stream; null when it is too long ago.
   const Place* place(StreamSlot stream, uint64_t sequence) const;
-  // An undisturbed measurement of it, and what is known of its position; null: nothing. `kernel` is
+  // An undisturbed measurement of it (< 0: not of this), and what is known of its position; null: nothing. `kernel` is
   // what is known of it everywhere.
-  void timed(const Place& place, const policies::KernelProfile& kernel, const Timed& timed);
+  void timed(const Place& place, const policies::KernelProfile& kernel, Duration duration, Duration gap);
   const policies::KernelProfile* position(const Place& place,
                                           const policies::KernelProfile& kernel) const {
     return place.in_step ? positions_.find(place.generation, place.position, kernel) : nullptr;
@@ -67,15 +71,11 @@ class LearnedLaunches {
   const policies::IterationTimes& times() const { return times_; }
 
  private:
-  static size_t index(StreamSlot stream, uint64_t sequence) {
-    return (sequence + uint64_t{stream.value} * 977) % kPlaces;
-  }
-
   policies::IterationDetector detector_;
   policies::PositionProfiles positions_;
   policies::IterationTimes times_;
-  std::vector<Place> places_;
-  size_t latest_ = 0;
+  std::vector<std::vector<Place>> places_;  // by stream; each as long as it has been needed
+  std::pair<size_t, size_t> latest_;        // stream and place
   KernelId before_;
 };
 

@@ -25,6 +25,31 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
   return false;
 }
 
+// Who has been there, as far as is known, beside a unit of this stream that came at `since`: others, and its own
+// client's work on other streams.
+LearnedLaunches::Company Engine::Core::company(const Device& on, const Client& client, const Seat& seat,
+                                               size_t slot, Instant since) {
+  LearnedLaunches::Company found{.present = on.busy.size() > (seat.units > 0 ? 1U : 0U),
+                                 .launches = on.launches - seat.launches};
+  for (size_t i = 0; i < client.streams.size(); ++i) {
+    const Stream& other = client.streams[i];
+    if (i == slot) continue;
+    if (!other.units.empty() && other.units.front().device == seat.device)
+      found.own = std::max(found.own, other.units.front().lengthens);
+    if (other.longest.done_at >= since && other.longest.device == seat.device)
+      found.own = std::max(found.own, other.longest.lengthens);
+  }
+  return found;
+}
+
+// What of its own client's work may have lengthened this launch. It may be measured before it is seen complete.
+Duration Engine::Core::own_beside(const Client& client, const LearnedLaunches::Place& place) {
+  const size_t slot = slot_of(place.stream);
+  if (place.completed || slot >= client.streams.size() || client.streams[slot].units.empty()) return place.own;
+  const Seat& seat = *client.seat(client.streams[slot].units.front().device);
+  return std::max(place.own, company(device_of(seat), client, seat, slot, place.at).own);
+}
+
 // A launch that is no longer remembered may be any: it has run since before the oldest that is, but
 // a client could say so of each.
 bool Engine::Core::is_possible(const Client& client, const Timed& timed) const {
@@ -56,20 +81,25 @@ void Engine::Core::measured(Client& client, TaskKernel& kernel, const Timed& inp
   if (place != nullptr) before = known(client, profile, *place, policies::Predictor::kPosition);
   // Who is on the device for longer meets others more often: to leave out all that had company would
   // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
-  const auto suffered = [company](const policies::LengthProfile* here, Duration length) {
-    return company && (here == nullptr || !here->has_seen(length.ns));
+  const auto suffered = [](bool in_company, const policies::LengthProfile* here, Duration length) {
+    return in_company && (here == nullptr || !here->has_seen(length.ns));
   };
+  // Its own client's work on another stream says nothing of the pause, and little of the length where it is short.
+  const bool own = place != nullptr && own_beside(client, *place).ns > input.duration.ns / kLittle;
   const Disturbed disturbed{
-      .duration = suffered(durations_here(before), input.duration),
-      .gap = suffered(gaps_here(before), input.gap)};
+      .duration = suffered(company || own, durations_here(before), input.duration),
+      .gap = suffered(company, gaps_here(before), input.gap)};
   if (place != nullptr) {
     kernel.choice.add(before, disturbed.duration ? Duration{-1} : input.duration,
                        disturbed.gap ? Duration{-1} : input.gap);
   }
   client.profile->add(input.kernel, kernel, input.duration, input.gap, disturbed);
   if (place != nullptr && !company) {
-    client.learned.timed(*place, profile, input);
-    client.profile->add_pair(place->before, place->kernel, profile, input.duration, input.gap);
+    const Duration length = own ? Duration{-1} : input.duration;
+    if (length.ns >= 0 || input.gap.ns >= 0) {
+      client.learned.timed(*place, profile, length, input.gap);
+      client.profile->add_pair(place->before, place->kernel, profile, length, input.gap);
+    }
   }
   const Duration mean = profile.mean();
   use_kernel(client, input.kernel);

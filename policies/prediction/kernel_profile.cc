@@ -27,7 +27,8 @@ void PlaceProfile::add(const KernelProfile& kernel, Duration duration, Duration 
     profile_ = {};
     relearnt_ = kernel.relearnt();
   }
-  profile_.add(duration, gap);
+  if (duration.ns >= 0) profile_.add_duration(duration, false);
+  if (gap.ns >= 0) profile_.add_gap(gap, false);
 }
 
 }  // namespace lull::policies

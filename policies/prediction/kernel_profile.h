@@ -67,10 +67,12 @@ class KernelProfile {
 // anew when that one has noticed a drift: it would take this one far longer.
 class PlaceProfile {
  public:
+  // < 0: not of this one.
   void add(const KernelProfile& kernel, Duration duration, Duration gap);
   // Null where nothing is known of the kernel as it is now.
   const KernelProfile* of(const KernelProfile& kernel) const {
-    return profile_.count() > 0 && relearnt_ == kernel.relearnt() ? &profile_ : nullptr;
+    const bool known = profile_.count() > 0 || profile_.gap_count() > 0;
+    return known && relearnt_ == kernel.relearnt() ? &profile_ : nullptr;
   }
 
  private:

@@ -35,12 +35,12 @@ class Rows(unittest.TestCase):
         {"policy": "guarded", "role": "high", "completed": 1000, "jct_ms_mean": 4.1, "slowdown_mean": 1.02, "slowdown_p99": 1.04,
          "throughput_ratio": 0.98, "valid": True, "reason": ""},
         {"policy": "guarded", "role": "low", "completed": 7, "jct_ms_mean": None, "slowdown_p99": None, "throughput_ratio": 0.4,
-         "oracle_share": 0.93, "valid": True, "reason": ""}]
+         "oracle_share": 0.93, "oracle_found_share": 0.95, "valid": True, "reason": ""}]
 
     def test_the_figures_of_a_policy_are_of_both_rows(self):
         found = bars.figures({"rows": self.ROWS})["guarded"]
         self.assertEqual((found["requests"], found["mean"], found["p99"], found["low"]), (1000, 1.02, 1.04, 0.4))
-        self.assertEqual((found["oracle"], found["oracle0"]), (0.93, None))
+        self.assertEqual((found["oracle"], found["oracle_found"], found["oracle0"]), (0.93, 0.95, None))
 
     def test_a_bound_of_the_oracle_is_no_oracle(self):
         for kind, wanted in (("exact", (0.93, None)), ("close", (0.93, None)), ("estimate", (0.93, None)), ("bound", (None, 0.93))):

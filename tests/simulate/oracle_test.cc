@@ -424,6 +424,23 @@ TEST_CASE("what runs at the start is not held against a high task of several seg
   CHECK(rate.reached == rate.most);
 }
 
+// A step is not counted of each segment's delay: of 60 segments that would be more than the device has.
+TEST_CASE("the oracle gives no more than the high task's kernels leave of the device") {
+  std::vector<play::Op> ops;
+  for (int n = 0; n < 60; ++n) {
+    ops.push_back(launch(0, 100'000));
+    ops.push_back(sync_stream(0, 0));
+  }
+  const Script high = make_script(workload("high", ops), kProfile);
+  const Script low = make_script(workload("low", {launch(0, 10'000)}), kProfile);
+  Oracle oracle(high, false, low, false);
+  const auto alone = static_cast<double>(oracle.alone_ns());
+  const double longest = 1.03 * alone;
+  const OracleRate rate = oracle.rate({}, false, 100, {});
+  CHECK(rate.most <= 1 - 0.99 * 60 * 100'000.0 / longest);
+  CHECK(rate.reached <= rate.most);
+}
+
 TEST_CASE("no policy that keeps the bound has a share over one") {
   constexpr uint64_t kIterations = 60;
   int kept = 0, undelayed = 0;

@@ -207,6 +207,7 @@ std::string show_table(const Heading& heading, const std::vector<Row>& rows, siz
                             {&Row::response_p50_ms, "resp p50", "{:.3f}"},
                             {&Row::response_p99_ms, "resp p99", "{:.3f}"},
                             {&Row::oracle_share, "oracle share", "{:.3f}"},
+                            {&Row::oracle_found_share, "of found", "{:.3f}"},
                             {&Row::oracle0_share, "oracle0 share", "{:.3f}"}};
   std::vector<More> more;
   for (const More& one : kMore) {
@@ -351,6 +352,7 @@ nlohmann::json to_json(const Heading& heading, const std::vector<Row>& rows) {
                                       {"response_p50_ms", row.response_p50_ms},
                                       {"response_p99_ms", row.response_p99_ms},
                                       {"oracle_share", row.oracle_share},
+                                      {"oracle_found_share", row.oracle_found_share},
                                       {"oracle0_share", row.oracle0_share}}) {
       if (std::isfinite(value)) list.back()[name] = value;
     }

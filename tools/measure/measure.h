@@ -89,6 +89,7 @@ struct Row {
   double slowdown_mean = kUnknown;
   double response_ms_mean = kUnknown, response_p50_ms = kUnknown, response_p99_ms = kUnknown;
   double oracle_share = kUnknown, oracle0_share = kUnknown;
+  double oracle_found_share = kUnknown;  // of what the oracle found a schedule for
 };
 
 struct Side {

@@ -383,6 +383,7 @@ class Experiment {
         most = rate.most;
         most0 = rate0.most;
         one.oracle_reached = rate.reached;
+        if (rate.reached > 0) one.rows[i + 1].oracle_found_share = one.low_work[i] / rate.reached;
         say_how_sharp(result.heading.oracle, rate);
         say_how_sharp(result.heading.oracle, rate0);
       } else {

@@ -42,7 +42,8 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (place.started) {
     const bool known = timeline.known();
-    if (timeline.begin()) request_.whole = false;  // requests begin elsewhere now
+    const bool surely = pattern_.known() && pattern_.begins_surely();
+    if (timeline.begin(surely)) request_.whole = false;  // requests begin elsewhere now
     if (timeline.known() && !known) schedule_.knows_better();
   }
   if (request_.began == kNever) request_.began = launch.at;
@@ -287,6 +288,12 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   }
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth(moment);
+  // What an exception lets go shall delay no other request: what comes behind the client's last launch would be there
+  // when that one begins.
+  if (delayed.excepted && knows()) {
+    const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
+    moment.depth = std::max(moment.depth, std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
+  }
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }

@@ -317,3 +317,69 @@ TEST_CASE("A measurement counts unless others were there before the launch had c
     CHECK(bench.engine.record(ClientId{1})->kernels[0].saved.count == c.counted);
   }
 }
+
+// A kernel of 0.3 ms beside the client's own collective of 8 ms on a device that runs one at a time.
+TEST_CASE("What ran beside its own client's longer work on another stream is no measure of a length") {
+  constexpr int64_t kShort = 300'000, kLong = 8'000'000;
+  for (const bool beside : {false, true}) {
+    Bench bench(pol::Predictor::kQuantile);
+    uint64_t collectives = 0;
+    const auto collective = [&] {
+      bench.tell(Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{1}, .sequence = ++collectives,
+                          .kernel = KernelId{2}, .at = Instant{bench.now_ns}, .tracked = true});
+    };
+    const auto end_collective = [&](int64_t took_ns) {
+      bench.now_ns += took_ns;
+      bench.tell(Timed{ClientId{1}, KernelId{2}, Duration{took_ns}, Duration{-1}, Instant{bench.now_ns - took_ns},
+                       StreamSlot{1}, collectives});
+      bench.tell(Progressed{ClientId{1}, StreamSlot{1}, collectives});
+    };
+    const auto end_kernel = [&](int64_t took_ns, Instant launched) {
+      bench.tell(Timed{ClientId{1}, KernelId{1}, Duration{took_ns}, Duration{1'000}, launched, StreamSlot{},
+                       bench.sequence});
+      bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+    };
+    for (int n = 0; n < 8; ++n) {
+      collective();
+      end_collective(kLong);
+      bench.launch(1);
+      const Instant launched{bench.now_ns};
+      bench.now_ns += kShort;
+      end_kernel(kShort, launched);
+    }
+    for (int n = 0; n < 8; ++n) {
+      if (beside) collective();
+      bench.launch(1);
+      const Instant launched{bench.now_ns};
+      if (beside) end_collective(kLong);
+      bench.now_ns += kShort;
+      end_kernel(beside ? kLong + kShort : kShort, launched);
+    }
+    bench.launch(1);
+    CHECK(told.submitted.back().predicted.ns == Approx(kShort).epsilon(0.07));
+    collective();
+    CHECK(told.submitted.back().predicted.ns == Approx(kLong).epsilon(0.07));
+  }
+}
+
+TEST_CASE("Measurements find their launches, however many another stream has made") {
+  Bench bench(pol::Predictor::kQuantile);
+  const auto other = [&](uint64_t sequence) {
+    bench.tell(Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{1}, .sequence = sequence,
+                        .kernel = KernelId{2}, .at = Instant{bench.now_ns}, .tracked = true});
+    bench.tell(Progressed{ClientId{1}, StreamSlot{1}, sequence});
+  };
+  bench.tell(ClientAttached{ClientId{2}, JobId{2}, Priority{5}, "other"});
+  bench.tell(DeviceUsed{ClientId{2}, DeviceId{0}});
+  bench.launch(1);
+  const Instant launched{bench.now_ns};
+  bench.now_ns += 10'000;
+  bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+  for (uint64_t n = 1; n <= 3'000; ++n) other(n);
+  // Others come later: what was complete before that has had no company.
+  bench.tell(Launched{.client = ClientId{2}, .device = DeviceId{0}, .stream = {}, .sequence = 1, .kernel = KernelId{5},
+                      .at = Instant{bench.now_ns}});
+  for (int n = 0; n < 2; ++n)
+    bench.tell(Timed{ClientId{1}, KernelId{1}, Duration{10'000}, Duration{-1}, launched, StreamSlot{}, bench.sequence});
+  CHECK(bench.engine.record(ClientId{1})->kernels[0].saved.count == 2);
+}

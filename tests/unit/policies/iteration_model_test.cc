@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 
 using namespace lull;
 using namespace lull::policies;
@@ -113,4 +114,51 @@ TEST_CASE("A pause that varied as arrivals do is relied on after eight in a row 
   for (; model.begins_at_random(); ++alike) iterate(kPause);
   CHECK(alike >= 8);
   CHECK(alike < 40);
+}
+
+// Two launches, each waited for; most requests queue, so the pause before the first is mostly short.
+TEST_CASE("A request begins where its pattern says so, however short the usual pause there is") {
+  for (const bool surely : {false, true}) {
+    IterationModel model;
+    model.restart(2, /*begins_request=*/true);
+    Instant now{0};
+    for (int n = 0; n < 40; ++n) {
+      for (const uint32_t position : {0U, 1U}) {
+        const int64_t first_ns = n % 4 == 0 ? 50'000'000 : 10'000;
+        now = now + Duration{position == 0 ? first_ns : 300'000};
+        if (position == 0) model.begin(surely);
+        model.launched(position, now, Duration{}, 0);
+        now = now + Duration{position == 0 ? 1'500'000 : 1'000'000};
+        model.waited(now, Duration{}, /*plain=*/true);
+      }
+    }
+    CHECK(model.service_start() == (surely ? 0U : 1U));
+  }
+}
+
+// Three launches of 1, 2 and 3 ms; the host waits behind the second and the third.
+TEST_CASE("What is to be launched is told up to the next wait, and to the service's end") {
+  IterationModel model;
+  model.restart(3, /*begins_request=*/true);
+  Instant now{0};
+  for (int n = 0; n < 8; ++n) {
+    model.begin(/*surely=*/true);
+    for (const uint32_t position : {0U, 1U, 2U}) {
+      model.worked(model.spot(position), Duration{1'000'000 * (position + 1)}, /*seen=*/true);
+      model.launched(position, now, Duration{}, 0);
+      now = now + Duration{1'000'000 * (position + 1)};
+      if (position > 0) model.waited(now, Duration{}, /*plain=*/true);
+    }
+  }
+  const auto left = [&] { return std::pair(model.to_launch(false).ns, model.to_launch(true).ns); };
+  CHECK(left() == std::pair<int64_t, int64_t>(3'000'000, 6'000'000));
+  model.begin(/*surely=*/true);
+  model.launched(0, now, Duration{}, 0);
+  CHECK(left() == std::pair<int64_t, int64_t>(2'000'000, 5'000'000));
+  model.launched(1, now, Duration{}, 0);
+  CHECK(left() == std::pair<int64_t, int64_t>(0, 3'000'000));
+  model.waited(now, Duration{}, /*plain=*/true);
+  CHECK(left() == std::pair<int64_t, int64_t>(3'000'000, 3'000'000));
+  model.launched(2, now, Duration{}, 0);
+  CHECK(left() == std::pair<int64_t, int64_t>(0, 0));
 }

@@ -29,6 +29,11 @@ class Host {
     for (uint32_t n = 0; n < launches; ++n) complete();
     wait();
   }
+  // The first `launched` launches of such a request, and it goes no further.
+  void first_of(uint32_t launches, uint32_t launched) {
+    now_ = now_ + Duration{500'000};
+    for (uint32_t n = 0; n < std::min(launches, launched); ++n) launch(n + 1, false);
+  }
   // `late`: where others may go.
   void shared_request(Duration late) { request(4, 1, guard.keeps_clear() ? Duration{} : late); }
   // Four launches; the host computes for so long behind the second.
@@ -296,6 +301,21 @@ TEST_CASE("A request behind an exception is meant to be over, too, while lower w
     left_x1000[goes_on ? 1 : 0] = host.exceptions_x1000();
   }
   CHECK(left_x1000[1] - left_x1000[0] == 500);
+}
+
+// Of 40 launches, of which the device does one after the other.
+TEST_CASE("Within an exception as much lower work may be there as the client has yet to launch") {
+  for (const bool excepted : {false, true}) {
+    Host host;
+    for (int n = 0; n < 400; ++n) host.request(40, 1);
+    for (int n = 0; n < 2; ++n) {
+      host.saves();
+      host.request(40, 1);
+    }
+    if (excepted) host.guard.excepted(/*surely=*/true);
+    host.first_of(40, 10);
+    CHECK(host.moment().depth.ns == Approx(excepted ? 30e6 : 4e6).epsilon(0.05));
+  }
 }
 
 // Each loses more than it earns, but less than it did where it had the markers of the first.

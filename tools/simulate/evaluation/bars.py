@@ -1,10 +1,10 @@
 """The arithmetic of the verdict: which bars the simulated figures meet. Pure.
 
-The figures of a case are, by policy, {requests, mean, p99, p99_of_fewer, low, oracle, oracle_bound, oracle0, valid,
+The figures of a case are, by policy, {requests, mean, p99, p99_of_fewer, low, oracle, oracle_bound, oracle_found, oracle0, valid,
 reason}: service time of the high task against alone (p99 is None where fewer than 1,000 requests were measured; what it
 was then is in p99_of_fewer, which is no bar's business: undecided() says which cases have to be played on), work of the
 low task against alone, shares of what the oracles give it (None: not known; where `lull simulate` calls its oracle a
-bound, the share is in oracle_bound and no bar's business).
+bound, the share is in oracle_bound and no bar's business; oracle_found: of the best schedule that it found).
 """
 
 import dataclasses
@@ -47,6 +47,8 @@ def figures(result):
         else:
             one.update(low=row["throughput_ratio"], oracle=None, oracle0=row.get("oracle0_share"))
             one[share] = row.get("oracle_share")
+            if "oracle_found_share" in row:
+                one["oracle_found"] = row["oracle_found_share"]
     return by_policy
 
 

@@ -60,7 +60,14 @@ class Oracle::Impl {
       starts = {interval_.canonical(waited.low, 0)};
       if (waited.crossing) starts.push_back(interval_.canonical(waited.before, 0));
     }
-    return Frontier(interval_, starts).rate();
+    // Of a segment's delay a step is not counted: where there are many segments that may be more than the device has.
+    // What the high task's kernels leave of it is all there is, but for those that nobody waits for at the end; a
+    // schedule that does more was none.
+    const double longest = count * one + pauses + allowance.mean * one * count;
+    const double left = 1 - (count - 1) * static_cast<double>(interval_.high().work) / longest;
+    const OracleRate found = Frontier(interval_, starts).rate();
+    if (found.most <= left) return found;
+    return {std::max(0.0, left), found.reached <= left ? found.reached : 0};
   }
 
  private:

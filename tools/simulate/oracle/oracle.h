@@ -36,7 +36,9 @@
 // launched wherever it waits, the figure is the most there is, but for two roundings:
 //   - `grid_ns`: what is left of a low kernel at an iteration's start is rounded down to it;
 //   - `step`: allowances of a segment that differ by less count as the smallest of them, so that
-//   `most` and `reached` are larger than a schedule by less than a step of delay for each segment.
+//   `most` and `reached` are larger than a schedule by less than a step of delay for each segment, but
+//   `most` no larger than what the high task's kernels leave of the device; where `reached` is, none was
+//   found: 0.
 // Where the low task's host makes it wait (still `exact()`), one thing is given to it that a gate
 // may not have: a held launch counts from when it could have been let go at the soonest, had the
 // low kernels before it begun later and left it in the queue behind them: for nothing, where they

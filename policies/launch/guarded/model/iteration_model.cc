@@ -36,7 +36,8 @@ void IterationModel::restart(uint32_t length, bool begins_request) {
   derive_places();
 }
 
-bool IterationModel::begin() {
+bool IterationModel::begin(bool surely) {
+  begins_surely_ = surely;
   const uint32_t start = service_start_;
   begun_ = std::min(begun_ + 1, kJudged);
   if (in_iteration_ > length() / 2) {
@@ -164,7 +165,8 @@ void IterationModel::derive() {
   // A request begins behind the host's longest pause, where that is known to be a place where one can.
   const auto pause = [](const Place& place) { return place.usual_pause_ns; };
   const bool longest_first =
-      begins_request_ && std::ranges::max_element(places_, {}, pause) == places_.begin();
+      begins_surely_ ||
+      (begins_request_ && std::ranges::max_element(places_, {}, pause) == places_.begin());
   for (uint32_t p = 0; p < length() && !longest_first; ++p) {
     if (!follows_wait(p)) continue;
     const uint32_t behind = next_wait_[p] + 1 == length() ? 0 : next_wait_[p] + 1;

@@ -35,8 +35,9 @@ class IterationModel {
                                           : position > other.position;
     }
   };
-  // The next launch is the first of an iteration. Whether service_start() has become another.
-  bool begin();
+  // The next launch is the first of an iteration, and surely that of a request, or not. Whether service_start() has
+  // become another.
+  bool begin(bool surely = false);
   // `backlog`: own work before it that the device would not have done yet with nobody else there;
   // `ahead`: launches before it that it has not done.
   void launched(uint32_t position, Instant at, Duration backlog, size_t ahead);
@@ -79,6 +80,16 @@ class IterationModel {
   // Own work of the launches from the one at `from`, made already or the next, to the next wait, less
   // what that surely leaves to do.
   Duration work(Spot from, bool idle = false) const;
+  // Own work up to the next wait that the host has not launched yet; `service`: up to the service's end, or of all the
+  // next one.
+  Duration to_launch(bool service) const {
+    if (length() == 0 || (!service && wait_is_next())) return {};
+    const uint32_t next = next_position();
+    if (!service) return {work_after_[next] - work_after_[next_wait_[next] + 1]};
+    if (next == service_start_ && !waiting_is_over_) return {};
+    const int64_t wraps = next < service_start_ ? 0 : work_after_[0];
+    return {work_after_[next] - work_after_[service_start_] + wraps};
+  }
   // Of that launch alone, as `work` counts it.
   Duration work_at(Spot spot) const {
     if (spot.position >= length()) return {};
@@ -169,6 +180,7 @@ class IterationModel {
   int64_t best_slack_ns_ = 0;
   uint32_t service_start_ = 0;
   bool begins_request_ = false;
+  bool begins_surely_ = false;
   uint32_t begun_ = 0;  // iterations, as far as they are counted
   uint32_t most_ahead_ = 0;  // launches in flight
   bool has_waits_ = true;

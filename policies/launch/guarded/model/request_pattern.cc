@@ -197,7 +197,6 @@ RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
 void RequestPattern::use_last(size_t stretches) {
   const Longest longest = longest_pause(stretches);
   const size_t before = longest.before;
-  begins_surely_ = longest.surely;
   std::vector<size_t> kinds;
   std::vector<uint32_t> start;
   uint32_t length = 0;
@@ -208,6 +207,7 @@ void RequestPattern::use_last(size_t stretches) {
     length += static_cast<uint32_t>(kinds_[kind].size());
   }
   if (length > kMostLaunches) return;
+  begins_surely_ = longest.surely;
   period_ = std::move(kinds);
   start_ = std::move(start);
   length_ = length;
