@@ -83,6 +83,9 @@ class UnitQueue {
   size_t first_ = 0;
 };
 
+// A unit that nobody knows the length of matters for so long after it was complete.
+inline constexpr Duration kLately{10'000'000};
+
 struct Stream {
   uint64_t completed = 0;
   // Of its units that were seen complete lately the one that lengthens others most.
@@ -95,8 +98,8 @@ struct Stream {
 
   // What it has lengthened is through soon after it.
   void done(const Unit& unit, Instant at) {
-    if (unit.lengthens >= longest.lengthens || at - longest.done_at > longest.lengthens)
-      longest = {at, unit.lengthens, unit.device};
+    const bool past = at - longest.done_at > std::min(longest.lengthens, kLately);
+    if (past || unit.lengthens >= longest.lengthens) longest = {at, unit.lengthens, unit.device};
   }
 };
 
