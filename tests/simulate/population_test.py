@@ -155,12 +155,20 @@ class Page(unittest.TestCase):
     def test_an_open_gate_is_a_reference_under_mps_only_and_the_oracle_where_it_was_asked(self):
         def one(sharing, share, guarded, oracle=None):
             figures = {name: {"valid": True, "mean": mean, "low": low} for name, (mean, low) in (("share", share), ("guarded", guarded))}
-            return run(0, (1.0, 1.0), (1.0, 1.0)) | {"sharing": sharing, "policies": figures | {"guarded": figures["guarded"] | {"oracle": oracle}}}
+            return run(0, (1.0, 1.0), (1.0, 1.0)) | {"sharing": sharing, "policies": figures | {"guarded": figures["guarded"] | {"oracle": oracle, "oracle_found": oracle and oracle + 0.1}}}
         runs = [one("mps", (1.0, 0.5), (1.0, 0.48)), one("mps", (1.1, 0.9), (1.0, 0.1)), one("serial", (1.0, 0.5), (1.0, 0.1))]
         self.assertTrue(population_page.verdict_rows(runs, ["guarded"])[0][-1].startswith("100.0 % of 1, median 0.96"))
         runs += [one("serial", (1.0, 0.5), (1.0, 0.1), oracle=share) for share in (0.4, 0.5, 0.9)]
         self.assertEqual(population_page.verdict_names(runs)[-2:], ("at least 0.5 of the oracle's", "at least 0.5 of what it found"))
-        self.assertTrue(population_page.verdict_rows(runs, ["guarded"])[0][-1].startswith("66.7 % of 3, median 0.5"))
+        shares, of_found = population_page.verdict_rows(runs, ["guarded"])[0][-2:]
+        self.assertTrue(shares.startswith("66.7 % of 3, median 0.5"), shares)
+        self.assertTrue(of_found.startswith("100.0 % of 3, median 0.6"), of_found)
+
+    def test_a_share_of_the_oracle_that_is_not_known_keeps_its_place(self):
+        one = {"mean": 1.01, "p99": 1.02, "low": 0.5, "valid": True}
+        for shares, text in (({}, ""), ({"oracle": 0.6, "oracle_found": 0.8}, " / 0.600 / 0.800"), ({"oracle": 0.6}, " / 0.600 / -"),
+                             ({"oracle": None, "oracle_found": 0.8}, " / - / 0.800")):
+            self.assertEqual(population_page._cell(one | shares), "1.010 / 1.020 / 0.500" + text)
 
     def test_every_table_of_figures_says_that_it_is_simulated_and_every_run_is_there(self):
         text = population_page.render({"runs": self.RUNS, "policies": ["priority", "guarded"], "seed": "s", "set": "", "date": "2026-01-01",

@@ -320,15 +320,18 @@ TEST_CASE("A measurement counts unless others were there before the launch had c
 
 // A kernel of 0.3 ms beside the client's own collective of 8 ms, on a device that runs one at a time, or a copy.
 TEST_CASE("What ran beside its own client's longer work on another stream is no measure of a length") {
-  enum class Beside { kNothing, kBefore, kMeanwhile, kToTheEnd, kCopy };
+  enum class Beside { kNothing, kBefore, kMeanwhile, kToTheEnd, kCopy, kOnAnother };
   constexpr int64_t kShort = 300'000, kLong = 8'000'000;
   for (const pol::Predictor predictor : {pol::Predictor::kQuantile, pol::Predictor::kPair}) {
-    for (const Beside beside : {Beside::kNothing, Beside::kBefore, Beside::kMeanwhile, Beside::kToTheEnd, Beside::kCopy}) {
+    for (const Beside beside : {Beside::kNothing, Beside::kBefore, Beside::kMeanwhile, Beside::kToTheEnd, Beside::kCopy,
+                                Beside::kOnAnother}) {
       INFO(pol::name_of(predictor) << ", " << static_cast<int>(beside));
       Bench bench(predictor);
+      const bool on_another = beside == Beside::kOnAnother;
+      if (on_another) bench.tell(DeviceUsed{ClientId{1}, DeviceId{1}});
       uint64_t others = 0;
       const auto other = [&](bool copy) {
-        bench.tell(Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{1}, .sequence = ++others,
+        bench.tell(Launched{.client = ClientId{1}, .device = DeviceId{on_another ? 1U : 0U}, .stream = StreamSlot{1}, .sequence = ++others,
                             .kernel = KernelId{copy ? 3U : 2U}, .at = Instant{bench.now_ns}, .tracked = true, .copy = copy});
       };
       const auto end_other = [&](bool copy, int64_t after_ns) {
@@ -353,22 +356,23 @@ TEST_CASE("What ran beside its own client's longer work on another stream is no 
       }
       for (int n = 0; n < 12; ++n) {  // of more in a row it would be thought that the kernel has become longer
         const bool copy = beside == Beside::kCopy;
-        if (beside == Beside::kBefore || copy) other(copy);
+        const bool before = beside == Beside::kBefore || copy || on_another;
+        if (before) other(copy);
         bench.launch(1);
         const Instant launched{bench.now_ns};
         if (beside == Beside::kMeanwhile || beside == Beside::kToTheEnd) other(copy);
-        if (beside == Beside::kBefore || beside == Beside::kMeanwhile || copy) end_other(copy, kLong);
+        if (before || beside == Beside::kMeanwhile) end_other(copy, kLong);
         bench.now_ns += kShort + (beside == Beside::kToTheEnd ? kLong : 0);
         if (beside == Beside::kToTheEnd) timed(kLong + kShort, launched);
         complete();
         if (beside == Beside::kToTheEnd) end_other(copy, 0);
         if (beside == Beside::kNothing) timed(kShort, launched);
-        if (beside == Beside::kBefore || beside == Beside::kMeanwhile || copy) timed(kLong + kShort, launched);
+        if (before || beside == Beside::kMeanwhile) timed(kLong + kShort, launched);
       }
       bench.launch(1);
       const int64_t told_ns = told.submitted.back().predicted.ns;
-      if (beside == Beside::kCopy)
-        CHECK(told_ns > 4 * kShort);  // it has an engine of its own: the kernel is longer now
+      if (beside == Beside::kCopy || on_another)
+        CHECK(told_ns > 4 * kShort);  // those have another engine: the kernel is longer now
       else
         CHECK(told_ns == Approx(kShort).epsilon(0.07));
     }
