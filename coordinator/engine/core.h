@@ -125,9 +125,6 @@ class Engine::Core {
   void take(const Launched& input);
   void take(const LaunchesMissed& input);
   void take(const Held& input);
-  static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,
-                                          Instant since);
-  Duration own_beside(const Client& client, const LearnedLaunches::Place& place);
   void take(const TimerFired&) {}
   void take(const TaskRecalled& input);
 
@@ -212,6 +209,9 @@ class Engine::Core {
   Instant others_since(const Device& on, const Client& client, DeviceId device) const;
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
+  static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,
+                                          Instant since);
+  Duration own_beside(const Client& client, const LearnedLaunches::Place& place) const;
 
   // engine.cc
   void use_policy(const policies::PolicyChoice& choice);

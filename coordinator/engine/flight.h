@@ -96,7 +96,7 @@ struct Stream {
   } longest;
   UnitQueue units;
 
-  // What it has lengthened is through soon after it.
+  // What these have lengthened is through soon after them.
   void done(const Unit& unit, Instant at) {
     const bool past = at - longest.done_at > std::min(longest.lengthens, kLately);
     if (past || unit.lengthens >= longest.lengthens) longest = {at, unit.lengthens, unit.device};

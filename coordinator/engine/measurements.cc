@@ -43,7 +43,7 @@ LearnedLaunches::Company Engine::Core::company(const Device& on, const Client& c
 }
 
 // What of its own client's work may have lengthened this launch. It may be measured before it is seen complete.
-Duration Engine::Core::own_beside(const Client& client, const LearnedLaunches::Place& place) {
+Duration Engine::Core::own_beside(const Client& client, const LearnedLaunches::Place& place) const {
   const size_t slot = slot_of(place.stream);
   if (place.completed || slot >= client.streams.size() || client.streams[slot].units.empty()) return place.own;
   const Seat& seat = *client.seat(client.streams[slot].units.front().device);
