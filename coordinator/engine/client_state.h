@@ -86,6 +86,7 @@ struct KernelUse {
   TaskKernel* known = nullptr;  // null: beyond the task's bound
   Duration published;           // what its launch is charged in credit: the mean
   bool lets_by = false;         // others' work is done beside it, as far as reports tell
+  bool is_measured() const { return known != nullptr && known->profile.count() > 0; }
 };
 
 // How far an order to stop has come:

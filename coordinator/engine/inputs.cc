@@ -252,8 +252,7 @@ KernelUse& Engine::Core::use_kernel(Client& client, KernelId kernel) {
   if (client.kernels.size() >= kMaxKernelsPerTask) client.kernels.clear();
   KernelUse& use = client.kernels[kernel];
   use.known = client.profile->kernel(kernel);
-  const bool known = use.known != nullptr && use.known->profile.count() > 0;
-  use.published = known ? use.known->profile.mean() : client.profile->unknown_kernel(kernel);
+  use.published = use.is_measured() ? use.known->profile.mean() : client.profile->unknown_kernel(kernel);
   put(Predict{client.id, kernel, use.published});
   return use;
 }
@@ -272,7 +271,7 @@ policies::Known Engine::Core::known(const Client& client, const policies::Kernel
 Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
                                  const LearnedLaunches::Place& place) const {
   const policies::Predictor how = predictor();
-  const bool measured = use.known != nullptr && use.known->profile.count() > 0;
+  const bool measured = use.is_measured();
   if (how == policies::Predictor::kMean) {
     return {use.published, use.published, measured ? use.known->profile.mean_gap() : Duration{-1}};
   }
@@ -337,8 +336,8 @@ void Engine::Core::take(const Launched& input) {
   unit.expected = said.expected;
   unit.blocks = use.lets_by ? Duration{} : said.expected;
   // A copy has an engine of its own. One that was never measured may take any time.
-  const bool measured = use.known != nullptr && use.known->profile.count() > 0;
-  unit.lengthens = input.copy ? Duration{} : measured ? said.expected : Duration{policies::KernelProfile::kLongestNs};
+  const Duration at_most = use.is_measured() ? said.expected : Duration{policies::KernelProfile::kLongestNs};
+  unit.lengthens = input.copy ? Duration{} : at_most;
   if (is_seen(use)) {
     unit.ahead = Duration{};
     for (ClientId member : on.busy) unit.ahead += find(member)->seat(input.device)->in_flight;

@@ -28,11 +28,11 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
 }
 
 void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, const Company& company) {
-  if (this->place(stream, sequence) == nullptr) return;
-  Place& place = places_[slot_of(stream)][sequence % kPlaces];
-  place.completed = true;
-  place.disturbed |= place.others != company.launches;
-  place.own = std::max(place.own, company.own);
+  auto* place = const_cast<Place*>(this->place(stream, sequence));
+  if (place == nullptr) return;
+  place->completed = true;
+  place->disturbed |= place->others != company.launches;
+  place->own = std::max(place->own, company.own);
 }
 
 LearnedLaunches::Place LearnedLaunches::next(KernelId kernel) const {

@@ -37,11 +37,12 @@ class LearnedLaunches {
     Duration own;  // Company::own, the most of it meanwhile
   };
   static_assert(sizeof(Place) == 64);
-  // The other clients of the device: whether any has work on it now, and their launches so far.
+  // Who is there beside a launch: whether another client of the device has work on it now, the launches of all others
+  // so far, and the client's own work.
   struct Company {
     bool present = false;
     uint32_t launches = 0;  // may wrap: only told from itself
-    Duration own;           // by so much the client's own work on another stream may lengthen what runs
+    Duration own;           // the length of its longest launch on another stream
   };
 
   // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.

@@ -6,8 +6,8 @@
 // full. Two things are done beyond that.
 //
 // Company. A sample taken while others, or its own client on another stream, had work on the device is
-// `disturbed`: what it says is the length and that work in its way, which moves it one way only (a kernel seems longer, the
-// pause after it shorter). Of what company lengthens, the shortest is all that is known until one is
+// `disturbed`: what it says is the length and that work in its way, which moves it one way only (a
+// kernel seems longer, the pause after it shorter). Of what company lengthens, the shortest is all that is known until one is
 // undisturbed: others' kernels can be a hundred times as long. Pauses vary by themselves, so of what
 // it shortens the first kTrusted samples count as they come. From then on a disturbed one counts
 // neither where it is long nor where it is short: to take only those that seem credible would bias the

@@ -383,7 +383,6 @@ class Experiment {
         most = rate.most;
         most0 = rate0.most;
         one.oracle_reached = rate.reached;
-        if (rate.reached > 0) one.rows[i + 1].oracle_found_share = one.low_work[i] / rate.reached;
         say_how_sharp(result.heading.oracle, rate);
         say_how_sharp(result.heading.oracle, rate0);
       } else {
@@ -393,6 +392,7 @@ class Experiment {
       command::Row& row = one.rows[i + 1];
       if (most > 0) row.oracle_share = one.low_work[i] / most;
       if (most0 > 0) row.oracle0_share = one.low_work[i] / most0;
+      if (one.oracle_reached > 0) row.oracle_found_share = one.low_work[i] / one.oracle_reached;
       if (i > 0) continue;
       one.oracle_work = most;
       one.oracle0_work = most0;

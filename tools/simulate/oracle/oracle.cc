@@ -47,12 +47,13 @@ class Oracle::Impl {
     if (iterations == 0 || !interval_.chain().works) return {};
     const auto one = static_cast<double>(alone());
     const auto count = static_cast<double>(iterations);
-    const double pauses = (count - 1) * static_cast<double>(pause());
-    interval_.ask({.most_delay = static_cast<int64_t>(allowance.mean * one * count + 1e-6),
+    const double time = count * one + (count - 1) * static_cast<double>(pause());
+    const double most_delay = allowance.mean * one * count;
+    interval_.ask({.most_delay = static_cast<int64_t>(most_delay + 1e-6),
                    .tail = static_cast<int64_t>(allowance.tail * one + 1e-6),
                    .most_over = static_cast<uint64_t>(allowance.over * count + 1e-9),
                    .iterations = iterations,
-                   .time = count * one + pauses});
+                   .time = time});
     std::vector<LowState> starts{interval_.canonical(start, 0)};
     if (after_pause) {
       Played waited;
@@ -63,8 +64,7 @@ class Oracle::Impl {
     // Of a segment's delay a step is not counted: where there are many segments that may be more than the device has.
     // What the high task's kernels leave of it is all there is, but for those that nobody waits for at the end; a
     // schedule that does more was none.
-    const double longest = count * one + pauses + allowance.mean * one * count;
-    const double left = 1 - (count - 1) * static_cast<double>(interval_.high().work) / longest;
+    const double left = 1 - (count - 1) * static_cast<double>(interval_.high().work) / (time + most_delay);
     const OracleRate found = Frontier(interval_, starts).rate();
     if (found.most <= left) return found;
     return {std::max(0.0, left), found.reached <= left ? found.reached : 0};
