@@ -11,16 +11,13 @@ constexpr int64_t kInFull = 1'024;  // a price of 1
 // From its mean to its p95, and from there as far again, the chance of a longer one falls to a twentieth.
 constexpr int64_t kHalvings_x1024 = 4'425;
 
-int64_t in_full(const Moment& moment) { return std::max(kInFull, moment.price_x1024); }
-
 // Lower work that delays the request by so much at most.
 Duration room_for(const Moment& moment, Duration given) {
   if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
   const Duration all{given.ns * kInFull / moment.price_x1024};
   const Duration priced = std::clamp(moment.priced, Duration{}, all);
   const Duration paid{priced.ns * moment.price_x1024 / kInFull};
-  const Duration late = priced + Duration{(given - paid).ns * kInFull / in_full(moment)};
-  return moment.slack + late - moment.ahead;
+  return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
 }  // namespace
@@ -28,7 +25,7 @@ Duration room_for(const Moment& moment, Duration given) {
 Duration delay(const Moment& moment, Duration cost) {
   const Duration late = std::max({Duration{}, moment.back, moment.ahead + cost - moment.slack});
   const Duration priced = std::clamp(moment.priced, Duration{}, late);
-  return {(priced.ns * moment.price_x1024 + (late - priced).ns * in_full(moment)) / kInFull};
+  return Duration{priced.ns * moment.price_x1024 / kInFull} + (late - priced);
 }
 
 int64_t chance_x1000(const Moment& moment, Duration within) {
@@ -62,7 +59,7 @@ Duration room(const Moment& moment) {
 }
 
 Duration depth(const Moment& moment) {
-  const int64_t price = std::min(kInFull, moment.price_x1024);
+  const int64_t price = moment.price_x1024;
   const Duration borne{moment.budget.ns / tuning::kBorne * kInFull / price};
   const Duration deepest = std::max(tuning::kDeepestCredit, moment.deepest);
   const Duration most{deepest.ns * kInFull / price};

@@ -41,7 +41,7 @@ struct Moment {
   bool alone = true;  // no lower work is in flight or let go
   Duration deepest;   // so much lower work may be in flight at a price of 1; kDeepestCredit, if that is more
   Duration depth;     // of lower work in flight
-  int64_t price_x1024 = 1024;  // what requests lose of what is foretold
+  int64_t price_x1024 = 1024;  // what requests lose of what is foretold; 1024 at most
   Duration priced;             // ... up to so much; what is beyond is charged in full
 };
 

@@ -22,6 +22,8 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     end_request(/*whole=*/false);
     timeline.restart(place.length, pattern_.known());
     times_.restart();
+    usual_of_ = 0;
+    most_marked_ = {};
     // What others were over, or single waits, says nothing of these requests. None is given twice.
     error_.forgive();
     if (!compared_) error_ = {};
@@ -101,12 +103,13 @@ RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
 }
 
 void RequestGuard::end_request(bool whole) {
+  const bool is_whole = whole;
   whole = whole && parts_.has(Part::kComparing);
   if (request_.began != kNever && schedule_.waited_until() > request_.began) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;
     if (whole) compare();
-    learn_usual();
+    learn_usual(is_whole);
     earn(said, compares);
     count_over(said);
     learn_price(compares);
@@ -133,9 +136,10 @@ void RequestGuard::compare() {
     request_.lost = times_.cost(request_.took, said);
 }
 
-// What requests take by themselves, and their markers.
-void RequestGuard::learn_usual() {
-  const int64_t of = usual_.ns == 0 ? 1 : kUsualOf;
+// What requests take by themselves, and their markers. Part of one is no length to begin with.
+void RequestGuard::learn_usual(bool whole) {
+  if (whole) usual_of_ = std::min(usual_of_ + 1, kUsualOf);
+  const int64_t of = usual_.ns == 0 ? 1 : whole ? usual_of_ : kUsualOf;
   usual_ += Duration{(by_itself() - usual_).ns / of};
   markers_ += Duration{(request_.markers - markers_).ns / of};
   // A program's first launches have many more markers: what undisturbed requests took then is no measure.
@@ -185,11 +189,7 @@ void RequestGuard::learn_price(bool compares) {
   const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                      std::min(limit(), tuning::kDeepestCredit).ns;
   price_.slow_ones(times_.spread());
-  // An exception may lose more than was foretold: it says that all of it came true, and no more.
-  if (compares && tells)
-    price_.learn(request_.foretold, request_.lost, request_.meant);
-  else if (mean_.is_ample() && error_.is_ample())
-    price_.doubt();
+  if (compares && tells) price_.learn(request_.foretold, request_.lost);
 }
 
 // Whether the request after the next is kept undisturbed. However strange requests are, others must go on.
@@ -262,8 +262,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   // little is kept for those.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
   // What the waits say was lost is part of what was foretold: of it, too, only so much was.
-  const int64_t true_x1024 =
-      parts_.has(Part::kPrice) ? std::min<int64_t>(1'024, price_.x1024()) : 1'024;
+  const int64_t true_x1024 = parts_.has(Part::kPrice) ? price_.x1024() : 1'024;
   const Duration said = std::max(delayed.lost, lost_lately_);
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.

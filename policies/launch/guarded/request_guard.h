@@ -148,7 +148,7 @@ class RequestGuard {
   }
   void end_request(bool whole);
   void compare();
-  void learn_usual();
+  void learn_usual(bool whole);
   void earn(Duration said, bool compares);
   void count_over(Duration said);
   void learn_price(bool compares);
@@ -176,12 +176,12 @@ class RequestGuard {
   size_t others_lately() const {
     return begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
   }
-  // With its first launch a request of the program's begins: only where requests arrive at random. Where
-  // the host always pauses as long, it may do so within a request.
+  // With its first launch a request of the program's begins: where requests arrive at random, or a run of steps that
+  // come evenly begins. Another host that always pauses as long may do so within a request.
   bool begins_surely() const {
     return !parts_.has(Part::kAnyBeginning) ||
            (pattern_.begins_surely() && timeline().service_start() == 0 &&
-            timeline().begins_at_random());
+            (timeline().begins_at_random() || pattern_.others_are_even()));
   }
   struct Slack {
     Duration now;
@@ -218,6 +218,7 @@ class RequestGuard {
   Request next_;                 // ... of the next one, what is known before it
   std::deque<Duration> lately_;  // what waits lost, this request's and before it as many as count
   Duration lost_lately_;         // ... those that count beside the next one
+  int64_t usual_of_ = 0;         // usual_ is the mean of so many requests, or of the last kUsualOf
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take

@@ -76,7 +76,7 @@ inline constexpr int64_t kRequestsAHold = 256, kLongestHold = 10;
 inline constexpr size_t kPricesRemembered = 96, kPricesPreset = 8;
 // A request with lower work beside it from begin to end is foretold to lose all of its time: the
 // least price is far below the bound.
-inline constexpr int64_t kLeastPrice_x1e6 = 4'000, kMostPrice_x1e6 = 4'000'000;
+inline constexpr int64_t kLeastPrice_x1e6 = 4'000;
 // The price is believed of delays that are longer by so large a part than any that was foretold, so
 // the longest grows by factors. Without that, a harmless gate was open after a thousand requests only.
 inline constexpr int64_t kBelievedBeyond = 4;

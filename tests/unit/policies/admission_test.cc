@@ -139,12 +139,10 @@ TEST_CASE("A delay that is longer than any that was foretold costs all that is b
   moment.priced = us(8);
   CHECK(delay(moment, us(18)) == us(4));
   CHECK(delay(moment, us(30)) == us(16));
-  moment.price_x1024 = 2'048;
-  CHECK(delay(moment, us(30)) == us(40));
 }
 
 TEST_CASE("The room is what makes the request lose just what it may") {
-  for (const int64_t price : {4, 64, 512, 1'024, 2'048})
+  for (const int64_t price : {4, 64, 512, 1'024})
     for (const int64_t priced : {-5, 0, 3, 40}) {
       Moment moment = worked(us(10));
       moment.price_x1024 = price;
@@ -160,8 +158,7 @@ TEST_CASE("Lower work is as deep as the mean budget bears, more where it costs l
   CHECK(depth(moment) == us(200));
   moment.price_x1024 = 256;
   CHECK(depth(moment) == us(500));
-  moment.price_x1024 = 2'048;
-  CHECK(depth(moment) == us(200));
+  moment.price_x1024 = 1'024;
   moment.slack = us(-100);
   CHECK(depth(moment) == us(100));
   moment.budget = us(1'000'000);

@@ -132,15 +132,15 @@ TEST_CASE("Requests that are over unmeant, as often as can be borne, leave some 
 
 TEST_CASE("The price is what nearly all of the last 96 requests have lost of what was foretold") {
   Price price;
-  for (int n = 0; n < 96 + 8; ++n) price.learn(us(100), us(20), /*meant=*/false);
+  for (int n = 0; n < 96 + 8; ++n) price.learn(us(100), us(20));
   CHECK(price.x1024() == 204);
-  price.learn(us(100), us(90), /*meant=*/false);
+  price.learn(us(100), us(90));
   CHECK(price.x1024() == 204);  // one may be chance
-  price.learn(us(100), us(50), /*meant=*/false);
+  price.learn(us(100), us(50));
   CHECK(price.x1024() == 512);
-  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20), /*meant=*/false);
+  for (int n = 0; n < 94; ++n) price.learn(us(100), us(20));
   CHECK(price.x1024() == 512);
-  price.learn(us(100), us(20), /*meant=*/false);
+  price.learn(us(100), us(20));
   CHECK(price.x1024() == 204);
 }
 
@@ -149,35 +149,35 @@ TEST_CASE(
     "largest") {
   Price price;
   CHECK(price.x1024() == 1'024);
-  for (int n = 0; n < 7; ++n) price.learn(us(100), us(20), /*meant=*/false);
+  for (int n = 0; n < 7; ++n) price.learn(us(100), us(20));
   CHECK(price.x1024() == 1'024);
-  price.learn(us(100), us(20), /*meant=*/false);
+  price.learn(us(100), us(20));
   CHECK(price.x1024() == 307);
-  price.learn(us(100), us(80), /*meant=*/false);
+  price.learn(us(100), us(80));
   CHECK(price.x1024() == 1'024);  // not more than 1, for that
-  price.learn(us(100), us(120), /*meant=*/false);
-  CHECK(price.x1024() == 1'228);
-  for (int n = 10; n < 95; ++n) price.learn(us(100), us(20), /*meant=*/false);
-  CHECK(price.x1024() == 1'228);
-  price.learn(us(100), us(20), /*meant=*/false);
+  price.learn(us(100), us(120));
+  CHECK(price.x1024() == 1'024);  // nor for what was not foretold
+  for (int n = 10; n < 95; ++n) price.learn(us(100), us(20));
+  CHECK(price.x1024() == 1'024);
+  price.learn(us(100), us(20));
   CHECK(price.x1024() == 819);  // the second largest of 96
 }
 
-TEST_CASE("The price is between 1/250 and 4") {
+TEST_CASE("The price is between 1/250 and 1") {
   Price price;
-  for (int n = 0; n < 96; ++n) price.learn(us(1), us(1'000), /*meant=*/false);
-  CHECK(price.x1024() == 4'096);
-  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-50), /*meant=*/false);  // shorter than usual
+  for (int n = 0; n < 96; ++n) price.learn(us(1), us(1'000));
+  CHECK(price.x1024() == 1'024);
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(-50));  // shorter than usual
   CHECK(price.x1024() == 4);
 }
 
 TEST_CASE("The price is known to a quarter more than the longest delay that was foretold lately") {
   Price price;
   CHECK(price.known_to() == us(0));
-  price.learn(us(300), us(20), /*meant=*/false);
-  price.learn(us(100), us(20), /*meant=*/false);
+  price.learn(us(300), us(20));
+  price.learn(us(100), us(20));
   CHECK(price.known_to() == us(300 + 75));
-  for (int n = 0; n < 95; ++n) price.learn(us(100), us(20), /*meant=*/false);
+  for (int n = 0; n < 95; ++n) price.learn(us(100), us(20));
   CHECK(price.known_to() == us(100 + 25));
 }
 
@@ -189,23 +189,6 @@ TEST_CASE("The slack is trusted as far as requests bear it out") {
   budget.ended(/*over=*/true, /*meant=*/false);
   CHECK(budget.trusted(us(80)) < us(71));
   CHECK(budget.trusted(us(80)) > us(69));
-}
-
-TEST_CASE("A price above 1 that nothing confirms is believed less and less, one below 1 stays") {
-  Price dear, cheap;
-  for (int n = 0; n < 96; ++n) {
-    dear.learn(us(100), us(200), /*meant=*/false);
-    cheap.learn(us(100), us(20), /*meant=*/false);
-  }
-  for (int n = 0; n < 94; ++n) dear.doubt();
-  CHECK(dear.x1024() == 2'048);
-  for (int n = 0; n < 96; ++n) {
-    dear.doubt();
-    cheap.doubt();
-  }
-  CHECK(dear.x1024() == 1'024);
-  CHECK(cheap.x1024() == 204);
-  CHECK(cheap.known_to() == us(125));
 }
 
 TEST_CASE("What is owed for requests that were over unmeant is given once the cause is known") {
@@ -295,7 +278,7 @@ TEST_CASE("What is forgiven is not given back, too, nor what was before requests
 
 TEST_CASE("What slow requests take longer by themselves was no loss, once that is known") {
   Price price;
-  for (int n = 0; n < 96; ++n) price.learn(us(100), us(90), /*meant=*/false);
+  for (int n = 0; n < 96; ++n) price.learn(us(100), us(90));
   CHECK(price.x1024() == 921);
   price.slow_ones(us(40));
   CHECK(price.x1024() == 512);
@@ -303,12 +286,6 @@ TEST_CASE("What slow requests take longer by themselves was no loss, once that i
   CHECK(price.x1024() == 4);
   price.slow_ones(us(0));  // requests go otherwise: those before were as they were
   CHECK(price.x1024() == 4);
-}
-
-TEST_CASE("An exception says that what was foretold came true, and no more") {
-  Price price;
-  for (int n = 0; n < 96; ++n) price.learn(us(100), us(300), /*meant=*/true);
-  CHECK(price.x1024() == 1'024);
 }
 
 TEST_CASE("The mean budget wants a quarter more than the dearest launch that waits costs, until one goes") {

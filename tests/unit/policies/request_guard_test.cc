@@ -68,6 +68,11 @@ class Host {
     if (which == 1) now_ = now_ + gap;
     half(2 * which - 1, late, late, /*made_up=*/false);
   }
+  // Of a request of equal parts.
+  void equal_part(bool first) {
+    if (first) now_ = now_ + gap;
+    half(1, {}, {}, /*made_up=*/false);
+  }
   // A launch waits for more than the mean budget holds: for some requests none begins as an exception.
   void saves() { guard.refused(Duration{1'000'000'000}); }
   Moment moment(Duration own_done = {}) { return guard.moment(now_, {}, false, {}, own_done); }
@@ -191,6 +196,25 @@ TEST_CASE("A client may be at work for 32 of its requests after its last launch,
   for (int n = 0; n < 20; ++n) host.request(4, 1);
   CHECK(host.guard.at_work() >= Duration{32 * 4'000'000});
   CHECK(host.guard.at_work() <= Duration{32 * 4'500'000});
+}
+
+TEST_CASE("A program that goes on with longer requests has their length and limit at once") {
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  CHECK(host.guard.usual() == Duration{4'000'000});
+  for (int n = 0; n < 6; ++n) host.request(12, 100);
+  CHECK(host.guard.usual() == Duration{12'000'000});
+}
+
+// That two of them are one request, and then that four are, is found in the middle of one.
+TEST_CASE("Part of a request is no length to begin with") {
+  Host host;
+  for (int n = 0; n < 80; ++n) {
+    for (const bool first : {true, false, false, false}) host.equal_part(first);
+    const Duration usual = host.guard.usual();
+    REQUIRE((usual.ns == 2'000'000 || usual.ns == 4'000'000 || usual.ns == 8'000'000));
+  }
+  CHECK(host.guard.usual() == Duration{8'000'000});
 }
 
 TEST_CASE("Where requests lose a tenth of what is foretold, what waits say they lost counts a tenth") {
@@ -480,5 +504,16 @@ TEST_CASE("Where the begin of requests is known, an exception goes on to the req
   }
   while (host.guard.keeps_clear()) host.request_of_two_waits();
   host.half_a_request(Duration{2 * kLimit.ns}, Duration{2 * kLimit.ns});
+  CHECK(host.moment().tail > kFarAbove);
+}
+
+TEST_CASE("Where even steps tell the begin of requests, an exception goes on to the request's end") {
+  Host host;
+  const auto undisturbed = [&] {
+    for (const uint64_t which : {1, 2, 3, 4}) host.part(which);
+  };
+  for (int n = 0; n < 60; ++n) undisturbed();
+  while (host.guard.keeps_clear()) undisturbed();
+  host.part(1, Duration{3 * kLimit.ns});
   CHECK(host.moment().tail > kFarAbove);
 }

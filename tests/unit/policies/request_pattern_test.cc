@@ -181,6 +181,50 @@ TEST_CASE("Steps of a solver that wait three times each are one request, of 75 w
   CHECK(host.last().position == 25 * 9 - 1);
 }
 
+// What a host does within a request may take as long as what it does between two. Where steps come evenly that is unlikely.
+TEST_CASE("A run of four steps or more that come evenly surely begins with the far longer pause") {
+  const auto even = [](std::initializer_list<int64_t> pauses_us) {
+    Host host;
+    for (int request = 0; request < 40; ++request) {
+      for (const int64_t pause_us : pauses_us) host.stretch(5, pause_us);
+    }
+    CHECK(host.last().length == 5 * pauses_us.size());
+    CHECK(host.pattern.begins_surely());
+    return host.pattern.others_are_even();
+  };
+  CHECK(even({600, 5, 5, 5}));
+  CHECK(even({1'600, 80, 95, 110, 90}));
+  CHECK_FALSE(even({600, 5, 5}));         // of three pauses one is always the odd one
+  CHECK_FALSE(even({600, 5, 60, 5, 5}));  // where the host may begin another request
+  CHECK_FALSE(even({600, 90, 90, 90}));   // not far longer
+}
+
+TEST_CASE("Steps that come evenly no more say nothing of where a request begins") {
+  Host host;
+  const auto requests = [&](int count, int64_t inner_us) {
+    for (int request = 0; request < count; ++request) {
+      for (const int64_t pause_us : {int64_t{900}, int64_t{5}, inner_us, int64_t{5}}) host.stretch(5, pause_us);
+    }
+  };
+  requests(40, 5);
+  REQUIRE(host.pattern.others_are_even());
+  requests(800, 100);
+  CHECK_FALSE(host.pattern.others_are_even());
+  CHECK(host.pattern.known());
+}
+
+TEST_CASE("Where there is no period any more, nobody knows where a request begins") {
+  Host host;
+  for (int request = 0; request < 40; ++request) {
+    for (const int64_t pause_us : {900, 5, 5, 5}) host.stretch(5, pause_us);
+  }
+  REQUIRE(host.pattern.others_are_even());
+  for (uint32_t n = 0; n < 40; ++n) host.stretch(6 + n, 5);
+  REQUIRE_FALSE(host.pattern.known());
+  CHECK_FALSE(host.pattern.others_are_even());
+  CHECK_FALSE(host.pattern.begins_surely());
+}
+
 TEST_CASE("Requests at random are not taken for two at a time") {
   std::mt19937 random(7);
   Host host;

@@ -61,26 +61,18 @@ class MeanBudget {
 
 // What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
 // and all that is foretold comes true; less where kernels run together, or slack is more than is
-// known; more where something is not foretold. Of the last requests it is the second largest, and
-// it is known only of delays that are no longer than theirs. Until enough are known it is the
-// largest and half as much again, which by itself raises it to 1 at most; until eight are, it is 1.
+// known. What a request loses beyond that was not foretold, and says nothing of what was. Of the
+// last requests it is the second largest, and it is known only of delays that are no longer than
+// theirs. Until enough are known it is the largest and half as much again; until eight are, it is 1.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`; `meant`: more than was foretold may have been let
-  // go, and does not count.
-  void learn(Duration foretold, Duration lost, bool meant) {
-    remember({foretold, lost, meant ? foretold : lost, spread_});
-  }
+  // A request was foretold to lose so much, and has lost `lost`. What that is more does not count.
+  void learn(Duration foretold, Duration lost) { remember({foretold, lost, spread_}); }
   // Slow requests take so much longer by themselves. What was taken for a loss until then was none.
   void slow_ones(Duration spread) {
     if (std::exchange(spread_, spread) >= spread) return;
     for (Seen& seen : seen_) seen.by_itself = std::max(seen.by_itself, spread);
     tell();
-  }
-  // A request says nothing of it, though both budgets are there. Above 1 it is believed less and less: what
-  // it keeps from going cannot show that it has fallen.
-  void doubt() {
-    if (price_x1e6_ > kPreset_x1e6) remember({});
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
   // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
@@ -93,15 +85,14 @@ class Price {
   struct Seen {
     Duration foretold;  // 0: nothing
     Duration lost;
-    Duration most;       // of what was lost no more counts
-    Duration by_itself;  // ... nor so much
+    Duration by_itself;  // ... of it, so much does not count
     bool operator==(const Seen&) const = default;
   };
   static int64_t price_x1e6_of(const Seen& seen) {
     if (seen.foretold.ns == 0) return kPreset_x1e6;
     const Duration lost = seen.lost - std::clamp(seen.lost, Duration{}, seen.by_itself);
-    return std::clamp(std::min(lost, seen.most).ns * 1'000 / std::max<int64_t>(1, seen.foretold.ns / 1'000),
-                      tuning::kLeastPrice_x1e6, tuning::kMostPrice_x1e6);
+    return std::clamp(lost.ns * 1'000 / std::max<int64_t>(1, seen.foretold.ns / 1'000), tuning::kLeastPrice_x1e6,
+                      kPreset_x1e6);
   }
   void remember(const Seen& seen) {
     if (presets_ > 0 || seen_.size() == tuning::kPricesRemembered) seen_.pop_front();
@@ -113,7 +104,7 @@ class Price {
     const int64_t largest = price_x1e6_of(std::ranges::max(seen_, {}, price_x1e6_of));
     const bool enough = seen_.size() == tuning::kPricesRemembered;
     price_x1e6_ = enough ? second_largest(seen_, price_x1e6_of)
-                         : std::max(largest, std::min(kPreset_x1e6, largest * 3 / 2));
+                         : std::min(kPreset_x1e6, largest * 3 / 2);
     const Duration longest = std::ranges::max(seen_, {}, &Seen::foretold).foretold;
     known_to_ = longest + Duration{longest.ns / tuning::kBelievedBeyond};
   }

@@ -18,6 +18,10 @@ constexpr size_t kLongOneIn = 8;
 // shorter one that was found.
 constexpr int64_t kLonger_x1000 = 1'333, kLongerStill_x1000 = 1'100;
 constexpr int64_t kSurely = 2;
+// Steps come evenly where the longest pause between them is no longer than twice the shortest and a host's jitter,
+// and the pause before them all is so many times as long. Of two or three pauses one is always the odd one.
+constexpr size_t kEvenSteps = 4;
+constexpr int64_t kEven = 2, kEvenJitter = 5'000, kFarLonger = 8;
 // Stretches, and a period, that are not as they should be: there is no period any more.
 constexpr size_t kLost = 16;
 
@@ -59,6 +63,7 @@ void RequestPattern::forget() {
   launches_of_kinds_ = 0;
   history_.clear();
   period_.clear();
+  begins_surely_ = others_are_even_ = false;
   in_step_ = false;
   generation_ += 1;
 }
@@ -85,7 +90,7 @@ void RequestPattern::waited(Instant at) {
   if (!in_step_) {
     if (const size_t distance = find_repetition(); distance > 0) use_last(distance);
   } else if (++followed_ >= look_at_ && next_ == 0) {
-    look_at_ *= 2;
+    look_at_ += std::min(look_at_, kRemembered);
     look_again();
   }
 }
@@ -94,8 +99,9 @@ void RequestPattern::waited(Instant at) {
 void RequestPattern::look_again() {
   const size_t distance = find_multiple(period_.size());
   const Longest longest = longest_pause(distance);
+  if (distance > period_.size() || (longest.before != 0 && longest.surely)) return use_last(distance);
   begins_surely_ = longest.before == 0 && longest.surely;
-  if (distance > period_.size() || (longest.before != 0 && longest.surely)) use_last(distance);
+  others_are_even_ = begins_surely_ && longest.even;
 }
 
 // A stretch has ended.
@@ -141,8 +147,8 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// A multiple of the distance at which the longest pauses all come at one place. Looked for at
-// doublings only: it orders all pauses.
+// A multiple of the distance at which the longest pauses all come at one place. Looked for seldom: it orders all
+// pauses.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
   const auto is_longer = [&](size_t back, size_t than) {
@@ -178,7 +184,7 @@ size_t RequestPattern::find_multiple(size_t distance) const {
 // Where in so many stretches the longest pause is, in the mean of all that are remembered.
 RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
   Longest found;
-  int64_t longest = -1, second = 0;
+  int64_t longest = -1, second = 0, shortest = INT64_MAX;
   for (size_t n = 0; n < stretches; ++n) {
     int64_t sum = 0, count = 0;
     for (size_t back = stretches - n; back <= history_.size(); back += stretches) {
@@ -186,10 +192,13 @@ RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
       count += 1;
     }
     second = std::max(second, std::min(longest, sum / count));
+    shortest = std::min(shortest, sum / count);
     if (sum / count > longest) longest = sum / count, found.before = n;
   }
   found.mean = Duration{longest};
   found.surely = stretches == 1 || (history_.size() >= kCompared && longest > kSurely * second);
+  found.even = found.surely && stretches >= kEvenSteps && second <= kEven * shortest + kEvenJitter &&
+               longest > kFarLonger * second;
   return found;
 }
 
@@ -208,6 +217,7 @@ void RequestPattern::use_last(size_t stretches) {
   }
   if (length > kMostLaunches) return;
   begins_surely_ = longest.surely;
+  others_are_even_ = longest.even;
   period_ = std::move(kinds);
   start_ = std::move(start);
   length_ = length;

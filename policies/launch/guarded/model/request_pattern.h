@@ -38,6 +38,8 @@ class RequestPattern {
   size_t stretches() const { return period_.size(); }
   // That pause is far longer than any other, so that this is surely where a request begins.
   bool begins_surely() const { return begins_surely_; }
+  // The others, three at least, are alike, and next to nothing beside it.
+  bool others_are_even() const { return others_are_even_; }
 
   bool operator==(const RequestPattern&) const = default;
 
@@ -60,6 +62,7 @@ class RequestPattern {
     size_t before = 0;  // so many of the last stretches come before it
     Duration mean;
     bool surely = false;  // far longer than any other
+    bool even = false;    // ... and those are alike
   };
 
   std::optional<size_t> kind_of_current();
@@ -87,6 +90,7 @@ class RequestPattern {
   std::vector<uint32_t> start_;  // position of each one's first launch
   uint32_t length_ = 0;          // launches
   bool begins_surely_ = false;
+  bool others_are_even_ = false;
   size_t next_ = 0;      // stretch in progress
   uint32_t cursor_ = 0;  // launches of it so far
   bool in_step_ = false;
