@@ -66,7 +66,7 @@ class MeanBudget {
 // theirs. Until enough are known it is the largest and half as much again; until eight are, it is 1.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`. What that is more does not count.
+  // A request was foretold to lose so much, and has lost `lost`, of which no more than that counts.
   void learn(Duration foretold, Duration lost) { remember({foretold, lost, spread_}); }
   // Slow requests take so much longer by themselves. What was taken for a loss until then was none.
   void slow_ones(Duration spread) {
