@@ -18,8 +18,8 @@ constexpr size_t kLongOneIn = 8;
 // shorter one that was found.
 constexpr int64_t kLonger_x1000 = 1'333, kLongerStill_x1000 = 1'100;
 constexpr int64_t kSurely = 2;
-// Steps come evenly where the longest pause between them is no longer than twice the shortest and a host's jitter,
-// and the pause before them all is so many times as long. Of two or three pauses one is always the odd one.
+// Steps come evenly where the longest pause between them is at most twice the shortest, and a host's jitter, and the
+// pause before the first step is more than eight times as long. Of two or three pauses one is always the odd one.
 constexpr size_t kEvenSteps = 4;
 constexpr int64_t kEven = 2, kEvenJitter = 5'000, kFarLonger = 8;
 // Stretches, and a period, that are not as they should be: there is no period any more.
@@ -63,7 +63,7 @@ void RequestPattern::forget() {
   launches_of_kinds_ = 0;
   history_.clear();
   period_.clear();
-  begins_surely_ = others_are_even_ = false;
+  begin_ = {};
   in_step_ = false;
   generation_ += 1;
 }
@@ -100,8 +100,7 @@ void RequestPattern::look_again() {
   const size_t distance = find_multiple(period_.size());
   const Longest longest = longest_pause(distance);
   if (distance > period_.size() || (longest.before != 0 && longest.surely)) return use_last(distance);
-  begins_surely_ = longest.before == 0 && longest.surely;
-  others_are_even_ = begins_surely_ && longest.even;
+  begin_ = longest.before == 0 ? longest : Longest{};
 }
 
 // A stretch has ended.
@@ -216,8 +215,7 @@ void RequestPattern::use_last(size_t stretches) {
     length += static_cast<uint32_t>(kinds_[kind].size());
   }
   if (length > kMostLaunches) return;
-  begins_surely_ = longest.surely;
-  others_are_even_ = longest.even;
+  begin_ = longest;
   period_ = std::move(kinds);
   start_ = std::move(start);
   length_ = length;

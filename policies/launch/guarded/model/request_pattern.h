@@ -37,9 +37,9 @@ class RequestPattern {
   // Stretches of a period; 0: none is known.
   size_t stretches() const { return period_.size(); }
   // That pause is far longer than any other, so that this is surely where a request begins.
-  bool begins_surely() const { return begins_surely_; }
+  bool begins_surely() const { return begin_.surely; }
   // The others, three at least, are alike, and next to nothing beside it.
-  bool others_are_even() const { return others_are_even_; }
+  bool others_are_even() const { return begin_.even; }
 
   bool operator==(const RequestPattern&) const = default;
 
@@ -63,6 +63,7 @@ class RequestPattern {
     Duration mean;
     bool surely = false;  // far longer than any other
     bool even = false;    // ... and those are alike
+    bool operator==(const Longest&) const = default;
   };
 
   std::optional<size_t> kind_of_current();
@@ -89,8 +90,7 @@ class RequestPattern {
   std::vector<size_t> period_;   // kinds
   std::vector<uint32_t> start_;  // position of each one's first launch
   uint32_t length_ = 0;          // launches
-  bool begins_surely_ = false;
-  bool others_are_even_ = false;
+  Longest begin_;        // the pause before it
   size_t next_ = 0;      // stretch in progress
   uint32_t cursor_ = 0;  // launches of it so far
   bool in_step_ = false;
