@@ -206,7 +206,6 @@ class Engine::Core {
   // Whether completions are looked at for how long units of the kernel take; a unit is complete.
   bool is_seen(const KernelUse& use) const;
   void saw(Client& client, StreamSlot stream, const Unit& unit);
-  Instant others_since(const Device& on, const Client& client, DeviceId device) const;
   // Whether another client had work on one of this client's devices since then, or has now.
   bool had_company(const Client& client, Instant since) const;
   static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,

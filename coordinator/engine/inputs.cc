@@ -335,8 +335,8 @@ void Engine::Core::take(const Launched& input) {
   unit.predicted = said.predicted;
   unit.expected = said.expected;
   unit.blocks = use.lets_by ? Duration{} : said.expected;
-  // A copy has an engine of its own. One that was never measured may take any time.
-  const Duration at_most = use.is_measured() ? said.expected : Duration{policies::KernelProfile::kLongestNs};
+  // A copy has an engine of its own.
+  const Duration at_most = use.is_measured() ? said.expected : client->profile->unmeasured_at_most(input.kernel);
   unit.lengthens = input.copy ? Duration{} : at_most;
   if (is_seen(use)) {
     unit.ahead = Duration{};

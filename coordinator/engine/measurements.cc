@@ -121,42 +121,21 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
   return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
 }
 
-// Since when others have had work on the device that is not complete yet; now_ where they have none.
-Instant Engine::Core::others_since(const Device& on, const Client& client, DeviceId device) const {
-  Instant since = now_;
-  for (ClientId member : on.busy) {
-    if (member == client.id) continue;
-    const Client& other = *find(member);
-    for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
-      const Unit& first = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units.front();
-      if (first.device == device) since = std::min(since, first.at);
-    }
-  }
-  return since;
-}
-
-// Nothing was complete since `began`, so the unit has run since then, or waited for what runs beside
-// it. Where it came to a device with little on it and nobody else did, that is how long it takes.
-// Beside others it is no less than half of that time, as where slices of both run in turn. That says
-// something of a less important client, where it is more than was expected there.
+// Nothing was complete since `began`. Where the unit came to a device with little on it and nobody else did, it has
+// run since then; beside others it may have waited for them, however long.
 void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   if (unit.ahead.ns < 0 || !unit.tracked) return;
   const Device& on = *device(unit.device);
-  const Instant began = std::max(unit.at, on.done_at);
-  const Instant others = std::max(began, others_since(on, client, unit.device));
-  const bool alone = others == now_ && unit.ahead.ns <= (now_ - unit.at).ns / 8 &&
+  const bool alone = on.busy.size() <= 1 && unit.ahead.ns <= (now_ - unit.at).ns / 8 &&
                      on.done - client.seat(unit.device)->done == unit.others_done;
-  const Duration took = (others - began) + Duration{(now_ - others).ns / 2};
-  const bool below = on.highest_level < client.priority.level;
-  const bool more = took.ns > unit.predicted.ns + unit.predicted.ns / 8;
-  if (!alone && !(below && more)) return;
+  if (!alone) return;
   const LearnedLaunches::Place* place = client.learned.place(stream, unit.sequence);
   TaskKernel* kernel = place == nullptr ? nullptr : client.profile->kernel(place->kernel);
   if (kernel == nullptr) return;
   Timed timed;
   timed.client = client.id;
   timed.kernel = place->kernel;
-  timed.duration = took;
+  timed.duration = now_ - std::max(unit.at, on.done_at);
   timed.launched = unit.at;
   timed.stream = stream;
   timed.sequence = unit.sequence;

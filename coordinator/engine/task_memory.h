@@ -24,6 +24,7 @@ namespace lull::engine {
 inline constexpr size_t kMaxTasks = 1024;
 inline constexpr size_t kMaxKernelsPerTask = 8192;
 inline constexpr size_t kMaxPairsPerTask = 16384;
+inline constexpr int64_t kFewKernels = 8;
 inline constexpr Duration kUnknownKernel{50'000};  // before anything of the task is known
 
 // Ids come from the programs: spread, so that nobody can choose a bucket.
@@ -83,6 +84,10 @@ class TaskProfile {
   // them the mean over the known kernels, and what 19 in 20 were no longer than when first measured.
   Duration unknown_kernel(KernelId id) const;
   Duration unknown_at_most(KernelId id) const;
+  // The same for what it may do to the measurements of others: it may take any time while few kernels are known.
+  Duration unmeasured_at_most(KernelId id) const {
+    return known_ < kFewKernels ? Duration{policies::KernelProfile::kLongestNs} : unknown_at_most(id);
+  }
   size_t size() const { return kernels_.size(); }
 
   std::vector<ClientId> users;  // ascending

@@ -72,6 +72,10 @@ Duration reckoned_length(Duration p95, Duration mean) {
   return p95 + std::max(Duration{}, p95 - mean);
 }
 
+Duration credit_holds(Duration room) {
+  return std::max(Duration{room.ns / tuning::kHeldPart}, tuning::kLeastHeld);
+}
+
 Duration busy_credit(const LowHost& host, Duration room, Duration depth) {
   int64_t most = std::clamp(
       std::max(tuning::kReactions * host.reaction.ns, tuning::kUnits * host.usual_launch.ns),

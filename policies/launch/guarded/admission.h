@@ -76,6 +76,8 @@ struct LowHost {
   Duration usual_launch;
   Duration beyond_charge;  // a launch lately took so much longer than its charge, at most
 };
+// So long a credit may hold while the room falls with time.
+Duration credit_holds(Duration room);
 // The credit that keeps the device busy in so large a room, and with so much in flight at most.
 Duration busy_credit(const LowHost& host, Duration room, Duration depth);
 // Of a room that `sharers` clients share, for one that has `in_flight` on the device. Nothing: 0.

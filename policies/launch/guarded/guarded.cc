@@ -38,6 +38,7 @@ struct Room {
   Duration depth;       // of it in flight at once
   Duration idle;        // ... in short launches, whatever is known, while none of them has work
   int64_t sharers = 1;  // clients of the level that launch
+  bool falls = false;   // ... the less room there is, as nobody has work there
   bool clear = false;   // nobody may go
 };
 
@@ -54,12 +55,12 @@ class Guarded final : public LaunchPolicy {
       if (its.waited && its.guard) its.guard->settle(lower_units(member(index)) > 0);
       its.waited = false;
     }
-    look_again_ = false;
+    look_in_ = Duration{kNever.ns};
     rooms_ = {};
     for (const uint32_t index : awake_) decide(index, now, out);
     rest(now, out);
     Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
-    if (look_again_) wake = std::min(wake, now + tuning::kLookAgain);
+    if (look_in_.ns < kNever.ns) wake = std::min(wake, now + look_in_);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
       wake_ = wake;
       out.push_back(WakeAt{wake});
@@ -373,6 +374,7 @@ class Guarded final : public LaunchPolicy {
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
       found.depth = std::min(found.depth, moment.depth);
+      found.falls = found.falls || (moment.alone && guard.slack_falls(now));
       const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
@@ -398,6 +400,13 @@ class Guarded final : public LaunchPolicy {
     const Member& low = member(index);
     const Room& room = room_for(low, now);
     if (room.clear) return {};
+    // A credit holds until the gate is told another one: it is what is left by then.
+    if (room.falls && low.in_flight.ns == 0) {
+      const Duration holds = credit_holds(room.room);
+      const Duration bound = credit(room.room - holds, room.depth, room.sharers, own_[index].host(), low.in_flight);
+      if (bound.ns > 0) look_in_ = std::min(look_in_, holds);
+      return bound;
+    }
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
     return std::max(idle,
                     credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
@@ -420,7 +429,7 @@ class Guarded final : public LaunchPolicy {
       if (head.released || low.in_flight + head.charged <= bound)
         continue;  // the gate lets it through
       if (!admitted(low, own_[index], head, now)) {
-        look_again_ = true;
+        look_in_ = std::min(look_in_, tuning::kLookAgain);
         continue;
       }
       release(index, head, now, out);
@@ -487,7 +496,7 @@ class Guarded final : public LaunchPolicy {
   SharingFigures figures_;
   std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step
   std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
-  bool look_again_ = false;
+  Duration look_in_;  // after this step
   Instant wake_ = kNever;
 };
 

@@ -50,6 +50,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   }
   if (request_.began == kNever) request_.began = launch.at;
   request_.markers += launch.marker;
+  marker_ = std::max(marker_, launch.marker);
 
   Submitted placed = launch;
   placed.place = place;
@@ -145,11 +146,13 @@ void RequestGuard::learn_usual(bool whole) {
   // A program's first launches have many more markers: what undisturbed requests took then is no measure.
   most_marked_ = std::max(most_marked_, markers_);
   const int64_t fell = tuning::kAsGoodPart * (most_marked_ - markers_).ns;
-  if (fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
+  // Where they are few, their number falls by chance, by less than one in two requests.
+  const bool by_chance = 2 * (most_marked_ - markers_).ns < marker_.ns;
+  if (!by_chance && fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
     times_.restart();
     // Markers took most of the limit: what requests were over says nothing of those to come.
     error_.forgive();
-    most_marked_ = markers_;
+    most_marked_ = markers_ = std::min(markers_, request_.markers);
   }
 }
 
@@ -246,6 +249,8 @@ bool RequestGuard::best_moment(Duration slack) const {
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
+  const Duration soon = schedule_.about_to_lose(now);
+  const Duration lost = delayed.lost + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
   slack += own_done;
   // The device changes back when the client launches, however long it has been idle.
@@ -254,8 +259,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   const Duration away = knows() && idle() ? timeline().random_pause() : Duration{};
   // Foretold once, when lower work has come; while the client is away at random, when it is back.
   if (any && came_ && away.ns == 0) {
-    delayed.foretold =
-        std::max(delayed.foretold, std::max(ahead - slack, moment.back) + delayed.lost);
+    delayed.foretold = std::max(delayed.foretold, std::max(ahead - slack, moment.back) + lost);
     came_ = false;
   }
   // What is on the device costs its whole length, in a pause only what is longer than the pause: a
@@ -263,7 +267,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
   // What the waits say was lost is part of what was foretold: of it, too, only so much was.
   const int64_t true_x1024 = parts_.has(Part::kPrice) ? price_.x1024() : 1'024;
-  const Duration said = std::max(delayed.lost, lost_lately_);
+  const Duration lately = others_lately() == 0 ? Duration{} : lost_lately_ + soon;
+  const Duration said = std::max(lost, lately);
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   if (delayed.excepted) {
@@ -283,7 +288,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();
-    moment.priced = price_.known_to() - delayed.lost;
+    moment.priced = price_.known_to() - lost;
   }
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth(moment);

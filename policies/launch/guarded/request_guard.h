@@ -91,6 +91,8 @@ class RequestGuard {
     return kept_ || (keeps_next_ && launched_all()) || (mean_.overdrawn() && !pauses);
   }
   bool idle() const { return schedule_.idle(); }
+  // It pauses, and will be back with its next launch: as time goes on it leaves less.
+  bool slack_falls(Instant now) const { return knows() && idle() && now < timeline().next_launch(); }
   // So long after its last launch it may still be at work, between two requests.
   Duration at_work() const {
     return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
@@ -221,6 +223,7 @@ class RequestGuard {
   int64_t usual_of_ = 0;         // usual_ is the mean of so many requests, or of the last kUsualOf
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
+  Duration marker_;              // the longest of them
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one

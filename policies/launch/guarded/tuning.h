@@ -30,6 +30,9 @@ inline constexpr int64_t kReactionPreset = 15'000;  // a futex wake-up, docs/har
 inline constexpr Duration kMostReaction{1'000'000};
 inline constexpr int64_t kChargesRemembered = 256;  // launches
 inline constexpr Duration kLookAgain{100'000};      // while a launch waits: slack comes with time
+// While slack goes with time and a credit stands for a launch that may come: when an eighth of the room is gone.
+inline constexpr int64_t kHeldPart = 8;
+inline constexpr Duration kLeastHeld{5'000};
 
 // A client whose requests arrive at random, at a fifth of what it can serve, pauses for longer than
 // so many of them once in 3,000 pauses.

@@ -205,6 +205,18 @@ Duration IsolatedSchedule::left_to_do(const Synced& wait) const {
   return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));
 }
 
+Duration IsolatedSchedule::delay(Instant at, Instant through, Instant own_end) const {
+  if (blocked_ns_ == 0 || at - through > kHostCame) return {};
+  // Others cost no more than they stood in its way. Where it is known well how long its own work
+  // takes, less: what a later pause of the host made up for.
+  const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
+  // Where each launch has been seen with nobody in its way, they cost what it took longer beside
+  // them.
+  const int64_t in_the_way = knows_work_ ? std::max(blocked_ns_, beside_ns_) : blocked_ns_;
+  const int64_t most = std::min(in_the_way, late.ns);
+  return {most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - own_end).ns, 0, most)};
+}
+
 std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_flight) {
   const Wait wait = std::exchange(wait_, Wait{});
   if (wait.at == kNever || (began_ == kNever && blocked_ns_ == 0)) return {};
@@ -212,23 +224,11 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
   const Instant at = wait.at;
   const Instant through = std::min(wait.end, at);
   const bool waited = at - through <= kHostCame;
-  int64_t delay = 0;
   if (blocked_ns_ == 0) {
     const int64_t off = waited ? std::abs((through - wait.own_end).ns) : 0;
     noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
-  } else {
-    // Others cost no more than they stood in its way. Where it is known well how long its own work
-    // takes, less: what a later pause of the host made up for.
-    const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
-    // Where each launch has been seen with nobody in its way, they cost what it took longer beside
-    // them.
-    const int64_t in_the_way = knows_work_ ? std::max(blocked_ns_, beside_ns_) : blocked_ns_;
-    const int64_t most = std::min(in_the_way, late.ns);
-    if (waited) {
-      delay =
-          most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - wait.own_end).ns, 0, most);
-    }
   }
+  const int64_t delay = this->delay(at, through, wait.own_end).ns;
   // From here on the shadow goes on beside the real device.
   if (idle()) {
     shift(std::min(at, own_free_) - own_free_);

@@ -86,6 +86,11 @@ class IsolatedSchedule {
   Duration blocked_since_wait() const {
     return {std::max<int64_t>(0, blocked_ns_ - blocked_before_ns_)};
   }
+  // The device is through with what the host waits for, and the host is not back yet: what its wait will say.
+  Duration about_to_lose(Instant now) const {
+    const bool returns = idle() && began_ != kNever && timeline_.wait_is_next();
+    return returns ? delay(now, moved_at_, own_free_) : Duration{};
+  }
   // The place of what the device is about to do is known.
   bool knows_place() const {
     return in_flight_.empty() || in_flight_.front().spot.position != kOutOfStep;
@@ -133,6 +138,8 @@ class IsolatedSchedule {
   };
   Stream& stream(StreamSlot slot);
   Duration left_to_do(const Synced& wait) const;
+  // Of a wait that ends at `at`; what was waited for was through then, and by itself at `own_end`.
+  Duration delay(Instant at, Instant through, Instant own_end) const;
   void take_done(StreamSlot slot, uint32_t left, Instant now, bool reported = true);
   void progress(bool reported, Instant now, bool lower_in_flight);
   void see_work(bool reported, Instant now);

@@ -19,6 +19,10 @@ constexpr uint32_t kFirst = 4;
 // much of one.
 constexpr int64_t kStrange = 5, kStrangePart = 32;
 constexpr uint32_t kSurely = 2;
+// So many kept ones in a row that took less than any before, by so much of one: those before were not undisturbed. Work that
+// came before the client did, and that nobody reports, is seen in nothing else.
+constexpr uint32_t kShorter = 3;
+constexpr int64_t kShorterPart = 64;
 constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
 constexpr int64_t kSamePart = 256;      // those that vary by less all take the same
 
@@ -57,7 +61,9 @@ bool RequestTimes::strange(Duration off) {
 void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
   // Others make no request shorter: the doubtful ones before it were not undisturbed.
   const bool were_not = !known() && doubtful_ && took < usual_ - most_off();
-  if (were_not || strange(took - usual_)) restart();
+  const bool shorter = known() && took.ns + took.ns / kShorterPart < *std::ranges::min_element(kept_);
+  if (kept) shorter_ = shorter ? shorter_ + 1 : 0;
+  if (were_not || shorter_ >= kShorter || strange(took - usual_)) restart();
   doubtful_ = doubtful_ || !surely;
   if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells
     odd_ = took;

@@ -51,6 +51,7 @@ class RequestTimes {
   std::deque<int64_t> lately_;  // the last undisturbed ones, kept or not
   Duration usual_, deviation_, slow_;
   uint32_t strange_ = 0;  // requests in a row
+  uint32_t shorter_ = 0;  // kept ones in a row, than all that are known
   Duration odd_;          // what the one took, if it was undisturbed
   uint32_t first_ = 0;
   bool doubtful_ = false;  // some of the last ones were not surely undisturbed
