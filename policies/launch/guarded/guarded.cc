@@ -18,6 +18,8 @@
 namespace lull::policies {
 namespace {
 
+constexpr Duration kForEver{INT64_MAX};
+
 // What guarded keeps of a client beside what the table does.
 struct Client {
   std::unique_ptr<RequestGuard> guard;  // of one with lower clients
@@ -38,7 +40,8 @@ struct Room {
   Duration depth;       // of it in flight at once
   Duration idle;        // ... in short launches, whatever is known, while none of them has work
   int64_t sharers = 1;  // clients of the level that launch
-  bool falls = false;   // ... the less room there is, as nobody has work there
+  Duration falling = kMaxCreditBound;  // the room of those that leave less as time goes on, with nobody's work there
+  Duration falls_for;                  // ... for so long yet
   bool clear = false;   // nobody may go
 };
 
@@ -55,12 +58,12 @@ class Guarded final : public LaunchPolicy {
       if (its.waited && its.guard) its.guard->settle(lower_units(member(index)) > 0);
       its.waited = false;
     }
-    look_in_ = Duration{kNever.ns};
+    look_in_ = kForEver;
     rooms_ = {};
     for (const uint32_t index : awake_) decide(index, now, out);
     rest(now, out);
     Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
-    if (look_in_.ns < kNever.ns) wake = std::min(wake, now + look_in_);
+    if (look_in_ < kForEver) wake = std::min(wake, now + look_in_);
     if (wake != kNever && (wake_ <= now || wake < wake_)) {
       wake_ = wake;
       out.push_back(WakeAt{wake});
@@ -374,7 +377,9 @@ class Guarded final : public LaunchPolicy {
       if (lower_units(high) == 0) figures_.room(high.client, leaves, now);
       found.room = std::min(found.room, leaves);
       found.depth = std::min(found.depth, moment.depth);
-      found.falls = found.falls || (moment.alone && guard.slack_falls(now));
+      const Duration falls_for = moment.alone ? guard.slack_falls(now) : Duration{};
+      if (falls_for.ns > 0) found.falling = std::min(found.falling, leaves);
+      found.falls_for = std::max(found.falls_for, falls_for);
       const Duration bears = std::min(moment.budget, moment.tail) - change(guard);
       found.idle = guard.idle() ? std::min(found.idle, bears) : Duration{};
     }
@@ -401,15 +406,12 @@ class Guarded final : public LaunchPolicy {
     const Room& room = room_for(low, now);
     if (room.clear) return {};
     // A credit holds until the gate is told another one: it is what is left by then.
-    if (room.falls && low.in_flight.ns == 0) {
-      const Duration holds = credit_holds(room.room);
-      const Duration bound = credit(room.room - holds, room.depth, room.sharers, own_[index].host(), low.in_flight);
-      if (bound.ns > 0) look_in_ = std::min(look_in_, holds);
-      return bound;
-    }
+    const Duration holds = std::min(credit_holds(room.falling), room.falls_for);
+    const Duration bound = credit(std::min(room.room, room.falling - holds), room.depth - holds, room.sharers,
+                                  own_[index].host(), low.in_flight);
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
-    return std::max(idle,
-                    credit(room.room, room.depth, room.sharers, own_[index].host(), low.in_flight));
+    if (holds.ns > 0 && bound > idle) look_in_ = std::min(look_in_, holds);
+    return std::max(idle, bound);
   }
 
   // Launches that no credit covers, by name. Whether any went.

@@ -82,6 +82,13 @@ void RequestGuard::count_lately(Duration lost) {
   if (lately_.size() > others) lost_lately_ -= lately_[lately_.size() - 1 - others];
 }
 
+// The same once another wait has said so much.
+Duration RequestGuard::lost_lately(Duration soon) const {
+  const size_t others = others_lately();
+  if (others == 0 || soon.ns == 0) return lost_lately_;
+  return lost_lately_ + soon - (lately_.size() < others ? Duration{} : lately_[lately_.size() - others]);
+}
+
 // First what the waits of this request have said is put right: some of them count with the next request's.
 RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
   const size_t others = others_lately();
@@ -146,13 +153,14 @@ void RequestGuard::learn_usual(bool whole) {
   // A program's first launches have many more markers: what undisturbed requests took then is no measure.
   most_marked_ = std::max(most_marked_, markers_);
   const int64_t fell = tuning::kAsGoodPart * (most_marked_ - markers_).ns;
-  // Where they are few, their number falls by chance, by less than one in two requests.
+  // By less than half a marker a request their number falls by chance.
   const bool by_chance = 2 * (most_marked_ - markers_).ns < marker_.ns;
   if (!by_chance && fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
     times_.restart();
     // Markers took most of the limit: what requests were over says nothing of those to come.
     error_.forgive();
-    most_marked_ = markers_ = std::min(markers_, request_.markers);
+    if (whole) markers_ = std::min(markers_, request_.markers);
+    most_marked_ = markers_;
   }
 }
 
@@ -249,7 +257,7 @@ bool RequestGuard::best_moment(Duration slack) const {
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
-  const Duration soon = schedule_.about_to_lose(now);
+  const Duration soon = knows() ? schedule_.about_to_lose(now) : Duration{};
   const Duration lost = delayed.lost + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
   slack += own_done;
@@ -267,8 +275,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
   // What the waits say was lost is part of what was foretold: of it, too, only so much was.
   const int64_t true_x1024 = parts_.has(Part::kPrice) ? price_.x1024() : 1'024;
-  const Duration lately = others_lately() == 0 ? Duration{} : lost_lately_ + soon;
-  const Duration said = std::max(lost, lately);
+  const Duration said = std::max(lost, lost_lately(soon));
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   if (delayed.excepted) {

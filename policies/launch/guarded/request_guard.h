@@ -91,8 +91,10 @@ class RequestGuard {
     return kept_ || (keeps_next_ && launched_all()) || (mean_.overdrawn() && !pauses);
   }
   bool idle() const { return schedule_.idle(); }
-  // It pauses, and will be back with its next launch: as time goes on it leaves less.
-  bool slack_falls(Instant now) const { return knows() && idle() && now < timeline().next_launch(); }
+  // It pauses until its next launch: for so long yet it leaves less as time goes on.
+  Duration slack_falls(Instant now) const {
+    return knows() && idle() ? std::max(Duration{}, timeline().next_launch() - now) : Duration{};
+  }
   // So long after its last launch it may still be at work, between two requests.
   Duration at_work() const {
     return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
@@ -169,6 +171,7 @@ class RequestGuard {
   // themselves, and so long none may be.
   bool counts() const { return times_.known() || !in_step_; }
   void count_lately(Duration lost);
+  Duration lost_lately(Duration soon) const;
   struct Lately {
     Duration most;     // lost by as many waits as a request has
     Duration largest;  // by one wait of this request

@@ -19,10 +19,9 @@ constexpr uint32_t kFirst = 4;
 // much of one.
 constexpr int64_t kStrange = 5, kStrangePart = 32;
 constexpr uint32_t kSurely = 2;
-// So many kept ones in a row that took less than any before, by so much of one: those before were not undisturbed. Work that
-// came before the client did, and that nobody reports, is seen in nothing else.
+// So many kept ones in a row that took less than any before, by kStrangePart of one: those before were not undisturbed.
+// Work that came before the client did, and that nobody reports, is seen in nothing else.
 constexpr uint32_t kShorter = 3;
-constexpr int64_t kShorterPart = 64;
 constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
 constexpr int64_t kSamePart = 256;      // those that vary by less all take the same
 
@@ -61,8 +60,10 @@ bool RequestTimes::strange(Duration off) {
 void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
   // Others make no request shorter: the doubtful ones before it were not undisturbed.
   const bool were_not = !known() && doubtful_ && took < usual_ - most_off();
-  const bool shorter = known() && took.ns + took.ns / kShorterPart < *std::ranges::min_element(kept_);
-  if (kept) shorter_ = shorter ? shorter_ + 1 : 0;
+  if (kept && known()) {
+    if (shorter_ == 0) shortest_ = {*std::ranges::min_element(kept_)};
+    shorter_ = took.ns + took.ns / kStrangePart < shortest_.ns ? shorter_ + 1 : 0;
+  }
   if (were_not || shorter_ >= kShorter || strange(took - usual_)) restart();
   doubtful_ = doubtful_ || !surely;
   if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells

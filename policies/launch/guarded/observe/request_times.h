@@ -3,7 +3,8 @@
 //
 // Which requests are kept undisturbed is drawn by lot: those that nobody happened to disturb are
 // not like the others. Two in a row that are not what is known of requests are a new phase of the
-// program: what was known is forgotten.
+// program: what was known is forgotten. So it is where three in a row take less than any before: those
+// were not undisturbed.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,8 @@ class RequestTimes {
   std::deque<int64_t> lately_;  // the last undisturbed ones, kept or not
   Duration usual_, deviation_, slow_;
   uint32_t strange_ = 0;  // requests in a row
-  uint32_t shorter_ = 0;  // kept ones in a row, than all that are known
+  uint32_t shorter_ = 0;  // kept ones in a row, than ...
+  Duration shortest_;     // ... all that were known before
   Duration odd_;          // what the one took, if it was undisturbed
   uint32_t first_ = 0;
   bool doubtful_ = false;  // some of the last ones were not surely undisturbed
