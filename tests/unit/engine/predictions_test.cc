@@ -388,6 +388,43 @@ TEST_CASE("What ran beside its own client's longer work on another stream is no 
   }
 }
 
+// Of the task eight kernels of 10 us are known, or seven; the ninth, which is there meanwhile, may take as long, or any.
+TEST_CASE("What ran beside its own client's unmeasured kernel is a measure where it is long against those of its task") {
+  struct Case {
+    uint64_t known;
+    int64_t ns;
+    uint64_t counted;
+  };
+  for (const Case& c : {Case{8, 200'000, 10}, Case{8, 60'000, 9}, Case{7, 200'000, 9}, Case{7, 60'000, 9}}) {
+    INFO(c.known << " known, " << c.ns << " ns");
+    Bench bench(pol::Predictor::kMean);
+    for (uint64_t kernel = c.known; kernel >= 2; --kernel) {
+      bench.launch(kernel);
+      bench.measure(kernel, 10'000, -1);
+    }
+    for (int n = 0; n < 8; ++n) {
+      bench.launch(1);
+      bench.measure(1, 10'000, -1);
+    }
+    bench.tell(Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{1}, .sequence = 1,
+                        .kernel = KernelId{99}, .at = Instant{bench.now_ns}, .tracked = true});
+    bench.launch(1);
+    const Instant launched{bench.now_ns};
+    bench.now_ns += c.ns;
+    bench.tell(Timed{ClientId{1}, KernelId{1}, Duration{c.ns}, Duration{-1}, launched, StreamSlot{}, bench.sequence});
+    bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
+    bench.tell(Progressed{ClientId{1}, StreamSlot{1}, 1});
+    bench.now_ns += 100'000'000;
+    bench.launch(1);
+    bench.measure(1, 10'000, -1);  // as long as ever: the one before was no drift
+    const auto record = bench.engine.record(ClientId{1});
+    REQUIRE(record->kernels.size() == c.known);
+    uint64_t most = 0;
+    for (const auto& kernel : record->kernels) most = std::max<uint64_t>(most, kernel.saved.count);
+    CHECK(most == c.counted);
+  }
+}
+
 TEST_CASE("Measurements find their launches, however many another stream has made") {
   Bench bench(pol::Predictor::kQuantile);
   const auto other = [&](uint64_t sequence) {

@@ -220,6 +220,13 @@ TEST_CASE("The busy credit is as deep as can be borne, 50 us at least") {
   CHECK(busy_credit(kSteady, us(1'000), us(100'000)) == us(800));
 }
 
+TEST_CASE("While the room falls a credit holds for an eighth of it, 5 us at least") {
+  CHECK(credit_holds(us(800)) == us(100));
+  CHECK(credit_holds(us(8'000)) == us(1'000));
+  CHECK(credit_holds(us(48)) == us(6));
+  for (const int64_t room : {40, 39, 1, 0, -1, -40, -100'000}) CHECK(credit_holds(us(room)) == us(5));
+}
+
 TEST_CASE("A credit covers what is in flight, and is shared by those who launch") {
   const Duration deep = us(1'000);
   CHECK(credit(us(115), deep, 1, kSteady, us(50)).ns == 147'456);  // 150 us in steps of 4,096 ns

@@ -106,6 +106,74 @@ TEST_CASE("What the host still waits for is not complete, however long it is exp
   CHECK(wait->delay == kLate);
 }
 
+TEST_CASE("What a wait is about to say is known as soon as the device is through, until it has said so") {
+  constexpr Duration kWork{1'000'000}, kHostReturns{10'000};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(2);
+  Instant now{0};
+  for (const int64_t late_ns : {0, 0, 0, 0, 0, 0, 700'000, 0, 2'000'000}) {
+    const Duration late{late_ns};
+    const bool lower = late.ns > 0;
+    const Instant began = now;
+    schedule.timeline().begin();
+    if (lower) schedule.disturbed(/*copy=*/false, now);
+    for (uint32_t n = 0; n < 2; ++n) {
+      schedule.begins_stretch(now, lower);
+      schedule.submitted({.kernel = KernelId{n + 1}, .predicted = kWork, .at = now,
+                          .place = {.in_step = true, .position = n, .length = 2}},
+                         /*in_step=*/true, lower);
+    }
+    now = now + late;
+    if (lower) schedule.lower_ran(began, now);
+    if (lower) schedule.lower_ended(1, 0, now);
+    for (int n = 0; n < 2; ++n) {
+      CHECK(schedule.about_to_lose(now) == Duration{});
+      now = now + kWork;
+      CHECK(schedule.about_to_lose(now) == Duration{});
+      schedule.completed({.units = 1, .reported = true}, now, false);
+    }
+    REQUIRE(schedule.idle());
+    CHECK(schedule.about_to_lose(now) == (lower ? late - kHostReturns : Duration{}));  // it is no later yet
+    now = now + kHostReturns;
+    const Duration about = schedule.about_to_lose(now);
+    schedule.synced({.at = now}, false);
+    CHECK(schedule.about_to_lose(now) == about);
+    const auto wait = schedule.settle(false);
+    REQUIRE(wait.has_value());
+    CHECK(wait->delay == about);
+    CHECK(about == late);
+    CHECK(schedule.about_to_lose(now) == Duration{});
+    now = now + kWork;
+    CHECK(schedule.about_to_lose(now) == Duration{});
+  }
+}
+
+TEST_CASE("Nothing is about to be said of a wait while the host has yet to launch before it") {
+  constexpr Duration kWork[] = {Duration{1'000'000}, Duration{10'000}}, kLate{700'000};
+  IsolatedSchedule schedule;
+  schedule.timeline().restart(2);
+  Instant now{0};
+  for (const bool lower : {false, false, false, false, false, false, true}) {
+    schedule.timeline().begin();
+    for (uint32_t n = 0; n < 2; ++n) {
+      const bool late = lower && n == 0;
+      if (late) schedule.disturbed(/*copy=*/false, now);
+      schedule.begins_stretch(now, late);
+      schedule.submitted({.kernel = KernelId{n + 1}, .predicted = kWork[n], .at = now,
+                          .place = {.in_step = true, .position = n, .length = 2}},
+                         /*in_step=*/true, late);
+      if (late) schedule.lower_ran(now, now + kLate);
+      if (late) schedule.lower_ended(1, 0, now + kLate);
+      now = now + kWork[n] + (late ? kLate : Duration{});
+      schedule.completed({.units = 1, .reported = true}, now, false);
+      if (n == 0) CHECK(schedule.about_to_lose(now) == Duration{});
+    }
+    schedule.synced({.at = now}, false);
+    schedule.settle(false);
+    now = now + kWork[0];
+  }
+}
+
 // Others had the device before it: what it takes longer may be a change of hands that is not known yet.
 TEST_CASE("How long own work takes is not learnt where it began behind others") {
   constexpr Duration kWork{1'000'000}, kChange{150'000};

@@ -62,6 +62,38 @@ TEST_CASE("What took longer than the first that nobody was in the way of was not
   CHECK(times.spread() <= us(1));
 }
 
+// They vary, so that none of them is of another phase.
+TEST_CASE("What three kept requests in a row are each shorter than any before them was not undisturbed") {
+  const auto known = [](RequestTimes& times) {
+    for (int n = 0; n < 12; ++n) times.undisturbed(us(n % 2 == 0 ? 104 : 100), /*kept=*/true);
+    REQUIRE(times.known());
+  };
+  RequestTimes three, two, not_kept, by_little;
+  for (RequestTimes* times : {&three, &two, &not_kept, &by_little}) known(*times);
+  for (const int64_t took : {98, 96, 94}) {
+    CHECK(three.known());
+    three.undisturbed(us(took), /*kept=*/true);
+  }
+  CHECK_FALSE(three.known());
+  for (int n = 0; n < 8; ++n) three.undisturbed(us(94), /*kept=*/true);
+  CHECK(three.usual() == us(94));
+
+  for (const int64_t took : {98, 96, 100, 94, 92}) two.undisturbed(us(took), /*kept=*/true);
+  CHECK(two.known());
+  for (const int64_t took : {98, 96, 94, 92}) not_kept.undisturbed(us(took), /*kept=*/false);
+  CHECK(not_kept.known());
+  not_kept.undisturbed(us(98), /*kept=*/true);
+  not_kept.undisturbed(us(95), /*kept=*/false);
+  not_kept.undisturbed(us(96), /*kept=*/true);
+  CHECK(not_kept.known());
+  not_kept.undisturbed(us(92), /*kept=*/false);
+  CHECK(not_kept.known());
+  not_kept.undisturbed(us(94), /*kept=*/true);
+  CHECK_FALSE(not_kept.known());
+  for (const int64_t took : {99, 98, 97, 96}) by_little.undisturbed(us(took), /*kept=*/true);
+  CHECK(by_little.known());
+}
+
 TEST_CASE("Requests of any length tell what they take where nobody was in their way") {
   RequestTimes times;
   for (const int64_t took : {400, 500, 600, 480, 440, 400, 360}) times.undisturbed(us(took), /*kept=*/true);
