@@ -407,7 +407,7 @@ class Guarded final : public LaunchPolicy {
     if (room.clear) return {};
     // A credit holds until the gate is told another one: it is what is left by then.
     const Duration holds = std::min(credit_holds(room.falling), room.falls_for);
-    const Duration bound = credit(std::min(room.room, room.falling - holds), room.depth - holds, room.sharers,
+    const Duration bound = credit(std::min(room.room, room.falling - holds), room.depth, room.sharers,
                                   own_[index].host(), low.in_flight);
     const Duration idle{room.idle.ns / room.sharers / tuning::kIdleStep * tuning::kIdleStep};
     if (holds.ns > 0 && bound > idle) look_in_ = std::min(look_in_, holds);
