@@ -4,7 +4,8 @@
 // from when the client's first work behind that of others is seen complete, less the same behind its own,
 // so that nothing need be known of the device. It may wait for its host, another stream or a third client as
 // well. So a change costs the median of the former less the least of the latter, but only where the lower
-// quartile of the former is later, too. A least far below the quartile is a length told too long. How wrong lengths
+// quartile of the former is later, too, by more than lengths vary. A least far below the quartile is a length told too
+// long. How wrong lengths
 // are told differs from kernel to kernel: so work is compared with own work that takes about as long, if there is any,
 // and long work tells nothing. Pure.
 //
@@ -91,6 +92,9 @@ class SwitchCost {
   // Less is how precisely it is seen, no switch.
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};  // ... and the longest work that tells
+  // So much later the kernels behind others may be by chance: one and a half deviations, as between a quarter and an
+  // eighth of normal lengths there is half of one.
+  static constexpr int64_t kVariations = 3;
   static constexpr int64_t kAlike = 8;  // lengths that differ by so small a part are foretold wrong alike
 
   struct Sample {
@@ -116,6 +120,8 @@ class SwitchCost {
     int64_t least() const { return ordered(last_.size() + 1); }
     int64_t quartile() const { return ordered(4); }
     int64_t median() const { return ordered(2); }
+    // How much the quick ones vary: not by waiting for anything.
+    int64_t variation() const { return quartile() - ordered(8); }
 
     bool operator==(const Samples&) const = default;
 
@@ -137,7 +143,8 @@ class SwitchCost {
   void learn() {
     const Samples alike = behind_own_.like(behind_others_);
     const Samples& own = alike.empty() ? behind_own_ : alike;
-    const bool later = known() && behind_others_.quartile() - own.quartile() >= kLeast.ns;
+    const int64_t noise = std::max(kLeast.ns, kVariations * own.variation());
+    const bool later = known() && behind_others_.quartile() - own.quartile() >= noise;
     const int64_t least = std::max(own.least(), own.quartile() - kLeast.ns);
     cost_ = later ? std::min(Duration{behind_others_.median() - least}, kMost) : Duration{};
   }
