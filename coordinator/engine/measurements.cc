@@ -121,8 +121,8 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
   return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
 }
 
-// Nothing was complete since `began`. Where the unit came to a device with little on it and nobody else did, it has
-// run since then; beside others it may have waited for them, however long.
+// Where the unit came to a device with little on it and nobody else did, it has run since its launch, or since what
+// was there was through. Beside others it may have waited for them, however long.
 void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   if (unit.ahead.ns < 0 || !unit.tracked) return;
   const Device& on = *device(unit.device);
