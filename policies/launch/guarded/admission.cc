@@ -51,7 +51,7 @@ Verdict admit(const Moment& moment, const Cost& cost) {
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
-  return moment.alone ? Verdict::kByChance : Verdict::kWaits;
+  return moment.alone && moment.best ? Verdict::kByChance : Verdict::kWaits;
 }
 
 Duration room(const Moment& moment) {

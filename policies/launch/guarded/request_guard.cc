@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
 constexpr int64_t kUsualOf = 8;       // requests
 
+Duration half_of(Duration slack) { return {std::max<int64_t>(0, slack.ns / 2)}; }
+
 }  // namespace
 
 void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
@@ -246,12 +248,16 @@ RequestGuard::Slack RequestGuard::slack(Instant now) const {
   return {std::max(slack, pause - std::min(late, schedule_.host_late())), slack - pause};
 }
 
+bool RequestGuard::is_nearly_best(Duration slack) const {
+  const Duration best = timeline().best_slack();
+  return slack.ns >= best.ns - best.ns / 8;
+}
+
 // An exception goes as a request begins, whose slack is then there for what follows, or where the
 // slack is largest.
 bool RequestGuard::best_moment(Duration slack) const {
   if (!knows() || request_.exceptions > 0 || !parts_.has(Part::kBestMoment)) return true;
-  const Duration best = timeline().best_slack();
-  return idle() && (through() || slack.ns >= best.ns - best.ns / 8);
+  return idle() && (through() || is_nearly_best(slack));
 }
 
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
@@ -292,18 +298,21 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 =
         error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
+  moment.best = !knows() || !parts_.has(Part::kBestMoment) || is_nearly_best(slack);
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - lost;
   }
-  moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
+  moment.deepest = std::max(Duration{error_.aimed(limit()).ns / tuning::kBorne}, half_of(moment.slack));
   moment.depth = depth(moment);
-  // What an exception lets go shall delay no other request: what comes behind the client's last launch would be there
-  // when that one begins.
+  // What an exception lets go shall delay no other request. What comes behind the client's last launch is there when
+  // the next one begins: no more than the slack and the pause before that take, and half of what it may lose.
   if (delayed.excepted && knows()) {
+    const Duration next_takes = timeline().sure_pause() + Duration{error_.aimed(limit()).ns / 2};
     const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-    moment.depth = std::max(moment.depth, std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
+    moment.depth = std::max(std::min(moment.depth, half_of(moment.slack) + next_takes),
+                            std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
   }
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;

@@ -193,6 +193,7 @@ class RequestGuard {
     Duration inside;  // of it after the client's next launch; all of it where it is under way
   };
   Slack slack(Instant now) const;
+  bool is_nearly_best(Duration slack) const;
   bool best_moment(Duration slack) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   Duration limit() const {

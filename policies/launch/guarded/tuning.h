@@ -17,8 +17,8 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // What is in flight when the important client is back delays it, and the mean budget shall bear
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
-// cost a whole limit: so 4 ms, or where an eighth of the limit is more, that. Of what costs a part
-// of its length only, so much more.
+// cost a whole limit: so 4 ms, or where an eighth of the limit or half of the slack is more, that. Of
+// what costs a part of its length only, so much more.
 inline constexpr int64_t kBorne = 8;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short

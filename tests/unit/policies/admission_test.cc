@@ -118,11 +118,14 @@ TEST_CASE(
   CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, sure(us(50))) == Verdict::kGoes);
 }
 
-TEST_CASE("Behind other lower work nothing goes by chance") {
-  Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
-  moment.alone = false;
-  CHECK(admit(moment, sure(us(105))) == Verdict::kWaits);
-  CHECK(admit(moment, sure(us(5))) == Verdict::kGoes);
+TEST_CASE("Behind other lower work, or with less slack than there will be, nothing goes by chance") {
+  for (const auto& [alone, best] : {std::pair{true, true}, std::pair{false, true}, std::pair{true, false}}) {
+    Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};
+    moment.alone = alone;
+    moment.best = best;
+    CHECK(admit(moment, sure(us(105))) == (alone && best ? Verdict::kByChance : Verdict::kWaits));
+    CHECK(admit(moment, sure(us(5))) == Verdict::kGoes);
+  }
 }
 
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {

@@ -387,6 +387,45 @@ TEST_CASE("Within an exception as much lower work may be there as the client has
   }
 }
 
+// The pause before that takes half a millisecond, and of a limit of 2 ms 1.75 are aimed at.
+TEST_CASE("Behind the last launch an exception leaves no more than the pause and half of what the next request may lose") {
+  for (const bool excepted : {false, true}) {
+    Host host;
+    for (int n = 0; n < 400; ++n) host.request(40, 1);
+    for (int n = 0; n < 2; ++n) {
+      host.saves();
+      host.request(40, 1);
+    }
+    if (excepted) host.guard.excepted(/*surely=*/true);
+    host.first_of(40, 40);
+    CHECK(host.moment().depth.ns == Approx(excepted ? 1.375e6 : 4e6).epsilon(0.05));
+  }
+}
+
+TEST_CASE("Where the slack is large, as much as half of it may be there") {
+  for (const int64_t pause_ns : {2'000'000, 100'000'000}) {
+    Host host;
+    for (int n = 0; n < 200; ++n) {
+      host.saves();
+      host.request_with_pause(Duration{pause_ns});
+    }
+    const Moment moment = host.moment();
+    CAPTURE(pause_ns, moment.slack.ns);
+    CHECK((moment.slack.ns > 50'000'000) == (pause_ns > 50'000'000));
+    CHECK(moment.depth.ns == Approx(pause_ns > 50'000'000 ? moment.slack.ns / 2.0 : 4e6).epsilon(0.05));
+  }
+}
+
+// Before the pause of the host within the request, and behind it.
+TEST_CASE("By chance nothing goes but where the slack is nearly the largest") {
+  Host host;
+  for (int n = 0; n < 60; ++n) host.request_with_pause(Duration{20'000'000});
+  CHECK(host.moment().best);
+  host.first_of(4, 4);
+  CHECK(host.moment().slack < Duration{5'000'000});
+  CHECK_FALSE(host.moment().best);
+}
+
 // Each loses more than it earns, but less than it did where it had the markers of the first.
 TEST_CASE("What undisturbed requests took with many more progress markers is forgotten") {
   Host host;

@@ -1,13 +1,12 @@
 // What it costs a client that others have had the device: without MPS a driver gives it to one
 // process at a time, and to change it takes as long as many kernels (0.13 ms from a launch on an
-// idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt
-// from when the client's first work behind that of others is seen complete, less the same behind its own,
-// so that nothing need be known of the device. It may wait for its host, another stream or a third client as
-// well. So a change costs the median of the former less the least of the latter, but only where the lower
-// quartile of the former is later, too, by more than lengths vary. A least far below the quartile is a length told too
-// long. How wrong lengths
-// are told differs from kernel to kernel: so work is compared with own work that takes about as long, if there is any,
-// and long work tells nothing. Pure.
+// idle H100 to its begin, however long the other process has been through; docs/hardware). Learnt from when the
+// client's first work behind that of others is seen complete, less the same behind its own, so that nothing need be
+// known of the device. It may wait for its host, another stream or a third client as well. So a change costs the
+// median of the former less the least of the latter, but only where the lower quartile of the former is later, too,
+// by more than lengths vary. A least far below the quartile is a length told too long. How wrong lengths are told
+// differs from kernel to kernel: so work is compared with own work that takes about as long, if there is any, and
+// long work tells nothing. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
