@@ -11,8 +11,6 @@ namespace {
 constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
 constexpr int64_t kUsualOf = 8;       // requests
 
-Duration half_of(Duration slack) { return {std::max<int64_t>(0, slack.ns / 2)}; }
-
 }  // namespace
 
 void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
@@ -126,6 +124,7 @@ void RequestGuard::end_request(bool whole) {
     draw(whole);
     compared_ = compared_ || compares;
   }
+  best_idle_ -= Duration{best_idle_.ns / tuning::kBestRemembered};
   schedule_.service_ended(usual_);
   // What an exception has let go may be on the device still, and make the next request late, too.
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
@@ -248,16 +247,15 @@ RequestGuard::Slack RequestGuard::slack(Instant now) const {
   return {std::max(slack, pause - std::min(late, schedule_.host_late())), slack - pause};
 }
 
-bool RequestGuard::is_nearly_best(Duration slack) const {
-  const Duration best = timeline().best_slack();
-  return slack.ns >= best.ns - best.ns / 8;
+bool RequestGuard::is_nearly_best(Duration slack, Duration best) {
+  return slack.ns >= best.ns - best.ns / tuning::kNearBestPart;
 }
 
 // An exception goes as a request begins, whose slack is then there for what follows, or where the
 // slack is largest.
 bool RequestGuard::best_moment(Duration slack) const {
   if (!knows() || request_.exceptions > 0 || !parts_.has(Part::kBestMoment)) return true;
-  return idle() && (through() || is_nearly_best(slack));
+  return idle() && (through() || is_nearly_best(slack, timeline().best_slack()));
 }
 
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
@@ -298,20 +296,26 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
     moment.exceptions_x1000 =
         error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
-  moment.best = !knows() || !parts_.has(Part::kBestMoment) || is_nearly_best(slack);
+  if (idle()) best_idle_ = std::max(best_idle_, slack);
+  const Duration best = std::min(timeline().best_slack(), best_idle_);
+  moment.best = !knows() || away.ns > 0 || !parts_.has(Part::kBestMoment) || is_nearly_best(slack, best);
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - lost;
   }
-  moment.deepest = std::max(Duration{error_.aimed(limit()).ns / tuning::kBorne}, half_of(moment.slack));
+  moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth(moment);
-  // What an exception lets go shall delay no other request. What comes behind the client's last launch is there when
-  // the next one begins: no more than the slack and the pause before that take, and half of what it may lose.
-  if (delayed.excepted && knows()) {
-    const Duration next_takes = timeline().sure_pause() + Duration{error_.aimed(limit()).ns / 2};
+  // Of a large slack half, so that the low host gets ahead: an error of the slack costs much, and can be borne then.
+  if (mean_.is_ample()) moment.depth = std::max(moment.depth, Duration{moment.slack.ns / tuning::kLeftPart});
+  // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
+  // when the next one begins: so no more than half of the slack, the pause before that and half of what it may lose.
+  if (delayed.excepted && knows() && !next) {
     const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-    moment.depth = std::max(std::min(moment.depth, half_of(moment.slack) + next_takes),
+    const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
+    const Duration behind = Duration{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart} +
+                            timeline().sure_pause();
+    moment.depth = std::max(std::min(moment.depth, behind),
                             std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
   }
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;

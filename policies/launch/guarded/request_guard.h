@@ -34,7 +34,7 @@ enum class Part : uint8_t {
   kChance,        // the chance counts: that the client is back, where it is away at random; that a launch is long
   kPrice,         // what requests have lost of what was foretold
   kTrust,         // the slack is trusted as far as requests bear it out
-  kBestMoment,    // an exception waits for the best moment
+  kBestMoment,    // an exception, or a launch by chance, waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
   kDepth,         // the mean budget says how deep lower work may be in flight
@@ -193,7 +193,7 @@ class RequestGuard {
     Duration inside;  // of it after the client's next launch; all of it where it is under way
   };
   Slack slack(Instant now) const;
-  bool is_nearly_best(Duration slack) const;
+  static bool is_nearly_best(Duration slack, Duration best);
   bool best_moment(Duration slack) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   Duration limit() const {
@@ -228,6 +228,7 @@ class RequestGuard {
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
   Duration marker_;              // the longest of them
+  Duration best_idle_;           // the largest slack while it was idle, of late
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one

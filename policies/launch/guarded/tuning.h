@@ -17,8 +17,8 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // What is in flight when the important client is back delays it, and the mean budget shall bear
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
-// cost a whole limit: so 4 ms, or where an eighth of the limit or half of the slack is more, that. Of
-// what costs a part of its length only, so much more.
+// cost a whole limit: so 4 ms, or where an eighth of the limit is more, that; where half of what the mean
+// budget may hold is there, half of the slack. Of what costs a part of its length only, so much more.
 inline constexpr int64_t kBorne = 8;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
@@ -65,6 +65,12 @@ inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'5
 // Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
 // equilibrium four in a thousand are over unmeant. One more may be under way by then.
 inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
+// For an exception, or a launch by chance, the slack is nearly the largest where no more than so large a part is missing.
+// A slack that is not seen any more is not waited for: by so large a part a request the largest seen is forgotten.
+inline constexpr int64_t kNearBestPart = 8, kBestRemembered = 16;
+// So large a part of the slack, and of what the next request may lose, an exception may leave to that; and of a large
+// slack may be in flight.
+inline constexpr int64_t kLeftPart = 2;
 // One is saved, and little more: an exception may make a second request be over.
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
 inline constexpr size_t kOversRemembered = 12;  // more can be owed only where it is owed in parts
