@@ -258,6 +258,21 @@ bool RequestGuard::best_moment(Duration slack) const {
   return idle() && (through() || is_nearly_best(slack, timeline().best_slack()));
 }
 
+// So much lower work may be in flight. `next`: what goes now delays the next request.
+Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
+  Duration most = depth(moment);
+  // Of a large slack half, so that the low host gets ahead: an error of the slack costs much, and can be borne then.
+  if (mean_.is_ample()) most = std::max(most, Duration{moment.slack.ns / tuning::kLeftPart});
+  if (!delayed.excepted || !knows() || next) return most;
+  // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
+  // when the next one begins: so no more than the pause of the host, half of the slack and half of what that may lose.
+  const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
+  const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
+  const Duration behind =
+      timeline().sure_pause() + Duration{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
+  return std::max(std::min(most, behind), std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
+}
+
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
@@ -305,19 +320,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.priced = price_.known_to() - lost;
   }
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
-  moment.depth = depth(moment);
-  // Of a large slack half, so that the low host gets ahead: an error of the slack costs much, and can be borne then.
-  if (mean_.is_ample()) moment.depth = std::max(moment.depth, Duration{moment.slack.ns / tuning::kLeftPart});
-  // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
-  // when the next one begins: so no more than half of the slack, the pause before that and half of what it may lose.
-  if (delayed.excepted && knows() && !next) {
-    const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-    const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
-    const Duration behind = Duration{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart} +
-                            timeline().sure_pause();
-    moment.depth = std::max(std::min(moment.depth, behind),
-                            std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
-  }
+  moment.depth = depth_of(moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }

@@ -195,6 +195,7 @@ class RequestGuard {
   Slack slack(Instant now) const;
   static bool is_nearly_best(Duration slack, Duration best);
   bool best_moment(Duration slack) const;
+  Duration depth_of(const Moment& moment, const Request& delayed, bool next) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   Duration limit() const {
     return without_markers(usual_, bound_.p99_per_mille, markers_) + times_.spread();
@@ -228,8 +229,8 @@ class RequestGuard {
   Duration usual_;               // what requests take by themselves, lately
   Duration markers_;             // ... of it, their progress markers
   Duration marker_;              // the longest of them
-  Duration best_idle_;           // the largest slack while it was idle, of late
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
+  Duration best_idle_;           // the largest slack of late while the client was idle
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one
   uint32_t may_keep_ = tuning::kMayKeep;

@@ -68,8 +68,8 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 // For an exception, or a launch by chance, the slack is nearly the largest where no more than so large a part is missing.
 // A slack that is not seen any more is not waited for: by so large a part a request the largest seen is forgotten.
 inline constexpr int64_t kNearBestPart = 8, kBestRemembered = 16;
-// So large a part of the slack, and of what the next request may lose, an exception may leave to that; and of a large
-// slack may be in flight.
+// An exception leaves at most so large a part of the slack, and of what the next request may lose. Of a large slack, so
+// large a part may be in flight.
 inline constexpr int64_t kLeftPart = 2;
 // One is saved, and little more: an exception may make a second request be over.
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;
