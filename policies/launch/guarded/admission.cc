@@ -20,6 +20,14 @@ Duration room_for(const Moment& moment, Duration given) {
   return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
+// With this chance the launch is too long now. At the best moment that is hardly less likely, or so unlikely that other
+// launches lose nothing if this one uses the error budget.
+bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more) {
+  moment.slack = std::max(moment.slack, moment.best_slack);
+  const int64_t at_best = more_x1000(cost, room_for(moment, given));
+  return at_best == 0 || more <= tuning::kGoodChance * at_best;
+}
+
 }  // namespace
 
 Duration delay(const Moment& moment, Duration cost) {
@@ -51,7 +59,7 @@ Verdict admit(const Moment& moment, const Cost& cost) {
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
-  return moment.alone && moment.best ? Verdict::kByChance : Verdict::kWaits;
+  return moment.alone && is_good_chance(moment, cost, tail, more) ? Verdict::kByChance : Verdict::kWaits;
 }
 
 Duration room(const Moment& moment) {

@@ -260,17 +260,17 @@ bool RequestGuard::best_moment(Duration slack) const {
 
 // So much lower work may be in flight. `next`: what goes now delays the next request.
 Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
+  // Half of the slack, and half of what a request may lose: an error of the slack then makes none be over.
+  const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
+  const Duration half{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
   Duration most = depth(moment);
-  // Of a large slack half, so that the low host gets ahead: an error of the slack costs much, and can be borne then.
-  if (mean_.is_ample()) most = std::max(most, Duration{moment.slack.ns / tuning::kLeftPart});
+  if (mean_.is_ample()) most = std::max(most, half);
   if (!delayed.excepted || !knows() || next) return most;
   // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
-  // when the next one begins: so no more than the pause of the host, half of the slack and half of what that may lose.
+  // when the next one begins: so that is no more than the pause of the host, and half.
   const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-  const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
-  const Duration behind =
-      timeline().sure_pause() + Duration{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
-  return std::max(std::min(most, behind), std::min(to_launch, Duration{moment.budget.ns / tuning::kBorne}));
+  return std::max(std::min(most, timeline().sure_pause() + half),
+                  std::min(to_launch, Duration{moment.budget.ns / tuning::kBorneByException}));
 }
 
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
@@ -301,7 +301,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     const Duration plenty = mean_.beyond(tuning::kKeptByException);
     if (plenty > std::min(budget, tail)) budget = tail = plenty;
   }
-  if (slack.ns > 0 && parts_.has(Part::kTrust)) moment.slack = error_.trusted(slack);
+  const auto trusted = [&](Duration of) { return parts_.has(Part::kTrust) && of.ns > 0 ? error_.trusted(of) : of; };
+  moment.slack = trusted(slack);
   if (!parts_.has(Part::kBudgets)) {
     moment.depth = std::max(Duration{}, moment.slack);
     return moment;
@@ -312,8 +313,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.exceptions_x1000 =
         error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
   if (idle()) best_idle_ = std::max(best_idle_, slack);
-  const Duration best = std::min(timeline().best_slack(), best_idle_);
-  moment.best = !knows() || away.ns > 0 || !parts_.has(Part::kBestMoment) || is_nearly_best(slack, best);
+  if (knows() && away.ns == 0 && parts_.has(Part::kBestMoment))
+    moment.best_slack = trusted(std::min(timeline().best_slack(), best_idle_));
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();

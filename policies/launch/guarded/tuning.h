@@ -19,7 +19,8 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
 // cost a whole limit: so 4 ms, or where an eighth of the limit is more, that; where half of what the mean
 // budget may hold is there, half of the slack. Of what costs a part of its length only, so much more.
-inline constexpr int64_t kBorne = 8;
+// Within an exception it shall bear four: what it holds cannot be spent otherwise.
+inline constexpr int64_t kBorne = 8, kBorneByException = 4;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
@@ -65,11 +66,12 @@ inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'5
 // Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
 // equilibrium four in a thousand are over unmeant. One more may be under way by then.
 inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
-// For an exception, or a launch by chance, the slack is nearly the largest where no more than so large a part is missing.
-// A slack that is not seen any more is not waited for: by so large a part a request the largest seen is forgotten.
-inline constexpr int64_t kNearBestPart = 8, kBestRemembered = 16;
-// An exception leaves at most so large a part of the slack, and of what the next request may lose. Of a large slack, so
-// large a part may be in flight.
+// For an exception the slack is nearly the largest where no more than so large a part is missing. By chance a launch
+// goes where it is at most so many times as likely to be too long as at the best moment. A slack that is not seen any
+// more is not waited for: by so large a part a request the largest seen is forgotten.
+inline constexpr int64_t kNearBestPart = 8, kGoodChance = 2, kBestRemembered = 16;
+// An exception leaves at most so large a part of the slack, and of what the next request may lose. Of both, so large a
+// part may be in flight where the mean budget is ample.
 inline constexpr int64_t kLeftPart = 2;
 // One is saved, and little more: an exception may make a second request be over.
 inline constexpr int64_t kSaved_x1000 = 1'100, kOwed_x1000 = 10'000;

@@ -74,7 +74,7 @@ class Host {
     half(1, {}, {}, /*made_up=*/false);
   }
   // A launch waits for more than the mean budget holds: for some requests none begins as an exception.
-  void saves() { guard.refused(Duration{1'000'000'000}); }
+  void saves() { guard.refused(Duration{10'000'000'000}); }
   Moment moment(Duration own_done = {}) { return guard.moment(now_, {}, false, {}, own_done); }
   int64_t exceptions_x1000() { return guard.moment(now_, {}, false, {}).exceptions_x1000; }
 
@@ -374,28 +374,42 @@ TEST_CASE("A request behind an exception is meant to be over, too, while lower w
   CHECK(left_x1000[1] - left_x1000[0] == 500);
 }
 
-// A request of 40 launches, of which the device does one after the other, has launched so many.
-Duration depth_once_launched(uint32_t launched, bool excepted) {
+// After so many requests of 40 launches, of which the device does one after the other, another has launched so many.
+Moment once_launched(uint32_t launched, bool excepted, int requests = 400, uint32_t of = 40) {
   Host host;
-  for (int n = 0; n < 400; ++n) host.request(40, 1);
+  for (int n = 0; n < requests; ++n) host.request(of, 1);
   for (int n = 0; n < 2; ++n) {
     host.saves();
-    host.request(40, 1);
+    host.request(of, 1);
   }
   if (excepted) host.guard.excepted(/*surely=*/true);
-  host.first_of(40, launched);
-  return host.moment().depth;
+  host.first_of(of, launched);
+  return host.moment();
 }
 
 TEST_CASE("Within an exception as much lower work may be there as the client has yet to launch") {
   for (const bool excepted : {false, true})
-    CHECK(depth_once_launched(10, excepted).ns == Approx(excepted ? 30e6 : 4e6).epsilon(0.05));
+    CHECK(once_launched(10, excepted).depth.ns == Approx(excepted ? 30e6 : 4e6).epsilon(0.05));
+}
+
+TEST_CASE("... but no more than a quarter of what the mean budget holds") {
+  const Moment moment = once_launched(10, /*excepted=*/true, /*requests=*/80);
+  REQUIRE(moment.budget < Duration{120'000'000});
+  CHECK(moment.depth.ns == Approx(moment.budget.ns / 4.0).epsilon(0.01));
+  CHECK(moment.depth > Duration{5'000'000});
 }
 
 // The pause before the next one takes half a millisecond, and of a limit of 2 ms 1.75 are aimed at.
 TEST_CASE("Behind the last launch an exception leaves no more than the pause and half of what the next request may lose") {
   for (const bool excepted : {false, true})
-    CHECK(depth_once_launched(40, excepted).ns == Approx(excepted ? 1.375e6 : 4e6).epsilon(0.05));
+    CHECK(once_launched(40, excepted).depth.ns == Approx(excepted ? 1.375e6 : 4e6).epsilon(0.05));
+}
+
+// Of a limit of 20 ms 17.5 are aimed at, and there is no slack. The mean budget holds 60 allowances, or 280.
+TEST_CASE("Where a request may lose much, as much as half of that may be there once the mean budget is ample") {
+  for (const bool ample : {false, true})
+    CHECK(once_launched(200, /*excepted=*/false, ample ? 400 : 60, /*of=*/400).depth.ns ==
+          Approx(ample ? 8.75e6 : 4e6).epsilon(0.05));
 }
 
 TEST_CASE("Where the slack is large, as much as half of it may be there") {
@@ -414,7 +428,7 @@ TEST_CASE("Where the slack is large, as much as half of it may be there") {
 
 // Between two requests the host pauses for a little, and within each for longer. There the client is idle, or the guard
 // is asked no more.
-TEST_CASE("By chance nothing goes but where the slack is nearly the largest that there was of late while it was idle") {
+TEST_CASE("The best slack is the largest that there was of late while the client was idle") {
   for (const bool idle_within : {true, false}) {
     Host host;
     for (int n = 0; n < 200; ++n) {
@@ -427,12 +441,13 @@ TEST_CASE("By chance nothing goes but where the slack is nearly the largest that
     CAPTURE(idle_within);
     REQUIRE(host.moment().slack < Duration{10'000'000});
     REQUIRE(host.exceptions_x1000() > 0);
-    CHECK(host.moment().best == !idle_within);
+    CHECK((host.moment().best_slack > Duration{15'000'000}) == idle_within);
+    CHECK((host.moment().best_slack > host.moment().slack) == idle_within);
   }
 }
 
 // A larger slack, as within the request, makes it no less likely that the next one comes early.
-TEST_CASE("While a client is away at random a launch may go by chance whatever the slack") {
+TEST_CASE("While a client is away at random no slack is better than another") {
   Host host;
   uint32_t lot = 1;
   for (int n = 0; n < 200; ++n) {
@@ -445,7 +460,7 @@ TEST_CASE("While a client is away at random a launch may go by chance whatever t
   }
   REQUIRE(host.moment().back_in.ns > 0);
   REQUIRE(host.moment().slack < Duration{10'000'000});
-  CHECK(host.moment().best);
+  CHECK(host.moment().best_slack == Duration{});
 }
 
 // Each loses more than it earns, but less than it did where it had the markers of the first.
