@@ -20,8 +20,8 @@ Duration room_for(const Moment& moment, Duration given) {
   return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
-// With this chance the launch is too long now. At the best moment that is hardly less likely, or so unlikely that other
-// launches lose nothing if this one uses the error budget.
+// `more`: the chance that it is too long now. At the best moment that is at least half as likely, or the launch surely
+// fits: then it needs none of the error budget there.
 bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more) {
   moment.slack = std::max(moment.slack, moment.best_slack);
   const int64_t at_best = more_x1000(cost, room_for(moment, given));

@@ -12,16 +12,17 @@
 //
 // Of cost the most that the launch costs, almost surely. p(t) is the chance that the client is back within t: 1 but
 // where it is away at random, as between requests that arrive. p(D - tail) is that chance times the chance that the
-// launch is so long that D exceeds tail. By chance a launch goes only while no other lower work is there: behind that it
-// would risk more and do no more. And it goes only where that chance is at most twice what it is at the best moment, or
-// where it would not be too long there: then better launches do not need the error budget.
+// launch is so long that D exceeds tail. By chance a launch goes only while no other lower work is there: behind that
+// it would risk more and do no more. And it goes only where that chance is at most twice what it is at the best moment,
+// or where it would surely not be too long at the best moment: such launches need no error budget there.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
 //   room   = slack + (the delay of which D is min(budget, tail)) - ahead
 //   credit = in flight + (room - reaction) / clients that launch - what a launch may exceed its
 //   charge by, and at most what keeps the device busy, and at most
-//   depth  = slack + budget / 8 / price, and no more than the moment's `deepest` at a price of 1
+//   depth  = slack + budget / 8 / price, and no more than the moment's `deepest` at a price of 1;
+//   a RequestGuard may allow more
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct Moment {
   int64_t exceptions_x1000 = 0;  // the error budget, where no better moment is known
   Duration back_in;   // the client is away at random, and back in so long in the mean; 0: it is not
   bool alone = true;  // no lower work is in flight or let go
-  Duration best_slack;  // at the best moment of a request; no more than `slack`: this one is as good as any
+  Duration best_slack;  // at the best moment of a request; `slack` or less: no moment is known to be better
   Duration deepest;   // so much lower work may be in flight at a price of 1; kDeepestCredit, if that is more
   Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold; 1024 at most

@@ -247,27 +247,25 @@ RequestGuard::Slack RequestGuard::slack(Instant now) const {
   return {std::max(slack, pause - std::min(late, schedule_.host_late())), slack - pause};
 }
 
-bool RequestGuard::is_nearly_best(Duration slack, Duration best) {
-  return slack.ns >= best.ns - best.ns / tuning::kNearBestPart;
-}
-
-// An exception goes as a request begins, whose slack is then there for what follows, or where the
-// slack is largest.
+// An exception, or a launch by chance, goes as a request begins, whose slack is then there for what follows, or where
+// the slack is nearly the largest.
 bool RequestGuard::best_moment(Duration slack) const {
   if (!knows() || request_.exceptions > 0 || !parts_.has(Part::kBestMoment)) return true;
-  return idle() && (through() || is_nearly_best(slack, timeline().best_slack()));
+  const int64_t best = timeline().best_slack().ns;
+  return idle() && (through() || slack.ns >= best - best / tuning::kNearBestPart);
 }
 
 // So much lower work may be in flight. `next`: what goes now delays the next request.
 Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
-  // Half of the slack, and half of what a request may lose: an error of the slack then makes none be over.
+  // Half of the slack, and half of what a request may lose: half of the slack may be an error, and none is over.
   const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
   const Duration half{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
   Duration most = depth(moment);
   if (mean_.is_ample()) most = std::max(most, half);
   if (!delayed.excepted || !knows() || next) return most;
   // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
-  // when the next one begins: so that is no more than the pause of the host, and half.
+  // when the next one begins: so that is no more than the pause of the host, half of the slack and half of what that
+  // request may lose.
   const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
   return std::max(std::min(most, timeline().sure_pause() + half),
                   std::min(to_launch, Duration{moment.budget.ns / tuning::kBorneByException}));
@@ -313,6 +311,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.exceptions_x1000 =
         error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
   if (idle()) best_idle_ = std::max(best_idle_, slack);
+  moment.best_slack = moment.slack;
   if (knows() && away.ns == 0 && parts_.has(Part::kBestMoment))
     moment.best_slack = trusted(std::min(timeline().best_slack(), best_idle_));
   if (parts_.has(Part::kChance)) moment.back_in = away;

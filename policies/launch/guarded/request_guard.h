@@ -193,7 +193,6 @@ class RequestGuard {
     Duration inside;  // of it after the client's next launch; all of it where it is under way
   };
   Slack slack(Instant now) const;
-  static bool is_nearly_best(Duration slack, Duration best);
   bool best_moment(Duration slack) const;
   Duration depth_of(const Moment& moment, const Request& delayed, bool next) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }

@@ -18,8 +18,8 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // eight such: where it holds little, one launch at a time; where it holds much, more than 1 ms, so
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
 // cost a whole limit: so 4 ms, or where an eighth of the limit is more, that; where half of what the mean
-// budget may hold is there, half of the slack. Of what costs a part of its length only, so much more.
-// Within an exception it shall bear four: what it holds cannot be spent otherwise.
+// budget may hold is there, half of the slack and half of what a request may lose. Of what costs a part of
+// its length only, so much more. Within an exception the mean budget shall bear four such: little else spends it.
 inline constexpr int64_t kBorne = 8, kBorneByException = 4;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short

@@ -128,7 +128,7 @@ TEST_CASE("Behind other lower work nothing goes by chance") {
 }
 
 // It takes 100 us in the mean, more than 120 in one of twenty cases, and never more than 140.
-TEST_CASE("By chance a launch goes where it is at most twice as likely to be too long as at the best moment, or is not there") {
+TEST_CASE("By chance a launch goes where it is at least half as likely to be too long at the best moment, or surely fits") {
   const Cost cost{us(100), us(120)};
   Moment moment{.slack = us(100), .budget = us(400), .tail = us(15), .exceptions_x1000 = 500};
   const int64_t now = more_x1000(cost, us(115));
@@ -138,12 +138,17 @@ TEST_CASE("By chance a launch goes where it is at most twice as likely to be too
     CAPTURE(best, now, there);
     CHECK(admit(moment, cost) == (there == 0 || now <= 2 * there ? Verdict::kByChance : Verdict::kWaits));
   }
-  // As good as now, worse, and so large that it would surely be through.
-  for (const auto& [best, goes] : {std::pair{0, true}, std::pair{103, true}, std::pair{115, false}, std::pair{130, true}}) {
+  // None better, hardly better, better, and so large that it would surely be through.
+  for (const auto& [best, goes] :
+       {std::pair{0, true}, std::pair{103, true}, std::pair{115, false}, std::pair{130, true}}) {
     moment.best_slack = us(best);
     CAPTURE(best);
     CHECK(admit(moment, cost) == (goes ? Verdict::kByChance : Verdict::kWaits));
   }
+  // The client is late already, and no moment is known to be better.
+  moment.slack = moment.best_slack = us(-20);
+  moment.tail = us(135);
+  CHECK(admit(moment, cost) == Verdict::kByChance);
 }
 
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {

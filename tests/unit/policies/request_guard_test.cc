@@ -405,14 +405,15 @@ TEST_CASE("Behind the last launch an exception leaves no more than the pause and
     CHECK(once_launched(40, excepted).depth.ns == Approx(excepted ? 1.375e6 : 4e6).epsilon(0.05));
 }
 
-// Of a limit of 20 ms 17.5 are aimed at, and there is no slack. The mean budget holds 60 allowances, or 280.
+// Of a limit of 20 ms 17.5 are aimed at, and there is no slack. The mean budget holds 140 allowances or does not.
 TEST_CASE("Where a request may lose much, as much as half of that may be there once the mean budget is ample") {
   for (const bool ample : {false, true})
     CHECK(once_launched(200, /*excepted=*/false, ample ? 400 : 60, /*of=*/400).depth.ns ==
           Approx(ample ? 8.75e6 : 4e6).epsilon(0.05));
 }
 
-TEST_CASE("Where the slack is large, as much as half of it may be there") {
+// A request takes 104 ms beside the longer pause: of a limit of 5.2 ms 4.55 are aimed at.
+TEST_CASE("Where the slack is large, as much as half of it may be there, and half of what a request may lose") {
   for (const int64_t pause_ns : {2'000'000, 100'000'000}) {
     Host host;
     for (int n = 0; n < 200; ++n) {
@@ -422,7 +423,7 @@ TEST_CASE("Where the slack is large, as much as half of it may be there") {
     const Moment moment = host.moment();
     CAPTURE(pause_ns, moment.slack.ns);
     CHECK((moment.slack.ns > 50'000'000) == (pause_ns > 50'000'000));
-    CHECK(moment.depth.ns == Approx(pause_ns > 50'000'000 ? moment.slack.ns / 2.0 : 4e6).epsilon(0.05));
+    CHECK(moment.depth.ns == Approx(pause_ns > 50'000'000 ? (moment.slack.ns + 4.55e6) / 2 : 4e6).epsilon(0.01));
   }
 }
 
@@ -460,7 +461,7 @@ TEST_CASE("While a client is away at random no slack is better than another") {
   }
   REQUIRE(host.moment().back_in.ns > 0);
   REQUIRE(host.moment().slack < Duration{10'000'000});
-  CHECK(host.moment().best_slack == Duration{});
+  CHECK(host.moment().best_slack == host.moment().slack);
 }
 
 // Each loses more than it earns, but less than it did where it had the markers of the first.
