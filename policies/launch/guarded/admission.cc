@@ -20,9 +20,11 @@ Duration room_for(const Moment& moment, Duration given) {
   return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
-// `more`: the chance that it is too long now. At the best moment that is at least half as likely, or the launch surely
-// fits: then it needs none of the error budget there.
-bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more) {
+// With the chance `more` it is too long, with `over` / 1000 that makes the request be over. At the best moment that is at
+// least half as likely, or the launch surely fits: then it needs none of the error budget there. And an exception would
+// carry no more for what it needs of the error budget.
+bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more, int64_t over) {
+  if (cost.mean.ns * moment.price_x1024 / kInFull * 1'000 < over * moment.carries.ns) return false;
   moment.slack = std::max(moment.slack, moment.best_slack);
   const int64_t at_best = more_x1000(cost, room_for(moment, given));
   return at_best == 0 || more <= tuning::kGoodChance * at_best;
@@ -59,7 +61,7 @@ Verdict admit(const Moment& moment, const Cost& cost) {
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
-  return moment.alone && is_good_chance(moment, cost, tail, more) ? Verdict::kByChance : Verdict::kWaits;
+  return moment.alone && is_good_chance(moment, cost, tail, more, over) ? Verdict::kByChance : Verdict::kWaits;
 }
 
 Duration room(const Moment& moment) {

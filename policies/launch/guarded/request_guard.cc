@@ -28,6 +28,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     error_.forgive();
     if (!compared_) error_ = {};
     price_ = {};
+    exceptions_lose_ = {};
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
   schedule_.look_for_wait();
@@ -191,6 +192,11 @@ void RequestGuard::count_over(Duration said) {
     knows_change_ = true;
     error_.forgive_unmeant();
   }
+  if (over && request_.exceptions > 0) {
+    const Duration each{lost.ns / request_.exceptions};
+    const bool first = exceptions_lose_.ns == 0;
+    exceptions_lose_ += first ? each : Duration{(each - exceptions_lose_).ns / tuning::kCarriedRemembered};
+  }
   if (over) {  // its waits have been counted, and make no other one over
     lately_.clear();
     lost_lately_ = {};
@@ -319,6 +325,9 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - lost;
   }
+  // What the mean budget holds for an exception, but no more than exceptions really took of late.
+  moment.carries = mean_.beyond(tuning::kKeptByException);
+  if (exceptions_lose_.ns > 0) moment.carries = std::min(moment.carries, exceptions_lose_);
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth_of(moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;

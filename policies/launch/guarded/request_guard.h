@@ -229,6 +229,7 @@ class RequestGuard {
   Duration markers_;             // ... of it, their progress markers
   Duration marker_;              // the longest of them
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
+  Duration exceptions_lose_;     // of late, each; 0: not known
   Duration best_idle_;           // the largest slack of late while the client was idle
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one

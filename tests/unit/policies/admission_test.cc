@@ -151,6 +151,25 @@ TEST_CASE("By chance a launch goes where it is at least half as likely to be too
   CHECK(admit(moment, cost) == Verdict::kByChance);
 }
 
+// More than 115 us is every sixth or so.
+TEST_CASE("No launch goes by chance where an exception would carry more for what it needs of the error budget") {
+  const Cost cost{us(100), us(120)};
+  Moment moment{.slack = us(100), .budget = us(400), .tail = us(15), .exceptions_x1000 = 500, .best_slack = us(100)};
+  const int64_t over = more_x1000(cost, us(115));
+  REQUIRE(over > 50);
+  for (const int64_t price : {512, 1'024}) {
+    moment.price_x1024 = price;
+    moment.priced = us(1'000);
+    moment.tail = Duration{15'000 * price / 1'024};
+    const int64_t as_much_us = 100 * 1'000 * price / 1'024 / over;
+    moment.carries = us(as_much_us);
+    CHECK(admit(moment, cost) == Verdict::kByChance);
+    moment.carries = us(as_much_us + 1);
+    CHECK(admit(moment, cost) == Verdict::kWaits);
+    CHECK(admit(moment, sure(us(110))) == Verdict::kGoes);
+  }
+}
+
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
   Moment moment = worked(us(10));
   moment.price_x1024 = 512;

@@ -531,6 +531,19 @@ TEST_CASE("Once half of the mean budget is there, few requests are kept undistur
   CHECK(kept[1] < 8);
 }
 
+TEST_CASE("An exception carries what the mean budget holds, or what the last ones that were over really lost") {
+  Host host;
+  for (int n = 0; n < 400; ++n) host.request(4, 1);
+  CHECK(host.moment().carries > Duration{20'000'000});
+  for (const auto& [late_ns, carries_ns] : {std::pair{2e6, 2e6}, std::pair{4e6, 2.5e6}, std::pair{0.1e6, 2.5e6}}) {
+    host.guard.excepted(/*surely=*/true);
+    host.request(4, 1, Duration{static_cast<int64_t>(late_ns)});
+    for (int n = 0; n < 3; ++n) host.request(4, 1);
+    CAPTURE(late_ns);
+    CHECK(host.moment().carries.ns == Approx(carries_ns).epsilon(0.02));
+  }
+}
+
 // What one exception has let go must not excuse request after request.
 TEST_CASE("Only the request behind an exception is meant to be over, too, not those after that") {
   constexpr Duration kLate{2'000'000};
