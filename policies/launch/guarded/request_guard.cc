@@ -325,8 +325,9 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - lost;
   }
-  // What the mean budget holds for an exception, but no more than exceptions really took of late.
-  moment.carries = mean_.beyond(tuning::kKeptByException);
+  // What the mean budget holds for an exception, but no more than exceptions really took of late. While the client is
+  // away at random an exception takes no more at once than a launch by chance.
+  if (away.ns == 0) moment.carries = mean_.beyond(tuning::kKeptByException);
   if (exceptions_lose_.ns > 0) moment.carries = std::min(moment.carries, exceptions_lose_);
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth_of(moment, delayed, next);
