@@ -20,11 +20,17 @@ Duration room_for(const Moment& moment, Duration given) {
   return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
-// With the chance `more` it is too long, with `over` / 1000 that makes the request be over. At the best moment that is at
-// least half as likely, or the launch surely fits: then it needs none of the error budget there. And an exception would
-// carry no more for what it needs of the error budget.
-bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more, int64_t over) {
-  if (cost.mean.ns * moment.price_x1024 / kInFull * 1'000 < over * moment.carries.ns) return false;
+// For its part of the error budget, one request, an exception would let more lower work go than this launch for `over`
+// thousandths of one. What each lets go behind it counts, too.
+bool is_worth_an_exception(const Moment& moment, const Cost& cost, int64_t over) {
+  if (moment.exception_takes.ns == 0) return false;
+  const Duration work = room_for(moment, moment.exception_takes) - (moment.slack - moment.ahead);
+  return std::max(cost.mean, moment.follows).ns * 1'000 < over * (work + moment.follows).ns;
+}
+
+// `more`: the chance that the launch is too long, times 1000. At the best moment that is at least half as likely, or the
+// launch surely fits: then it needs none of the error budget there.
+bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more) {
   moment.slack = std::max(moment.slack, moment.best_slack);
   const int64_t at_best = more_x1000(cost, room_for(moment, given));
   return at_best == 0 || more <= tuning::kGoodChance * at_best;
@@ -61,7 +67,9 @@ Verdict admit(const Moment& moment, const Cost& cost) {
   if (over == 0) return Verdict::kGoes;
   if (over > moment.exceptions_x1000) return Verdict::kWaits;
   if (over >= 1'000) return Verdict::kException;
-  return moment.alone && is_good_chance(moment, cost, tail, more, over) ? Verdict::kByChance : Verdict::kWaits;
+  if (is_worth_an_exception(moment, cost, over))
+    return moment.exceptions_x1000 >= 1'000 ? Verdict::kException : Verdict::kWaits;
+  return moment.alone && is_good_chance(moment, cost, tail, more) ? Verdict::kByChance : Verdict::kWaits;
 }
 
 Duration room(const Moment& moment) {

@@ -14,9 +14,9 @@
 // where it is away at random, as between requests that arrive. p(D - tail) is that chance times the chance that the
 // launch is so long that D exceeds tail. By chance a launch goes only while no other lower work is there: behind that
 // it would risk more and do no more. And it goes only where that chance is at most twice what it is at the best moment,
-// or where it would surely not be too long at the best moment: such launches need no error budget there. An exception
-// needs all of what the error budget holds, and carries much: where it would carry more for each part of that, the
-// launch waits for one.
+// or where it would surely not be too long at the best moment: such launches need no error budget there. Where an
+// exception would let more lower work go for its part of the error budget, one request, the launch waits until that is
+// there, and goes as one.
 //
 // The gate cannot ask for each launch, so most launches go by credit, within the room:
 //
@@ -44,7 +44,8 @@ struct Moment {
   Duration back_in;   // the client is away at random, and back in so long in the mean; 0: it is not
   bool alone = true;  // no lower work is in flight or let go
   Duration best_slack;  // at the best moment of a request; `slack` or less: no moment is known to be better
-  Duration carries;     // an exception would let so much lower work delay the client
+  Duration follows;          // lower work from one launch by chance, or exception, to the next
+  Duration exception_takes;  // an exception would make the request lose so much; 0: launches wait for none
   Duration deepest;   // so much lower work may be in flight at a price of 1; kDeepestCredit, if that is more
   Duration depth;     // of lower work in flight
   int64_t price_x1024 = 1024;  // what requests lose of what is foretold; 1024 at most

@@ -128,7 +128,7 @@ class Guarded final : public LaunchPolicy {
     }
     count(index, launch.copy ? 0 : 1, 0);
     for_above(low,
-              [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at); });
+              [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at, launch.copy ? Duration{} : launch.expected); });
   }
 
   void completed(uint32_t index, const Completed& done, Instant now) {

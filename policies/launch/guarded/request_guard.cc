@@ -186,16 +186,18 @@ void RequestGuard::count_over(Duration said) {
   const bool two =
       !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
   error_.slow_ones(times_.spread());
-  if (counts())
-    error_.ended(over, request_.meant, std::max(two ? 2U : 1U, request_.exceptions), lost - (limit() - times_.spread()));
+  const uint32_t requests = std::max(two ? 2U : 1U, request_.exceptions);
+  if (counts()) error_.ended(over, request_.meant, requests, lost - (limit() - times_.spread()));
   if (!knows_change_ && schedule_.change().ns > 0) {
     knows_change_ = true;
     error_.forgive_unmeant();
   }
-  if (over && request_.exceptions > 0) {
-    const Duration each{lost.ns / request_.exceptions};
+  // One that was cut short shall not stand for ever.
+  exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
+  if (over && counts() && request_.exceptions > 0) {
+    const Duration each{lost.ns / requests};
     const bool first = exceptions_lose_.ns == 0;
-    exceptions_lose_ += first ? each : Duration{(each - exceptions_lose_).ns / tuning::kCarriedRemembered};
+    exceptions_lose_ += first ? each : Duration{(each - exceptions_lose_).ns / tuning::kTakenRemembered};
   }
   if (over) {  // its waits have been counted, and make no other one over
     lately_.clear();
@@ -230,6 +232,7 @@ void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
   if (surely) except(delayed);
+  follows_ += Duration{(std::exchange(followed_, Duration{}) - follows_).ns / tuning::kTakenRemembered};
   mean_.spent();
 }
 
@@ -327,8 +330,9 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   }
   // What the mean budget holds for an exception, but no more than exceptions really took of late. While the client is
   // away at random an exception takes no more at once than a launch by chance.
-  if (away.ns == 0) moment.carries = mean_.beyond(tuning::kKeptByException);
-  if (exceptions_lose_.ns > 0) moment.carries = std::min(moment.carries, exceptions_lose_);
+  if (away.ns == 0 && parts_.has(Part::kExceptions)) moment.exception_takes = mean_.beyond(tuning::kKeptByException);
+  moment.follows = follows_;
+  if (exceptions_lose_.ns > 0) moment.exception_takes = std::min(moment.exception_takes, exceptions_lose_);
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth_of(moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;

@@ -62,9 +62,11 @@ class RequestGuard {
 
   // ---- lower work ----
   // A lower unit, or copy, has come to the device; one has run on it.
-  void disturbed(bool copy, Instant at) {
+  // `work`: so much it is in the mean.
+  void disturbed(bool copy, Instant at, Duration work) {
     schedule_.disturbed(copy, at);
     came_ = true;
+    if (!request_.excepted && !next_.excepted) followed_ += work;
   }
   void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
@@ -229,7 +231,9 @@ class RequestGuard {
   Duration markers_;             // ... of it, their progress markers
   Duration marker_;              // the longest of them
   Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
-  Duration exceptions_lose_;     // of late, each; 0: not known
+  Duration followed_;            // lower work since a launch by chance, or exception, apart from what exceptions let go
+  Duration follows_;             // ... from one to the next, of late
+  Duration exceptions_lose_;     // those that were over, each, of late; 0: not known
   Duration best_idle_;           // the largest slack of late while the client was idle
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one

@@ -70,8 +70,9 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 // goes where it is at most so many times as likely to be too long as at the best moment. A slack that is not seen any
 // more is not waited for: by so large a part a request the largest seen is forgotten.
 inline constexpr int64_t kNearBestPart = 8, kGoodChance = 2, kBestRemembered = 16;
-// What an exception carries is the mean of about so many: it depends on where in its work the low program is.
-inline constexpr int64_t kCarriedRemembered = 4;
+// What an exception takes is the mean of about so many: it depends on where in its work the low program is. By so large
+// a part a request it is taken to be more, so that one which was cut short is no reason to have no other.
+inline constexpr int64_t kTakenRemembered = 4, kTakenForgotten = 1'024;
 // An exception leaves at most so large a part of the slack, and of what the next request may lose. Of both, so large a
 // part may be in flight where the mean budget is ample.
 inline constexpr int64_t kLeftPart = 2;

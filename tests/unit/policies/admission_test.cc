@@ -151,8 +151,8 @@ TEST_CASE("By chance a launch goes where it is at least half as likely to be too
   CHECK(admit(moment, cost) == Verdict::kByChance);
 }
 
-// More than 115 us is every sixth or so.
-TEST_CASE("No launch goes by chance where an exception would carry more for what it needs of the error budget") {
+// More than 115 us is every ninth or so.
+TEST_CASE("No launch goes by chance where an exception would let more go for its part of the error budget") {
   const Cost cost{us(100), us(120)};
   Moment moment{.slack = us(100), .budget = us(400), .tail = us(15), .exceptions_x1000 = 500, .best_slack = us(100)};
   const int64_t over = more_x1000(cost, us(115));
@@ -162,12 +162,31 @@ TEST_CASE("No launch goes by chance where an exception would carry more for what
     moment.priced = us(1'000);
     moment.tail = Duration{15'000 * price / 1'024};
     const int64_t as_much_us = 100 * 1'000 * price / 1'024 / over;
-    moment.carries = us(as_much_us);
+    moment.exceptions_x1000 = 500;
+    moment.exception_takes = us(as_much_us);
     CHECK(admit(moment, cost) == Verdict::kByChance);
-    moment.carries = us(as_much_us + 1);
+    moment.exception_takes = us(as_much_us + 1);
     CHECK(admit(moment, cost) == Verdict::kWaits);
     CHECK(admit(moment, sure(us(110))) == Verdict::kGoes);
+    // It goes as one as soon as that is there.
+    moment.exceptions_x1000 = 999;
+    CHECK(admit(moment, cost) == Verdict::kWaits);
+    moment.exceptions_x1000 = 1'000;
+    CHECK(admit(moment, cost) == Verdict::kException);
   }
+  // What goes behind it counts for a launch that is let go more often.
+  moment.exceptions_x1000 = 500;
+  moment.follows = us(100);
+  CHECK(admit(moment, cost) == Verdict::kWaits);
+  moment.follows = us(200);
+  CHECK(admit(moment, cost) == Verdict::kByChance);
+  moment.follows = us(0);
+  // What is beyond the delays whose price is known lets no more go than it takes.
+  moment.price_x1024 = 4;
+  moment.priced = moment.tail = us(0);
+  moment.exceptions_x1000 = 500;
+  moment.exception_takes = us(100);
+  CHECK(admit(moment, {us(80), us(100) + us(10)}) == Verdict::kByChance);
 }
 
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
