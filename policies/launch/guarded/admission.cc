@@ -23,7 +23,7 @@ Duration room_for(const Moment& moment, Duration given) {
 // For its part of the error budget, one request, an exception would let more lower work go than this launch for `over`
 // thousandths of one. What each lets go behind it counts, too.
 bool is_worth_an_exception(const Moment& moment, const Cost& cost, int64_t over) {
-  if (moment.exception_takes.ns == 0) return false;
+  if (delay(moment, moment.slack - moment.ahead) >= moment.exception_takes) return false;  // not even the change back
   const Duration work = room_for(moment, moment.exception_takes) - (moment.slack - moment.ahead);
   return std::max(cost.mean, moment.follows).ns * 1'000 < over * (work + moment.follows).ns;
 }

@@ -127,8 +127,10 @@ class Guarded final : public LaunchPolicy {
       its.released_at = kNever;
     }
     count(index, launch.copy ? 0 : 1, 0);
-    for_above(low,
-              [&](const Member&, RequestGuard& guard) { guard.disturbed(launch.copy, launch.at, launch.copy ? Duration{} : launch.expected); });
+    for_above(low, [&](const Member&, RequestGuard& guard) {
+      guard.disturbed(launch.copy, launch.at,
+                      launch.copy ? Duration{} : guard.cost(launch.kernel, launch.expected));
+    });
   }
 
   void completed(uint32_t index, const Completed& done, Instant now) {

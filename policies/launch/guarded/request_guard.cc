@@ -28,7 +28,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     error_.forgive();
     if (!compared_) error_ = {};
     price_ = {};
-    exceptions_lose_ = {};
+    exceptions_lose_ = followed_ = follows_ = {};
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
   schedule_.look_for_wait();
@@ -192,8 +192,8 @@ void RequestGuard::count_over(Duration said) {
     knows_change_ = true;
     error_.forgive_unmeant();
   }
-  // One that was cut short shall not stand for ever.
-  exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
+  // What an exception took that was cut short shall not stand for ever.
+  if (exceptions_lose_ < most_held()) exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
   if (over && counts() && request_.exceptions > 0) {
     const Duration each{lost.ns / requests};
     const bool first = exceptions_lose_.ns == 0;
@@ -232,7 +232,8 @@ void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
   if (surely) except(delayed);
-  follows_ += Duration{(std::exchange(followed_, Duration{}) - follows_).ns / tuning::kTakenRemembered};
+  const Duration followed = std::min(std::exchange(followed_, Duration{}), most_held());
+  follows_ += Duration{(followed - follows_).ns / tuning::kTakenRemembered};
   mean_.spent();
 }
 
@@ -331,8 +332,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   // What the mean budget holds for an exception, but no more than exceptions really took of late. While the client is
   // away at random an exception takes no more at once than a launch by chance.
   if (away.ns == 0 && parts_.has(Part::kExceptions)) moment.exception_takes = mean_.beyond(tuning::kKeptByException);
-  moment.follows = follows_;
   if (exceptions_lose_.ns > 0) moment.exception_takes = std::min(moment.exception_takes, exceptions_lose_);
+  moment.follows = follows_;
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
   moment.depth = depth_of(moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;

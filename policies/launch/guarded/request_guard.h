@@ -62,7 +62,7 @@ class RequestGuard {
 
   // ---- lower work ----
   // A lower unit, or copy, has come to the device; one has run on it.
-  // `work`: so much it is in the mean.
+  // `work`: what it costs in the mean; 0 for a copy.
   void disturbed(bool copy, Instant at, Duration work) {
     schedule_.disturbed(copy, at);
     came_ = true;
@@ -198,6 +198,8 @@ class RequestGuard {
   bool best_moment(Duration slack) const;
   Duration depth_of(const Moment& moment, const Request& delayed, bool next) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
+  // The mean budget holds so much at most, unless a launch waits for more.
+  Duration most_held() const { return {tuning::kMostHeld * allowance().ns}; }
   Duration limit() const {
     return without_markers(usual_, bound_.p99_per_mille, markers_) + times_.spread();
   }

@@ -71,8 +71,9 @@ inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
 // more is not waited for: by so large a part a request the largest seen is forgotten.
 inline constexpr int64_t kNearBestPart = 8, kGoodChance = 2, kBestRemembered = 16;
 // What an exception takes is the mean of about so many: it depends on where in its work the low program is. By so large
-// a part a request it is taken to be more, so that one which was cut short is no reason to have no other.
-inline constexpr int64_t kTakenRemembered = 4, kTakenForgotten = 1'024;
+// a part a request it is taken to be more, so that one which was cut short is no reason to have no other: by 1 % between
+// two exceptions, 125 requests apart.
+inline constexpr int64_t kTakenRemembered = 4, kTakenForgotten = 16'384;
 // An exception leaves at most so large a part of the slack, and of what the next request may lose. Of both, so large a
 // part may be in flight where the mean budget is ample.
 inline constexpr int64_t kLeftPart = 2;

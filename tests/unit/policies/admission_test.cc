@@ -174,7 +174,7 @@ TEST_CASE("No launch goes by chance where an exception would let more go for its
     moment.exceptions_x1000 = 1'000;
     CHECK(admit(moment, cost) == Verdict::kException);
   }
-  // What goes behind it counts for a launch that is let go more often.
+  // What goes behind each counts, too: that favours the launch, which can go more often.
   moment.exceptions_x1000 = 500;
   moment.follows = us(100);
   CHECK(admit(moment, cost) == Verdict::kWaits);

@@ -545,7 +545,7 @@ TEST_CASE("An exception takes what the mean budget holds, or what the last ones 
   }
 }
 
-// The first counts for a quarter of nothing and of what went before it; of an exception, nothing counts.
+// Each counts for a quarter, and before the first it is 0. What comes while an exception is on does not count.
 TEST_CASE("What follows a launch by chance is the lower work that has gone since the last one, apart from what exceptions let go") {
   Host host;
   for (int n = 0; n < 20; ++n) host.request(4, 1);
@@ -560,6 +560,19 @@ TEST_CASE("What follows a launch by chance is the lower work that has gone since
   host.guard.disturbed(/*copy=*/false, Instant{0}, Duration{9'000'000});
   host.guard.excepted(/*surely=*/false);
   CHECK(host.moment().follows < before);
+}
+
+TEST_CASE("What exceptions take, and what follows launches by chance, is no more than the mean budget can hold") {
+  Host host;
+  for (int n = 0; n < 20; ++n) host.request(4, 1);
+  host.guard.excepted(/*surely=*/true);
+  host.request(4, 1, Duration{2'000'000});
+  for (int n = 0; n < 40'000; ++n) host.request(4, 1);
+  CHECK(host.moment().exception_takes > Duration{2'000'000});
+  CHECK(host.moment().exception_takes < Duration{280 * 120'000});
+  for (int n = 0; n < 1'000; ++n) host.guard.disturbed(/*copy=*/false, Instant{0}, Duration{3'600'000'000'000});
+  host.guard.excepted(/*surely=*/false);
+  CHECK(host.moment().follows <= Duration{280 * 120'000});
 }
 
 // What one exception has let go must not excuse request after request.
