@@ -44,7 +44,7 @@ struct Moment {
   Duration back_in;   // the client is away at random, and back in so long in the mean; 0: it is not
   bool alone = true;  // no lower work is in flight or let go
   Duration best_slack;  // at the best moment of a request; `slack` or less: no moment is known to be better
-  Duration follows;          // lower work from one launch by chance, or exception, to the next, in the mean of late
+  Duration follows;          // lower work from one launch by chance, or exception, to the next; the mean of late
   Duration exception_takes;  // an exception would make the request lose so much; 0: launches wait for none
   Duration deepest;   // so much lower work may be in flight at a price of 1; kDeepestCredit, if that is more
   Duration depth;     // of lower work in flight
