@@ -317,9 +317,11 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   }
   moment.budget = budget;
   moment.tail = tail;
+  // A second exception in a request lasts to its end, so it takes much of the mean budget, which would do for others:
+  // where less than half of that is there, it waits until the first is counted.
+  const bool waits = next || (!delayed.excepted && !mean_.is_ample());
   if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
-    moment.exceptions_x1000 =
-        error_.left_x1000(/*uncounted=*/next ? request_.exceptions : 0);
+    moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/waits ? request_.exceptions : 0);
   if (idle()) best_idle_ = std::max(best_idle_, slack);
   moment.best_slack = moment.slack;
   if (knows() && away.ns == 0 && parts_.has(Part::kBestMoment))
