@@ -80,7 +80,8 @@ inline constexpr Duration kOutOfOrder{50'000};
 inline constexpr int64_t kUsualOf = 64;  // launches
 // A client with an open gate that another may precede has about this in flight at most: that one waits for
 // what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
-// recorded training lost 8 %, with 50 and 100 a made one 5.3 and 1.03 % (docs/simulation/trials.md, run-ahead). The gate is open below half of it, a credit above:
+// recorded training lost 8 %, with 50 and 100 a made one 5.3 and 1.03 % (docs/simulation/trials.md, run-ahead).
+// The gate is open below half of it, a credit above:
 //
 //     open --more than kRunAhead / 2 in flight--> credit of kRunAhead --less than kRunAhead / 4--> open
 inline constexpr Duration kRunAhead{200'000'000};
