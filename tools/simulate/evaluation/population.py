@@ -100,7 +100,8 @@ def _arguments(words):
     parser.add_argument("--devices", nargs="+", choices=cases.SHARINGS, default=list(cases.SHARINGS), help="how programs share the device "
                         "(default: all three, by turns)")
     parser.add_argument("--oracle", type=int, metavar="M", help="only the first M of these pairs that share a serial device and whose requests come "
-                        "one after the other, and how much of what the oracle gives each policy does (at most 100 s and 1 GB each)")
+                        "one after the other, and how much of what the oracle gives each policy does (at most 1 GB each; most take less than "
+                        "100 s, one in fifty has taken more than 20 minutes)")
     parser.add_argument("--make-only", action="store_true", help="write the workload files, and run nothing")
     parser.add_argument("--lull", metavar="FILE", help="the command (default: build/release/bin/lull, else build/dev/bin/lull)")
     parser.add_argument("--out", default="build/population", metavar="FOLDER", help="the workload files and each case's result; a later run "
