@@ -29,6 +29,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     if (!compared_) error_ = {};
     price_ = {};
     exceptions_lose_ = followed_ = follows_ = {};
+    deep_x4_ = 0;
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
   schedule_.look_for_wait();
@@ -65,12 +66,14 @@ void RequestGuard::settle(bool lower_in_flight) {
   if (!wait->clean) request_.undisturbed = false;
   request_.took += wait->at - wait->from;
   request_.pauses += std::exchange(pause_, Duration{});
+  const bool was_over = std::max(request_.lost, lost_lately_) > limit();
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
+  const bool over = std::max(request_.lost, lost_lately_) > limit();
+  if (request_.excepted && over && !was_over && others_lately() > 0) went_deep(lower_in_flight);
   // Where it is over, the next wait may be in another request of the program's, but in no third one.
-  if (std::max(request_.lost, lost_lately_) > limit() && !begins_surely() && request_.exceptions < 2)
-    request_.excepted = false;
+  if (over && !begins_surely() && request_.exceptions < 2) request_.excepted = false;
 }
 
 // Where nobody can tell with which wait a request ends, as many of them as are one are held to its
@@ -120,8 +123,9 @@ void RequestGuard::end_request(bool whole) {
     if (whole) compare();
     learn_usual(is_whole);
     earn(said, compares);
-    count_over(said);
+    const bool over = count_over(said);
     learn_price(compares);
+    if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
     draw(whole);
     compared_ = compared_ || compares;
   }
@@ -177,8 +181,8 @@ void RequestGuard::earn(Duration said, bool compares) {
   mean_.earn({allowed.ns * earned / 1000}, allowance());
 }
 
-// The error budget.
-void RequestGuard::count_over(Duration said) {
+// The error budget. Whether it was over.
+bool RequestGuard::count_over(Duration said) {
   const Lately lately = this->lately(said, request_.lost);
   const Duration lost = std::max(request_.lost, lately.most);
   const bool over = lost > limit();
@@ -203,6 +207,12 @@ void RequestGuard::count_over(Duration said) {
     lately_.clear();
     lost_lately_ = {};
   }
+  return over;
+}
+
+// An exception was over. One that left nothing on the device may have more in flight the next time, another one less.
+void RequestGuard::went_deep(bool left_behind) {
+  deep_x4_ = left_behind ? deep_x4_ / 2 : std::clamp<int64_t>(2 * deep_x4_, 1, tuning::kDeepest_x4);
 }
 
 void RequestGuard::learn_price(bool compares) {
@@ -277,8 +287,11 @@ Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bo
   // when the next one begins: so that is no more than the pause of the host, half of the slack and half of what that
   // request may lose.
   const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-  return std::max(std::min(most, timeline().sure_pause() + half),
-                  std::min(to_launch, Duration{moment.budget.ns / tuning::kBorneByException}));
+  // Where the device takes the clients' kernels by turns, more of it is through before the client's last one: what was
+  // left behind tells how much.
+  const Duration left = schedule_.work_left() + to_launch - timeline().to_launch(/*service=*/false);
+  const Duration to_do{left.ns * deep_x4_ / 4};
+  return std::max({std::min(most, timeline().sure_pause() + half), to_launch, to_do});
 }
 
 Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {

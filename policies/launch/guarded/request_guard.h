@@ -156,7 +156,8 @@ class RequestGuard {
   void compare();
   void learn_usual(bool whole);
   void earn(Duration said, bool compares);
-  void count_over(Duration said);
+  bool count_over(Duration said);
+  void went_deep(bool left_behind);
   void learn_price(bool compares);
   void draw(bool whole);
   static void except(Request& request);
@@ -236,6 +237,7 @@ class RequestGuard {
   Duration followed_;            // lower work since a launch by chance, or exception, apart from what exceptions let go
   Duration follows_;             // ... from one to the next, of late
   Duration exceptions_lose_;     // those that were over, each, of late; 0: not known
+  int64_t deep_x4_ = 0;          // in flight within an exception, by what the client has left to do
   Duration best_idle_;           // the largest slack of late while the client was idle
   bool kept_ = true;             // this request is kept undisturbed
   bool keeps_next_ = true;       // ... the next one

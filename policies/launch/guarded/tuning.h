@@ -19,8 +19,8 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // that the device does not run empty while the low host pauses. Of 16 ms each error of the slack
 // cost a whole limit: so 4 ms, or where an eighth of the limit is more, that; where half of what the mean
 // budget may hold is there, half of the slack and half of what a request may lose. Of what costs a part of
-// its length only, so much more. Within an exception the mean budget shall bear four such: little else spends it.
-inline constexpr int64_t kBorne = 8, kBorneByException = 4;
+// its length only, so much more.
+inline constexpr int64_t kBorne = 8;
 inline constexpr Duration kDeepestCredit{4'000'000};
 // While the important client has nothing on the device, whatever is known of its pauses: ten short
 // kernels.
@@ -74,6 +74,8 @@ inline constexpr int64_t kNearBestPart = 8, kGoodChance = 2, kBestRemembered = 1
 // a part a request it is taken to be more, so that one which was cut short is no reason to have no other: by 1 % between
 // two exceptions, 125 requests apart.
 inline constexpr int64_t kTakenRemembered = 4, kTakenForgotten = 16'384;
+// Within an exception at most four times what the client has left to do is in flight.
+inline constexpr int64_t kDeepest_x4 = 16;
 // An exception leaves at most so large a part of the slack, and of what the next request may lose. Of both, so large a
 // part may be in flight where the mean budget is ample.
 inline constexpr int64_t kLeftPart = 2;

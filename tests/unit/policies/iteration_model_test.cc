@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
+#include <vector>
 
 using namespace lull;
 using namespace lull::policies;
@@ -161,4 +162,47 @@ TEST_CASE("What is to be launched is told up to the next wait, and to the servic
   CHECK(left() == std::pair<int64_t, int64_t>(3'000'000, 3'000'000));
   model.launched(2, now, Duration{}, 0);
   CHECK(left() == std::pair<int64_t, int64_t>(0, 0));
+}
+
+namespace {
+
+// How long until a launch's wait ends by itself, where it took so long each time before. Nobody was in the way.
+Duration due_after(const std::vector<int64_t>& took_ns) {
+  IterationModel model;
+  model.restart(1);
+  Instant now{0};
+  const auto launch = [&] {
+    model.begin();
+    now = now + Duration{1'000'000};
+    model.launched(0, now, Duration{}, 0);
+  };
+  for (const int64_t ns : took_ns) {
+    launch();
+    now = now + Duration{ns};
+    model.waited(now, Duration{}, /*plain=*/true);
+  }
+  launch();
+  return model.due(now) - now;
+}
+
+}  // namespace
+
+// A full queue holds the host, which then launches later and so waits for less.
+TEST_CASE("Two times in a row that are alike and unlike all before them count alone") {
+  constexpr int64_t kHeld = 5'000'000, kFree = 10'000'000;
+  std::vector<int64_t> took(20, kHeld);
+  took.push_back(kFree);
+  CHECK(due_after(took) == Duration{kHeld});  // one may be slow by itself
+  took.push_back(kFree);
+  CHECK(due_after(took) == Duration{kFree});
+  took.push_back(kHeld);
+  CHECK(due_after(took) == Duration{kFree});
+  took.push_back(kFree);  // so it was one, which tells how they vary
+  CHECK(due_after(took) < Duration{kFree});
+  CHECK(due_after(took) > Duration{kHeld});
+}
+
+TEST_CASE("Of the first few times those that are alike count, though no deviation is known") {
+  constexpr int64_t kHeld = 5'000'000, kFree = 10'000'000;
+  CHECK(due_after({kHeld, kFree, kFree, kFree}) == Duration{kFree});
 }

@@ -1,7 +1,9 @@
 // The guard of one important client: when requests may be over their limit.
 #include "policies/launch/guarded/request_guard.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <utility>
 
 using namespace lull;
 using namespace lull::policies;
@@ -73,6 +75,9 @@ class Host {
     if (first) now_ = now_ + gap;
     half(1, {}, {}, /*made_up=*/false);
   }
+  // Lower work comes to the device, and is through.
+  void lower_comes() { guard.disturbed(/*copy=*/false, now_, {}); }
+  void lower_goes() { guard.lower_ended(1, 0, now_); }
   // A launch waits for more than the mean budget holds: for some requests none begins as an exception.
   void saves() { guard.refused(Duration{10'000'000'000}); }
   Moment moment(Duration own_done = {}) { return guard.moment(now_, {}, false, {}, own_done); }
@@ -392,11 +397,62 @@ TEST_CASE("Within an exception as much lower work may be there as the client has
     CHECK(once_launched(10, excepted).depth.ns == Approx(excepted ? 30e6 : 4e6).epsilon(0.05));
 }
 
-TEST_CASE("... but no more than a quarter of what the mean budget holds") {
-  const Moment moment = once_launched(10, /*excepted=*/true, /*requests=*/80);
-  REQUIRE(moment.budget < Duration{120'000'000});
-  CHECK(moment.depth.ns == Approx(moment.budget.ns / 4.0).epsilon(0.01));
-  CHECK(moment.depth > Duration{5'000'000});
+// 40 launches, all of them made: what the device has left to do takes 40 ms. With each exception whose lower work is
+// through with the request, a quarter of that, then half, and so on may be there in the next one.
+TEST_CASE("Within an exception twice as much may be there as in the last one, where that left nothing behind") {
+  Host host;
+  constexpr uint32_t kLaunches = 40;
+  for (int n = 0; n < 100; ++n) host.request(kLaunches, 1);
+  const auto depth_behind = [&](uint32_t launched) {
+    host.saves();
+    host.request(kLaunches, 1);
+    host.guard.excepted(/*surely=*/true);
+    Host now = host;
+    now.first_of(kLaunches, launched);
+    return now.moment().depth.ns;
+  };
+  const auto depth = [&] { return depth_behind(kLaunches); };
+  const int64_t at_first = depth();
+  CHECK(at_first < 5'000'000);
+  for (const double part : {0.25, 0.5, 1., 2., 4., 4.}) {
+    for (int n = 0; n < 130; ++n) host.request(kLaunches, 1);
+    host.guard.excepted(/*surely=*/true);
+    host.request(kLaunches, 1, Duration{20'000'000});
+    CHECK(depth() == Approx(part * kLaunches * 1e6).epsilon(0.05));
+  }
+  CHECK(depth_behind(10) == Approx(4. * kLaunches * 1e6).epsilon(0.05));
+  for (const double part : {2., 1.}) {  // half as much, where it left something behind
+    for (int n = 0; n < 130; ++n) host.request(kLaunches, 1);
+    host.guard.excepted(/*surely=*/true);
+    host.request(kLaunches, 1, Duration{20'000'000});
+    host.lower_comes();
+    host.request(kLaunches, 1);
+    host.lower_goes();
+    CHECK(depth() == Approx(part * kLaunches * 1e6).epsilon(0.05));
+  }
+}
+
+// Two launches before each of three waits: 2 ms are left to do.
+TEST_CASE("Where each wait may end a request, what an exception left behind is seen at the wait that was over") {
+  Host host;
+  const auto undisturbed = [&](int requests) {
+    for (int n = 0; n < requests || host.guard.keeps_clear(); ++n) {
+      host.saves();
+      for (const uint64_t which : {1, 2, 3}) host.part(which);
+    }
+  };
+  undisturbed(100);
+  for (const double part : {0.25, 0.5, 1.}) {
+    host.guard.excepted(/*surely=*/true);
+    host.part(1, Duration{3 * kLimit.ns});
+    for (const uint64_t which : {2, 3}) host.part(which);
+    undisturbed(130);
+    host.guard.excepted(/*surely=*/true);
+    Host now = host;
+    now.first_of(2, 2);
+    CHECK(now.moment().depth.ns == Approx(part * 2e6).epsilon(0.05));
+    for (const uint64_t which : {1, 2, 3}) host.part(which);
+  }
 }
 
 // The pause before the next one takes half a millisecond, and of a limit of 2 ms 1.75 are aimed at.

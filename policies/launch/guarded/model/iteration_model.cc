@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace lull::policies {
 namespace {
@@ -13,6 +14,10 @@ constexpr uint32_t kFewWaits = 376;
 constexpr uint32_t kManyWaits = 448;
 constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
+// Unlike those before: off by so many of their mean deviations, once there are more than a few, and by so large a part of
+// their mean. Alike: off by the same, within so large a part of how much that is.
+constexpr uint32_t kFew = 4;
+constexpr int64_t kUnlike = 5, kUnlikePart = 32, kAlikePart = 4;
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 // Launches in flight at which the host waits for a place, until more are seen: 1,024 on a stream of the
@@ -27,6 +32,22 @@ void IterationModel::Estimate::add(int64_t sample_ns) {
   const int64_t off = sample_ns - mean_ns;
   mean_ns += off / count;
   if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
+}
+
+// A host that was held by a full queue at first, say, is not held later: its first times say nothing of the others.
+void IterationModel::Estimate::add_in_phase(int64_t sample_ns) {
+  const std::optional<int64_t> odd = std::exchange(odd_ns, std::nullopt);
+  const int64_t off = std::abs(sample_ns - mean_ns);
+  const int64_t varies = count > kFew ? kUnlike * deviation_ns : 0;
+  if (count >= kEnough && off > varies + std::abs(mean_ns) / kUnlikePart) {
+    if (!odd) {
+      odd_ns = sample_ns;
+      return;
+    }
+    if (std::abs(sample_ns - *odd) <= off / kAlikePart) *this = Estimate();
+  }
+  if (odd) add(*odd);
+  add(sample_ns);
 }
 
 void IterationModel::restart(uint32_t length, bool begins_request) {
@@ -125,7 +146,7 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
       const int64_t off = launch.pause_ns - place.usual_pause_ns;
       place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
     }
-    if (plain || place.until_end.count == 0) place.until_end.add((own_end - launch.at).ns);
+    if (plain || place.until_end.count == 0) place.until_end.add_in_phase((own_end - launch.at).ns);
     if (plain) place.ahead = launch.ahead;
     if (plain) place.backlog_ns += (launch.backlog_ns - place.backlog_ns) / place.until_end.count;
     if (last && plain && left.ns >= 0) place.left.add(left.ns);

@@ -9,10 +9,12 @@
 //   slack = the wait's own end - now - device work until there
 //   own end: from the last launch on, the mean of what it took so far less kDeviations times the
 //   mean deviation, so that a host of varying pace has less slack, and one of random pauses none.
+//   Where two in a row are alike and unlike those before, a new phase has begun: only they count.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "policies/vocabulary.h"
@@ -123,7 +125,10 @@ class IterationModel {
     int64_t mean_ns = 0;
     int64_t deviation_ns = 0;
     uint32_t count = 0;
+    std::optional<int64_t> odd_ns;  // the last sample, unlike those before it: the next one tells what it is
     void add(int64_t sample_ns);
+    // ... where phases of the program differ: two in a row that are alike, and unlike those before, count alone.
+    void add_in_phase(int64_t sample_ns);
     int64_t low() const { return mean_ns - kDeviations * deviation_ns; }
     bool operator==(const Estimate&) const = default;
   };
