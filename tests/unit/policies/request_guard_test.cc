@@ -455,6 +455,25 @@ TEST_CASE("Where each wait may end a request, what an exception left behind is s
   }
 }
 
+TEST_CASE("... and once a request, however many of its waits are over") {
+  Host host;
+  const auto undisturbed = [&](int requests) {
+    for (int n = 0; n < requests || host.guard.keeps_clear(); ++n) {
+      host.saves();
+      for (const uint64_t which : {1, 2, 3}) host.part(which);
+    }
+  };
+  undisturbed(100);
+  for (const uint64_t which : {1, 2, 3}) {
+    if (which < 3) host.guard.excepted(/*surely=*/true);
+    host.part(which, Duration{3 * kLimit.ns});
+  }
+  undisturbed(300);
+  host.guard.excepted(/*surely=*/true);
+  host.first_of(2, 2);
+  CHECK(host.moment().depth.ns == Approx(0.25 * 2e6).epsilon(0.05));
+}
+
 // The pause before the next one takes half a millisecond, and of a limit of 2 ms 1.75 are aimed at.
 TEST_CASE("Behind the last launch an exception leaves no more than the pause and half of what the next request may lose") {
   for (const bool excepted : {false, true})
