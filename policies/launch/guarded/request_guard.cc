@@ -66,11 +66,12 @@ void RequestGuard::settle(bool lower_in_flight) {
   if (!wait->clean) request_.undisturbed = false;
   request_.took += wait->at - wait->from;
   request_.pauses += std::exchange(pause_, Duration{});
-  const bool was_over = std::max(request_.lost, lost_lately_) > limit();
+  const auto is_over = [&] { return std::max(request_.lost, lost_lately_) > limit(); };
+  const bool was_over = is_over();
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
   count_lately(wait->delay);
-  const bool over = std::max(request_.lost, lost_lately_) > limit();
+  const bool over = is_over();
   if (request_.excepted && over && !was_over && others_lately() > 0) went_deep(lower_in_flight);
   // Where it is over, the next wait may be in another request of the program's, but in no third one.
   if (over && !begins_surely() && request_.exceptions < 2) request_.excepted = false;

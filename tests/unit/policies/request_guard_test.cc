@@ -432,21 +432,23 @@ TEST_CASE("Within an exception twice as much may be there as in the last one, wh
   }
 }
 
+// So many requests of three waits and more, none of which begins as an exception, until others may go.
+void three_waits(Host& host, int requests) {
+  for (int n = 0; n < requests || host.guard.keeps_clear(); ++n) {
+    host.saves();
+    for (const uint64_t which : {1, 2, 3}) host.part(which);
+  }
+}
+
 // Two launches before each of three waits: 2 ms are left to do.
 TEST_CASE("Where each wait may end a request, what an exception left behind is seen at the wait that was over") {
   Host host;
-  const auto undisturbed = [&](int requests) {
-    for (int n = 0; n < requests || host.guard.keeps_clear(); ++n) {
-      host.saves();
-      for (const uint64_t which : {1, 2, 3}) host.part(which);
-    }
-  };
-  undisturbed(100);
+  three_waits(host, 100);
   for (const double part : {0.25, 0.5, 1.}) {
     host.guard.excepted(/*surely=*/true);
     host.part(1, Duration{3 * kLimit.ns});
     for (const uint64_t which : {2, 3}) host.part(which);
-    undisturbed(130);
+    three_waits(host, 130);
     host.guard.excepted(/*surely=*/true);
     Host now = host;
     now.first_of(2, 2);
@@ -457,18 +459,12 @@ TEST_CASE("Where each wait may end a request, what an exception left behind is s
 
 TEST_CASE("... and once a request, however many of its waits are over") {
   Host host;
-  const auto undisturbed = [&](int requests) {
-    for (int n = 0; n < requests || host.guard.keeps_clear(); ++n) {
-      host.saves();
-      for (const uint64_t which : {1, 2, 3}) host.part(which);
-    }
-  };
-  undisturbed(100);
+  three_waits(host, 100);
   for (const uint64_t which : {1, 2, 3}) {
     if (which < 3) host.guard.excepted(/*surely=*/true);
     host.part(which, Duration{3 * kLimit.ns});
   }
-  undisturbed(300);
+  three_waits(host, 300);
   host.guard.excepted(/*surely=*/true);
   host.first_of(2, 2);
   CHECK(host.moment().depth.ns == Approx(0.25 * 2e6).epsilon(0.05));

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "policies/launch/guarded/most_off.h"
+
 namespace lull::policies {
 namespace {
 
@@ -14,10 +16,9 @@ constexpr uint32_t kFewWaits = 376;
 constexpr uint32_t kManyWaits = 448;
 constexpr uint32_t kJudged = 8;  // iterations before that is asked
 constexpr uint32_t kWindow = 16;      // iterations that the means go back
-// Unlike those before: off by so many of their mean deviations, once there are more than a few, and by so large a part of
-// their mean. Alike: off by the same, within so large a part of how much that is.
+// Of so few samples the deviation says nothing. Two are off alike within so large a part of how much they are off.
 constexpr uint32_t kFew = 4;
-constexpr int64_t kUnlike = 5, kUnlikePart = 32, kAlikePart = 4;
+constexpr int64_t kAlikePart = 4;
 constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
 constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
 // Launches in flight at which the host waits for a place, until more are seen: 1,024 on a stream of the
@@ -38,8 +39,7 @@ void IterationModel::Estimate::add(int64_t sample_ns) {
 void IterationModel::Estimate::add_in_phase(int64_t sample_ns) {
   const std::optional<int64_t> odd = std::exchange(odd_ns, std::nullopt);
   const int64_t off = std::abs(sample_ns - mean_ns);
-  const int64_t varies = count > kFew ? kUnlike * deviation_ns : 0;
-  if (count >= kEnough && off > varies + std::abs(mean_ns) / kUnlikePart) {
+  if (count >= kEnough && off > most_off_ns(mean_ns, count > kFew ? deviation_ns : 0)) {
     if (!odd) {
       odd_ns = sample_ns;
       return;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "policies/launch/guarded/most_off.h"
 #include "policies/launch/guarded/second_largest.h"
 #include "policies/launch/guarded/tuning.h"
 
@@ -15,11 +16,8 @@ constexpr size_t kLately = 192;  // of which the second slowest is about p99; of
 // While what repeats is new, what belongs to it is not known well: so many do not count, unless one takes
 // as long as the one before.
 constexpr uint32_t kFirst = 4;
-// Not what is known of requests: so many mean deviations off (four sigmas of a normal one), and so
-// much of one.
-constexpr int64_t kStrange = 5, kStrangePart = 32;
-constexpr uint32_t kSurely = 2;
-// So many kept ones in a row that took less than any before, by kStrangePart of one: those before were not undisturbed.
+constexpr uint32_t kSurely = 2;  // in a row that are not what is known of requests
+// So many kept ones in a row that took less than any before, by kMostOffPart of one: those before were not undisturbed.
 // Work that came before the client did, and that nobody reports, is seen in nothing else.
 constexpr uint32_t kShorter = 3;
 constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
@@ -49,7 +47,7 @@ void RequestTimes::learn() {
 }
 
 Duration RequestTimes::most_off() const {
-  return {kStrange * deviation_.ns + usual_.ns / kStrangePart};
+  return {most_off_ns(usual_.ns, deviation_.ns)};
 }
 
 bool RequestTimes::strange(Duration off) {
@@ -62,7 +60,7 @@ void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
   const bool were_not = !known() && doubtful_ && took < usual_ - most_off();
   if (kept && known()) {
     if (shorter_ == 0) shortest_ = {*std::ranges::min_element(kept_)};
-    shorter_ = took.ns + took.ns / kStrangePart < shortest_.ns ? shorter_ + 1 : 0;
+    shorter_ = took.ns + took.ns / kMostOffPart < shortest_.ns ? shorter_ + 1 : 0;
   }
   if (were_not || shorter_ >= kShorter || strange(took - usual_)) restart();
   doubtful_ = doubtful_ || !surely;

@@ -1,0 +1,16 @@
+// How far from its mean a sample may be by chance.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace lull::policies {
+
+// So many mean deviations, which is four sigmas of a normal one, and so large a part of the mean.
+inline constexpr int64_t kMostDeviations = 5, kMostOffPart = 32;
+
+inline int64_t most_off_ns(int64_t mean_ns, int64_t deviation_ns) {
+  return kMostDeviations * deviation_ns + std::abs(mean_ns) / kMostOffPart;
+}
+
+}  // namespace lull::policies
