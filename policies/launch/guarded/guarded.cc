@@ -139,13 +139,13 @@ class Guarded final : public LaunchPolicy {
     for_above(low, [&](const Member&, RequestGuard& guard) {
       guard.lower_kernels().ended(done.client, done.stream, now);
     });
-    const uint32_t kernels = queue_.completed(done, now);
-    count(index, 0, kernels);
-    if (kernels > 0) {
-      change_ends(low, kernels, done, now);
+    const DeviceQueue::Through through = queue_.completed(done, now);
+    count(index, 0, through.kernels);
+    if (through.kernels > 0) {
+      change_ends(low, through, done.reported, now);
       for_above(low, [&](const Member& high, RequestGuard& guard) {
         guard.lower_ran(ran_from, now);
-        guard.lower_ended(kernels, lower_kernels(high), now);
+        guard.lower_ended(through.kernels, lower_kernels(high), now);
       });
     }
     if (own_[index].guard) own_[index].guard->completed(done, now, lower_units(low) > 0);
@@ -163,12 +163,12 @@ class Guarded final : public LaunchPolicy {
       // When copies of its own will be through is not known here.
       lower_change_.own_begins(its.units > 1 ? kNever : launch.at, launch.at);
   }
-  void change_ends(const Member& its, uint32_t kernels, const Completed& done, Instant now) {
+  void change_ends(const Member& its, const DeviceQueue::Through& through, bool reported, Instant now) {
     if (own_.size() != 2) return;
     if (has_higher(its))
-      lower_change_.own_done(done.predicted, Instant{0}, done.reported, now);
+      lower_change_.own_done(through.expected, Instant{0}, reported, now);
     else
-      lower_change_.others_ended(kernels, kernels_[highest_.level], now);
+      lower_change_.others_ended(through.kernels, kernels_[highest_.level], now);
     for (const uint32_t index : awake_) {
       if (own_[index].guard) own_[index].guard->change_costs(lower_change_.cost());
     }

@@ -37,7 +37,7 @@ TEST_CASE("The first unit of each stream is the one that runs or is about to") {
   CHECK(queue.first(ClientId{1}, StreamSlot{0})->predicted == long_us(10));
   CHECK(queue.first(ClientId{1}, StreamSlot{1})->predicted == long_us(20));
   CHECK(queue.first(ClientId{2}, StreamSlot{0})->predicted == long_us(40));
-  CHECK(queue.completed(done(1, 0), us(10)));
+  CHECK(queue.completed(done(1, 0), us(10)).kernels == 1);
   CHECK(queue.first(ClientId{1}, StreamSlot{0})->predicted == long_us(30));
   queue.left(ClientId{1});
   CHECK(queue.first(ClientId{1}, StreamSlot{0}) == nullptr);
@@ -77,8 +77,23 @@ TEST_CASE("Copies have engines of their own: they are no progress, and nothing o
   CHECK(queue.progress(us(50)) == Duration{});
   submit(queue, unit(1, 1, 10, 60));
   CHECK(queue.progress(us(65)) == long_us(5));
-  CHECK_FALSE(queue.completed(done(1, 0), us(66)));
+  CHECK(queue.completed(done(1, 0), us(66)).kernels == 0);
   CHECK(queue.moved_at() == us(60));
+}
+
+TEST_CASE("What is through is expected to have taken the mean of its kernels, not the most") {
+  DeviceQueue queue;
+  for (const int64_t mean_us : {40, 50, 60}) {
+    Submitted launch = unit(1, 0, 100, 0, /*copy=*/mean_us == 50);
+    launch.expected = long_us(mean_us);
+    submit(queue, launch);
+    launch.client = ClientId{2};
+    submit(queue, launch);
+  }
+  const DeviceQueue::Through two = queue.completed(done(1, 0, /*units=*/2), us(200));
+  CHECK(two.kernels == 1);
+  CHECK(two.expected == long_us(40));
+  CHECK(queue.completed(done(1, 0), us(300)).expected == long_us(60));
 }
 
 TEST_CASE("What costs less than it is long is spared, as long as it is there") {

@@ -157,6 +157,18 @@ TEST_CASE("Lengths that are foretold wrong are no switch") {
   CHECK(client.cost_us() == 0);
 }
 
+TEST_CASE("Lengths that are told too long, behind others less so, are no switch") {
+  for (const int64_t too_long_us : {80, 300}) {
+    Client client;
+    for (int n = 0; n < 15; ++n) {
+      client.serve_longer(-too_long_us - n, 600, /*behind=*/false);
+      client.serve_longer(-too_long_us / 4 + n, 600, /*behind=*/true);
+    }
+    CHECK(client.cost.known());
+    CHECK(client.cost_us() == 0);
+  }
+}
+
 // Of kernels that vary by half, the fifteen behind others may well be those that were foretold better.
 TEST_CASE("Lengths that vary are no switch, and hide none that takes longer than they vary") {
   for (const int64_t switch_us : {0, 130}) {

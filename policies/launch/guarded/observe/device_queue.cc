@@ -9,7 +9,7 @@ void DeviceQueue::submitted(const Submitted& launch, Duration cost) {
   if (!launch.copy) computing_ += 1;
   if (cost != launch.predicted) priced_ += 1;
   units_.push_back(
-      {launch.client, launch.stream, launch.kernel, launch.predicted, cost, launch.copy});
+      {launch.client, launch.stream, launch.kernel, launch.predicted, launch.expected, cost, launch.copy});
 }
 
 void DeviceQueue::forget(const Unit& unit) {
@@ -17,20 +17,24 @@ void DeviceQueue::forget(const Unit& unit) {
   priced_ -= unit.cost != unit.predicted ? 1 : 0;
 }
 
-uint32_t DeviceQueue::completed(const Completed& done, Instant now) {
-  const uint32_t before = computing_;
+DeviceQueue::Through DeviceQueue::completed(const Completed& done, Instant now) {
+  Through through;
   uint32_t left = done.units;
   for (auto unit = units_.begin(); unit != units_.end() && left > 0;) {
     if (unit->client != done.client || unit->stream != done.stream) {
       ++unit;
       continue;
     }
+    if (!unit->copy) {
+      through.kernels += 1;
+      through.expected += unit->expected;
+    }
     forget(*unit);
     unit = units_.erase(unit);
     left -= 1;
   }
-  if (computing_ != before) moved_at_ = now;
-  return before - computing_;
+  if (through.kernels > 0) moved_at_ = now;
+  return through;
 }
 
 void DeviceQueue::left(ClientId client) {

@@ -15,14 +15,18 @@ class DeviceQueue {
     ClientId client;
     StreamSlot stream;
     KernelId kernel;
-    Duration predicted;
+    Duration predicted, expected;
     Duration cost;  // to those above, at most `predicted` or as long as such have taken
     bool copy = false;
   };
 
   void submitted(const Submitted& launch, Duration cost);
-  // How many of them were more than copies.
-  uint32_t completed(const Completed& done, Instant now);
+  // Of what is through now, copies apart.
+  struct Through {
+    uint32_t kernels = 0;
+    Duration expected;  // what they take in the mean, all together
+  };
+  Through completed(const Completed& done, Instant now);
   void left(ClientId client);
 
   // The unit of a stream that runs or is about to; null without one.

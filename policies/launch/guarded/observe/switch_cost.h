@@ -4,9 +4,10 @@
 // client's first work behind that of others is seen complete, less the same behind its own, so that nothing need be
 // known of the device. It may wait for its host, another stream or a third client as well. So a change costs the
 // median of the former less the least of the latter, but only where the lower quartile of the former is later, too,
-// by more than lengths vary. A least far below the quartile is a length told too long. How wrong lengths are told
-// differs from kernel to kernel: so work is compared with own work that takes about as long, if there is any, and
-// long work tells nothing. Pure.
+// by more than lengths vary, and later than was foretold by as much: lengths told too long, and less so behind others,
+// look like a change. A least far below the quartile is a length told too long. How wrong lengths are told differs
+// from kernel to kernel: so work is compared with own work that takes about as long, if there is any, and long work
+// tells nothing. Pure.
 //
 //   others         ...ended|
 //   client                 |launched         done|
@@ -143,7 +144,7 @@ class SwitchCost {
     const Samples alike = behind_own_.like(behind_others_);
     const Samples& own = alike.empty() ? behind_own_ : alike;
     const int64_t noise = std::max(kLeast.ns, kVariations * own.variation());
-    const bool later = known() && behind_others_.quartile() - own.quartile() >= noise;
+    const bool later = known() && behind_others_.quartile() - std::max<int64_t>(0, own.quartile()) >= noise;
     const int64_t least = std::max(own.least(), own.quartile() - kLeast.ns);
     cost_ = later ? std::min(Duration{behind_others_.median() - least}, kMost) : Duration{};
   }
