@@ -126,10 +126,10 @@ void RequestGuard::end_request(bool whole) {
     earn(said, compares);
     const bool over = count_over(said);
     learn_price(compares);
-    if (request_.exceptions > 0 && !over && request_.foretold > limit())
+    // Where kernels run together, one that was foretold to be over need not be.
+    if (compares && request_.excepted && !over && request_.foretold > limit() && price_.is_low())
       went_deep(/*left_behind=*/false);
-    else if (request_.exceptions > 0 && over && others_lately() == 0)
-      went_deep(schedule_.lower_there());
+    if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
     draw(whole);
     compared_ = compared_ || compares;
   }
@@ -214,8 +214,8 @@ bool RequestGuard::count_over(Duration said) {
   return over;
 }
 
-// An exception was over, or should have been. One that left nothing on the device, or was not over after all, may have
-// more in flight the next time, another one less.
+// A request that was an exception has ended. Where it left nothing on the device, or was not over after all, the next
+// one may have more in flight, else less.
 void RequestGuard::went_deep(bool left_behind) {
   deep_x4_ = left_behind ? deep_x4_ / 2 : std::clamp<int64_t>(2 * deep_x4_, 1, tuning::kDeepest_x4);
 }

@@ -97,6 +97,8 @@ inline constexpr int64_t kLeastPrice_x1e6 = 4'000;
 // The price is believed of delays that are longer by so large a part than any that was foretold, so
 // the longest grows by factors. Without that, a harmless gate was open after a thousand requests only.
 inline constexpr int64_t kBelievedBeyond = 4;
+// Where so large a part of what is foretold does not come, kernels run together.
+inline constexpr int64_t kTogetherPart = 8;
 // Of the limit, or of the deepest credit: less than that foretold says little.
 inline constexpr int64_t kTellingPart = 2;
 

@@ -75,6 +75,8 @@ class Price {
     tell();
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
+  // Some of what is foretold does not come: the device runs kernels together.
+  bool is_low() const { return price_x1e6_ < kPreset_x1e6 - kPreset_x1e6 / tuning::kTogetherPart; }
   // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
   Duration known_to() const { return known_to_; }
 
