@@ -481,6 +481,16 @@ TEST_CASE("Where kernels run together twice as much may be there as in an except
       else if (one.foretold_us == 1'000 || !one.excepted || !one.together)
         CHECK(depth() <= std::max<int64_t>(at_first, 5'000'000));
     }
+    if (one.foretold_us != 20'000 || !one.excepted || !one.together) continue;
+    for (const double part : {2., 1.}) {  // half as much behind one that was over and left something behind
+      host.guard.excepted(/*surely=*/true);
+      host.lower_comes_and_goes(Duration{20'000'000});
+      host.request(kLaunches, 1, Duration{20'000'000});
+      host.lower_comes();
+      host.request(kLaunches, 1);
+      host.lower_goes();
+      CHECK(depth() == Approx(part * kLaunches * 1e6).epsilon(0.05));
+    }
   }
 }
 
