@@ -403,6 +403,14 @@ TEST_CASE("Within an exception as much lower work may be there as the client has
     CHECK(once_launched(10, excepted).depth.ns == Approx(excepted ? 30e6 : 4e6).epsilon(0.05));
 }
 
+// A request is late by 20 ms, and lower work is there when it ends, up to the end of the next one.
+void late_with_some_left(Host& host, uint32_t launches) {
+  host.request(launches, 1, Duration{20'000'000});
+  host.lower_comes();
+  host.request(launches, 1);
+  host.lower_goes();
+}
+
 // 40 launches, all of them made: what the device has left to do takes 40 ms. With each exception whose lower work is
 // through with the request, a quarter of that, then half, and so on may be there in the next one.
 TEST_CASE("Within an exception twice as much may be there as in the last one, where that left nothing behind") {
@@ -430,10 +438,7 @@ TEST_CASE("Within an exception twice as much may be there as in the last one, wh
   for (const double part : {2., 1.}) {  // half as much, where it left something behind
     for (int n = 0; n < 130; ++n) host.request(kLaunches, 1);
     host.guard.excepted(/*surely=*/true);
-    host.request(kLaunches, 1, Duration{20'000'000});
-    host.lower_comes();
-    host.request(kLaunches, 1);
-    host.lower_goes();
+    late_with_some_left(host, kLaunches);
     CHECK(depth() == Approx(part * kLaunches * 1e6).epsilon(0.05));
   }
 }
@@ -485,10 +490,7 @@ TEST_CASE("Where kernels run together twice as much may be there as in an except
     for (const double part : {2., 1.}) {  // half as much behind one that was over and left something behind
       host.guard.excepted(/*surely=*/true);
       host.lower_comes_and_goes(Duration{20'000'000});
-      host.request(kLaunches, 1, Duration{20'000'000});
-      host.lower_comes();
-      host.request(kLaunches, 1);
-      host.lower_goes();
+      late_with_some_left(host, kLaunches);
       CHECK(depth() == Approx(part * kLaunches * 1e6).epsilon(0.05));
     }
   }

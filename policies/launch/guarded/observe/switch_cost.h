@@ -93,8 +93,8 @@ class SwitchCost {
   static constexpr Duration kLeast{20'000};
   static constexpr Duration kMost{1'000'000};  // ... and the longest work that tells
   // So much later than behind own work the kernels behind others may be by chance: one and a half deviations, as between
-  // a quarter and an eighth of normal lengths there is half of one. Later than foretold is the quarter of them that took
-  // least: where lengths vary by 0.08 ms a change of 0.15 is more often not seen than seen.
+  // a quarter and an eighth of normal lengths there is half of one. The lower quartile must be as much later than was
+  // foretold, too. So where lengths vary by 0.08 ms, a change of 0.15 is missed more often than not.
   static constexpr int64_t kVariations = 3;
   static constexpr int64_t kAlike = 8;  // lengths that differ by so small a part are foretold wrong alike
 
