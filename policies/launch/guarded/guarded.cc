@@ -28,6 +28,7 @@ struct Client {
   int64_t usual_launch_ns = 0;
   int64_t beyond_charge_ns = 0;
   uint32_t kernels = 0;  // on the device, copies apart
+  Instant unreported_until = kNever;  // what it launched before may be there, and nobody says when it is through
   bool awake = true;
   bool waited = false;  // events of its own in this step
 
@@ -140,6 +141,7 @@ class Guarded final : public LaunchPolicy {
       guard.lower_kernels().ended(done.client, done.stream, now);
     });
     const DeviceQueue::Through through = queue_.completed(done, now);
+    if (done.reported && through.launched > own_[index].unreported_until) earlier_work_is_through(index);
     count(index, 0, through.kernels);
     if (through.kernels > 0) {
       change_ends(low, through, done.reported, now);
@@ -201,7 +203,7 @@ class Guarded final : public LaunchPolicy {
     const auto index =
         about == nullptr ? 0 : static_cast<uint32_t>(about - table_.members().data());
     if (table_.members().size() > before) own_.emplace(own_.begin() + index);
-    if (changes) count_present();
+    if (changes) count_present(now);
     if (about == nullptr) return {};
     rouse(index, now);
     own_[index].waited = true;
@@ -213,6 +215,7 @@ class Guarded final : public LaunchPolicy {
     if (low == nullptr) return;
     const auto index = static_cast<uint32_t>(low - table_.members().data());
     const uint32_t gone = own_[index].kernels;
+    earlier_work_is_through(index);
     queue_.left(client);
     count(index, 0, gone);
     for_above(*low, [&](const Member& high, RequestGuard& guard) {
@@ -225,9 +228,10 @@ class Guarded final : public LaunchPolicy {
   }
 
   // Everybody is awake. A guard for everyone with lower clients; it keeps what it knows.
-  void count_present() {
+  void count_present(Instant now) {
     awake_.resize(own_.size());
     std::iota(awake_.begin(), awake_.end(), 0U);
+    const bool had_guards = std::ranges::any_of(own_, [](const Client& its) { return its.guard != nullptr; });
     lower_change_ = {};
     highest_ = Priority{kNoLevel};
     Priority lowest{0};
@@ -244,6 +248,21 @@ class Guarded final : public LaunchPolicy {
         its.guard.reset();
       else if (!its.guard)
         its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
+    }
+    if (had_guards) return;
+    // Until now nobody was asked to report what is through.
+    for (const uint32_t index : awake_) {
+      const Member& low = member(index);
+      if (has_higher(low) && low.last_launch != kLongAgo) own_[index].unreported_until = now;
+    }
+  }
+
+  // What this client launched before there were guards is through, or gone with it.
+  void earlier_work_is_through(uint32_t index) {
+    if (std::exchange(own_[index].unreported_until, kNever) == kNever) return;
+    for (uint32_t above = 0; above < own_.size(); ++above) {
+      if (own_[above].guard && member(above).priority < member(index).priority)
+        own_[above].guard->earlier_work_is_through();
     }
   }
 

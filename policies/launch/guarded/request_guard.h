@@ -74,6 +74,8 @@ class RequestGuard {
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
     schedule_.lower_ended(kernels, left, now);
   }
+  // What a lower client launched before this one came is through: until now it may have delayed any request.
+  void earlier_work_is_through() { times_.forget_slow(); }
   // A launch of this cost waits.
   void refused(Duration cost) { mean_.save_for(cost); }
   // A launch goes that makes this request, or the next, an exception: surely, or by chance.

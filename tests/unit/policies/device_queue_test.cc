@@ -44,6 +44,18 @@ TEST_CASE("The first unit of each stream is the one that runs or is about to") {
   CHECK(queue.first(ClientId{2}, StreamSlot{0}) != nullptr);
 }
 
+TEST_CASE("Of what is through it is known what was launched last, copies apart") {
+  DeviceQueue queue;
+  submit(queue, unit(1, 0, 10, 3));
+  submit(queue, unit(1, 0, 10, 5));
+  submit(queue, unit(1, 1, 10, 6));
+  submit(queue, unit(1, 0, 0, 7, /*copy=*/true));
+  submit(queue, unit(1, 0, 10, 9));
+  CHECK(queue.completed(done(1, 0, 3), us(20)).launched == us(5));
+  CHECK(queue.completed(done(1, 0), us(30)).launched == us(9));
+  CHECK(queue.completed(done(1, 0), us(30)).launched == us(0));
+}
+
 TEST_CASE("The unit that is running is the oldest that is no copy") {
   DeviceQueue queue;
   CHECK(queue.running() == nullptr);

@@ -16,24 +16,43 @@ namespace {
 Duration us(int64_t us) { return Duration{us * 1000}; }
 
 // The important client launches four units of 250 us, waits for them, and pauses for as long each time. The other
-// one has launched once, and may again.
+// one has launched once, before the important one came or after, and may again.
 class Device {
  public:
-  explicit Device(Duration pause) : pause_(pause) {
+  explicit Device(Duration pause, bool low_was_first = false) : pause_(pause) {
     PolicyChoice choice = parse_policy("guarded").value();
     // No request begins as an exception: each may lose its limit at most.
     choice.values[kGuardedWithout] = int64_t{1} << static_cast<int>(Part::kUnused);
     policy_ = choice.row->make(choice.values);
-    tell(Joined{.client = kHigh, .job = JobId{1}, .priority = Priority{2}, .arrival = 1});
-    tell(Joined{.client = kLow, .job = JobId{2}, .priority = Priority{5}, .arrival = 2});
-    launch(kLow, KernelId{9}, us(50));
-    now = now + us(50);
-    tell(Completed{.client = kLow, .units = 1, .predicted = us(50)});
+    const Joined high{.client = kHigh, .job = JobId{1}, .priority = Priority{2}, .arrival = 1};
+    const Joined low{.client = kLow, .job = JobId{2}, .priority = Priority{5}, .arrival = 2};
+    tell(low_was_first ? low : high);
+    if (low_was_first) low_launches();
+    tell(low_was_first ? high : low);
+    if (!low_was_first) low_launches();
+    low_completes();
   }
-  void request() {
+  void low_launches() { launch(low_, KernelId{9}, us(50)); }
+  void low_completes(bool reported = true) {
+    now = now + us(50);
+    tell(Completed{.client = low_, .units = 1, .predicted = us(50), .reported = reported});
+  }
+  void another_important_one_joins() {
+    tell(Joined{.client = ClientId{3}, .job = JobId{3}, .priority = Priority{2}, .arrival = 3});
+  }
+  // Another one like the low one has joined and launched, and the first one leaves.
+  void low_is_replaced() {
+    tell(Joined{.client = ClientId{3}, .job = JobId{3}, .priority = Priority{5}, .arrival = 3});
+    low_ = ClientId{3};
+    low_launches();
+    low_completes();
+    tell(Left{.client = kLow});
+  }
+  // By so much longer than usual, of which nothing is told.
+  void request(Duration longer = {}) {
     for (uint64_t n = 1; n <= 4; ++n) launch(kHigh, KernelId{n}, kUnit);
     for (int n = 0; n < 4; ++n) {
-      now = now + kUnit;
+      now = now + kUnit + Duration{longer.ns / 4};
       tell(Completed{.client = kHigh, .units = 1, .predicted = kUnit});
     }
     tell(Synced{.client = kHigh, .at = now});
@@ -59,9 +78,9 @@ class Device {
         CHECK(asked->at > now);
         wake = asked->at;
       } else if (const auto* told = std::get_if<Credit>(&decision)) {
-        if (told->client == kLow) credit = told->bound;
+        if (told->client == low_) credit = told->bound;
       } else if (const auto* closed = std::get_if<Close>(&decision)) {
-        if (closed->client == kLow) credit = {};
+        if (closed->client == low_) credit = {};
       }
     }
     if (watch) credits.emplace_back(now, credit);
@@ -82,6 +101,7 @@ class Device {
   }
 
   const Duration pause_;
+  ClientId low_ = kLow;
   std::unique_ptr<LaunchPolicy> policy_;
   std::vector<Decision> out_;
 };
@@ -133,4 +153,80 @@ TEST_CASE("Once the important client should be back nobody is to be called again
   device.pass(us(6'000));
   CHECK(device.pass(us(1'000)) <= 1);  // the last one that was asked for before
   CHECK(device.pass(us(500'000)) == 0);
+}
+
+// Each third of the first requests takes 200 us longer beside it: so others seem to be harmless as long as they take no
+// more than that.
+TEST_CASE("What slow requests took beside work that was there before counts until later work is reported through") {
+  constexpr Duration kPause{100'000};
+  const auto slow_ones = [&](Device& device) {
+    for (int n = 0; n < 60; ++n) {
+      device.request(n % 3 == 0 ? us(200) : us(0));
+      device.pause();
+    }
+  };
+  // Whether others may go far beyond the pause.
+  const auto believed = [&](Device& device) {
+    Duration most;
+    for (int n = 0; n < 12; ++n) {
+      device.request();
+      most = std::max(most, device.credit);
+      device.pause();
+    }
+    return most > kPause + us(50);
+  };
+  const auto later_work = [](Device& device, bool reported) {
+    device.low_launches();
+    device.low_completes(reported);
+  };
+  for (const bool low_was_first : {false, true}) {
+    CAPTURE(low_was_first);
+    Device device(kPause, low_was_first);  // what was there before is reported through
+    slow_ones(device);
+    CHECK(believed(device));
+    later_work(device, /*reported=*/false);
+    CHECK(believed(device));
+    later_work(device, /*reported=*/true);
+    CHECK(believed(device) == !low_was_first);
+    slow_ones(device);  // by themselves
+    later_work(device, /*reported=*/true);
+    CHECK(believed(device));
+
+    Device left(kPause, low_was_first);
+    slow_ones(left);
+    left.low_is_replaced();
+    CHECK(believed(left) == !low_was_first);
+
+    Device rested(kPause, low_was_first);
+    slow_ones(rested);
+    rested.pass(us(60'000'000));
+    later_work(rested, /*reported=*/true);
+    CHECK(believed(rested) == !low_was_first);
+  }
+}
+
+TEST_CASE("Who is guarded already asks others to report what is through") {
+  for (const bool joins : {false, true}) {
+    Device device(us(100), /*low_was_first=*/true);
+    device.low_launches();
+    device.low_completes();
+    if (joins) {
+      device.low_launches();
+      device.low_completes();
+      device.another_important_one_joins();
+    }
+    for (int n = 0; n < 60; ++n) {
+      device.request(n % 3 == 0 ? us(200) : us(0));
+      device.pause();
+    }
+    device.low_launches();
+    device.low_completes();
+    Duration most;
+    for (int n = 0; n < 12; ++n) {
+      device.request();
+      most = std::max(most, device.credit);
+      device.pause();
+    }
+    CHECK(most > us(150));
+  }
 }

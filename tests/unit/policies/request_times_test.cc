@@ -62,6 +62,60 @@ TEST_CASE("What took longer than the first that nobody was in the way of was not
   CHECK(times.spread() <= us(1));
 }
 
+TEST_CASE("Slow requests are forgotten where earlier work may have delayed them, and all where most are slow") {
+  const auto after = [](std::initializer_list<int64_t> took) {
+    RequestTimes times;
+    for (int n = 0; n < 3; ++n) {
+      for (const int64_t one : took) times.undisturbed(us(one), /*kept=*/true);
+    }
+    REQUIRE(times.known());
+    return times;
+  };
+  RequestTimes times = after({137, 101, 103, 103});
+  RequestTimes before = times;
+  CHECK(times.usual() > us(110));
+  CHECK(times.spread() > us(20));
+  times.forget_slow();
+  CHECK(times.known());
+  CHECK(times.usual() > us(102));  // of 101 and 103, which are within a 32nd
+  CHECK(times.usual() < us(103));
+  CHECK(times.spread() == us(0));
+  for (int n = 0; n < 30; ++n) {
+    for (RequestTimes* seen : {&times, &before}) seen->undisturbed(us(102), /*kept=*/true);
+  }
+  CHECK(times.spread() <= us(1));
+  CHECK(before.spread() > us(20));
+
+  RequestTimes beyond = after({105, 105, 101, 101});  // by more than a 32nd
+  beyond.forget_slow();
+  CHECK(beyond.usual() == us(101));
+  RequestTimes most = after({137, 137, 101, 137, 103});
+  most.forget_slow();
+  CHECK_FALSE(most.known());
+  RequestTimes none;
+  none.forget_slow();
+  CHECK(none == RequestTimes());
+}
+
+// One of another length may be the first of another phase: the next one tells.
+TEST_CASE("A slow request that nothing is made of yet is forgotten, too") {
+  const auto beside = [] {
+    RequestTimes times;
+    for (int n = 0; n < 12; ++n) times.undisturbed(us(n % 2 == 0 ? 99 : 101), /*kept=*/true);
+    times.undisturbed(us(150), /*kept=*/true);
+    times.forget_slow();
+    return times;
+  };
+  RequestTimes again = beside();
+  again.undisturbed(us(150), /*kept=*/true);
+  CHECK(again.known());
+  again.undisturbed(us(150), /*kept=*/true);
+  CHECK_FALSE(again.known());
+  RequestTimes slow = beside();  // a single slow one is not believed
+  for (int n = 0; n < 20; ++n) slow.undisturbed(us(n == 10 ? 150 : 100), /*kept=*/true);
+  CHECK(slow.spread() <= us(1));
+}
+
 // They vary, so that none of them is of another phase.
 TEST_CASE("Where three kept requests in a row are shorter than any before, those were not undisturbed") {
   const auto known = [](RequestTimes& times) {

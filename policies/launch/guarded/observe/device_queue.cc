@@ -8,8 +8,8 @@ void DeviceQueue::submitted(const Submitted& launch, Duration cost) {
   if (computing_ == 0) moved_at_ = launch.at;
   if (!launch.copy) computing_ += 1;
   if (cost != launch.predicted) priced_ += 1;
-  units_.push_back(
-      {launch.client, launch.stream, launch.kernel, launch.predicted, launch.expected, cost, launch.copy});
+  units_.push_back({launch.client, launch.stream, launch.kernel, launch.predicted, launch.expected, cost, launch.copy,
+                    launch.at});
 }
 
 void DeviceQueue::forget(const Unit& unit) {
@@ -28,6 +28,7 @@ DeviceQueue::Through DeviceQueue::completed(const Completed& done, Instant now) 
     if (!unit->copy) {
       through.kernels += 1;
       through.expected += unit->expected;
+      through.launched = unit->at;
     }
     forget(*unit);
     unit = units_.erase(unit);

@@ -18,6 +18,7 @@ class DeviceQueue {
     Duration predicted, expected;
     Duration cost;  // to those above, at most `predicted` or as long as such have taken
     bool copy = false;
+    Instant at{0};  // launched
   };
 
   void submitted(const Submitted& launch, Duration cost);
@@ -25,6 +26,7 @@ class DeviceQueue {
   struct Through {
     uint32_t kernels = 0;
     Duration expected;  // what they take in the mean, all together
+    Instant launched{0};  // the last of them
   };
   Through completed(const Completed& done, Instant now);
   void left(ClientId client);

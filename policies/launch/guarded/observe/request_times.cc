@@ -18,7 +18,7 @@ constexpr size_t kLately = 192;  // of which the second slowest is about p99; of
 constexpr uint32_t kFirst = 4;
 constexpr uint32_t kSurely = 2;  // in a row that are not what is known of requests
 // So many kept ones in a row that took less than any before, by kMostOffPart of one: those before were not undisturbed.
-// Work that came before the client did, and that nobody reports, is seen in nothing else.
+// Where work that nobody reports delayed all of them alike, it is seen in nothing else.
 constexpr uint32_t kShorter = 3;
 constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
 constexpr int64_t kSamePart = 256;      // those that vary by less all take the same
@@ -35,6 +35,17 @@ void RequestTimes::restart() {
   const uint32_t lot = lot_;
   *this = RequestTimes();
   lot_ = lot;
+}
+
+void RequestTimes::forget_slow() {
+  if (kept_.empty()) return restart();
+  const int64_t least = *std::ranges::min_element(kept_);
+  const size_t slow = std::erase_if(kept_, [&](int64_t took) { return took > least + least / kMostOffPart; });
+  if (slow > kept_.size()) return restart();
+  lately_.clear();
+  slow_ = odd_ = {};
+  strange_ = 0;
+  learn();
 }
 
 void RequestTimes::learn() {

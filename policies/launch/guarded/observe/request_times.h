@@ -19,6 +19,8 @@ namespace lull::policies {
 class RequestTimes {
  public:
   void restart();
+  // Work that nobody reported may have delayed those until now: the slow ones are forgotten, and all, if most were slow.
+  void forget_slow();
   // Nobody was in the way of this one; `kept`: because the lot fell on it. Not `surely`: others were,
   // but its waits say that it lost next to nothing by them.
   void undisturbed(Duration took, bool kept, bool surely = true);
