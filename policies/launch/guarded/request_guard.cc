@@ -195,10 +195,13 @@ bool RequestGuard::count_over(Duration said) {
       !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
   error_.slow_ones(times_.spread());
   const uint32_t requests = std::max(two ? 2U : 1U, request_.exceptions);
-  if (counts()) error_.ended(over, request_.meant, requests, lost - (limit() - times_.spread()));
+  if (counts()) {
+    error_.ended(over, request_.meant, requests, lost - (limit() - times_.spread()));
+    error_.missed(error_of(lost), limit());
+  }
   if (!knows_change_ && schedule_.change().ns > 0) {
     knows_change_ = true;
-    error_.forgive_unmeant();
+    error_.forgive_errors();
   }
   // What an exception took that was cut short shall not stand for ever.
   if (exceptions_lose_ < most_held()) exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
@@ -212,6 +215,16 @@ bool RequestGuard::count_over(Duration said) {
     lost_lately_ = {};
   }
   return over;
+}
+
+// So much more it lost, with the waits before it that count, than it should have. One that was over was meant to lose
+// no more than what is not kept free, whatever was foretold once more work was there. Where nothing was foretold only
+// that tells.
+Duration RequestGuard::error_of(Duration lost) const {
+  if (request_.meant || request_.undisturbed) return {};
+  const Duration foretold = request_.foretold + (lost - request_.lost);
+  if (lost > limit()) return lost - std::min(foretold, error_.meant(limit()));
+  return request_.foretold.ns > 0 ? lost - foretold : Duration{};
 }
 
 // A request that was an exception has ended. Where it left nothing on the device, or was not over after all, the next
@@ -327,8 +340,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     const Duration plenty = mean_.beyond(tuning::kKeptByException);
     if (plenty > std::min(budget, tail)) budget = tail = plenty;
   }
-  const auto trusted = [&](Duration of) { return parts_.has(Part::kTrust) && of.ns > 0 ? error_.trusted(of) : of; };
-  moment.slack = trusted(slack);
+  const auto believed = [&](Duration of) { return parts_.has(Part::kTrust) ? error_.believed(of, limit()) : of; };
+  moment.slack = believed(slack);
   if (!parts_.has(Part::kBudgets)) {
     moment.depth = std::max(Duration{}, moment.slack);
     return moment;
@@ -343,7 +356,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (idle()) best_idle_ = std::max(best_idle_, slack);
   moment.best_slack = moment.slack;
   if (knows() && away.ns == 0 && parts_.has(Part::kBestMoment))
-    moment.best_slack = trusted(std::min(timeline().best_slack(), best_idle_));
+    moment.best_slack = believed(std::min(timeline().best_slack(), best_idle_));
   if (parts_.has(Part::kChance)) moment.back_in = away;
   if (parts_.has(Part::kPrice)) {
     moment.price_x1024 = price_.x1024();

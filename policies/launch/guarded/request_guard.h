@@ -33,7 +33,7 @@ enum class Part : uint8_t {
   kExceptions,    // requests that may be over their limit
   kChance,        // the chance counts: that the client is back, where it is away at random; that a launch is long
   kPrice,         // what requests have lost of what was foretold
-  kTrust,         // the slack is trusted as far as requests bear it out
+  kTrust,         // errors beyond the limit are taken off the slack
   kBestMoment,    // an exception, or a launch by chance, waits for the best moment
   kKernelCosts,   // a long launch costs the share of its length that its like have cost
   kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
@@ -159,6 +159,7 @@ class RequestGuard {
   void learn_usual(bool whole);
   void earn(Duration said, bool compares);
   bool count_over(Duration said);
+  Duration error_of(Duration lost) const;
   void went_deep(bool left_behind);
   void learn_price(bool compares);
   void draw(bool whole);

@@ -60,12 +60,16 @@ inline constexpr int64_t kOverdrawn = 4;
 // Of a thousand requests ten may be over. One is kept back for those that are over by themselves,
 // one for chance.
 inline constexpr int64_t kExceptions_x1000 = 8;
-// Of what is aimed at it takes two: one more is kept back for the next like it. Of what exceptions
-// may take, one and a half: four of those in a thousand leave two for exceptions.
-inline constexpr int64_t kUnmeantCounts_x1000 = 2'000, kUnmeantTakes_x1000 = 1'500;
-// Of p99's limit so much is aimed at where nothing is owed, and nothing where so much is: in
-// equilibrium four in a thousand are over unmeant. One more may be under way by then.
-inline constexpr int64_t kAim_x1000 = 875, kAimsAtNothing_x1000 = 8'000;
+// Of what exceptions may take an unmeant one takes one and a half: the next like it is not far.
+inline constexpr int64_t kUnmeantTakes_x1000 = 1'500;
+// Of p99's limit at least so small a part is kept free, else the largest error of late, of which half is forgotten in
+// 355 requests. Beside it a little is: what a request lost is seen a little too small, and one that loses the whole
+// limit is over.
+inline constexpr int64_t kKeptFree = 8, kUnseen = 32, kErrorsRemembered = 512;
+// An error counts as so many limits at most: it may be the host's own pause, or due to who is above this client.
+inline constexpr int64_t kMostError = 2;
+// While so many requests are owed less is let go, and while so many are nothing: of any thousand ten at most are over.
+inline constexpr int64_t kTrustsAll_x1000 = 3'000, kTrustsNothing_x1000 = 6'000;
 // For an exception the slack is nearly the largest where no more than so large a part is missing. By chance a launch
 // goes where it is at most so many times as likely to be too long as at the best moment. A slack that is not seen any
 // more is not waited for: by so large a part a request the largest seen is forgotten.

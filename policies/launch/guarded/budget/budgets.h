@@ -4,9 +4,9 @@
 //   mean    each request: + allowance x what is earned of it, - what others cost
 //           owing: nobody goes
 //   error   each request: + 8 of 1000, - 1 if it was over, - 1.5 if nothing meant it to be
-//           below 1: no exception
-//   unmeant each request: + 8 of 1000, - 2 if it was over and nothing meant it to be
-//           owing: less of the limit is aimed at, and of the slack believed
+//           below 1: no exception; owing 3 to 6: less goes, and then nothing
+//   margin  the most that a request of late lost beyond what it was meant to
+//           so much of the limit is kept free, and what the limit does not hold, of the slack
 #pragma once
 
 #include <algorithm>
@@ -124,14 +124,15 @@ class RequestBudget {
   // that could make it be over; `requests`: so many of the program's may be, at least 1. `beyond`: what it lost beyond
   // the limit of a program whose requests all take the same.
   void ended(bool over, bool meant, int64_t requests = 1, Duration beyond = Duration{INT64_MAX}) {
-    if (over) {
-      const int64_t takes = spend(left_x1000_, requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000));
-      const int64_t counts = meant ? 0 : spend(unmeant_x1000_, requests * tuning::kUnmeantCounts_x1000);
-      over_.push_back({beyond, takes, counts});
-    }
-    earn(left_x1000_, &Over::takes_x1000);
-    earn(unmeant_x1000_, &Over::counts_x1000);
-    while (!over_.empty() && (over_.front().is_paid() || over_.size() > tuning::kOversRemembered)) over_.pop_front();
+    if (over) over_.push_back({beyond, spend(requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000))});
+    earn();
+    while (!over_.empty() && (over_.front().takes_x1000 == 0 || over_.size() > tuning::kOversRemembered))
+      over_.pop_front();
+  }
+  // It has lost so much more than it should have.
+  void missed(Duration error, Duration limit) {
+    const int64_t forgotten = (margin_.ns + tuning::kErrorsRemembered - 1) / tuning::kErrorsRemembered;
+    margin_ = std::min(std::max(margin_ - Duration{forgotten}, error), Duration{tuning::kMostError * limit.ns});
   }
   // Slow requests take so much longer by themselves: those that lost no more than that beyond such a limit were not
   // over, and what is owed for them yet is given back. 0: that is not known any more.
@@ -140,31 +141,27 @@ class RequestBudget {
     std::erase_if(over_, [&](const Over& was) {
       if (was.beyond > spread) return false;
       left_x1000_ = std::min(left_x1000_ + was.takes_x1000, tuning::kSaved_x1000);
-      unmeant_x1000_ = std::min(unmeant_x1000_ + was.counts_x1000, tuning::kSaved_x1000);
       return true;
     });
   }
-  // An exception may go, and nothing is owed.
-  bool is_ample() const { return std::min(left_x1000_, unmeant_x1000_) >= 1'000; }
-  // Requests go on otherwise.
-  void forgive() {
-    left_x1000_ = std::max<int64_t>(0, left_x1000_);
-    forgive_unmeant();
-    over_.clear();
-  }
-  // What made them be over is known from here on.
-  void forgive_unmeant() {
-    unmeant_x1000_ = std::max<int64_t>(0, unmeant_x1000_);
-    for (Over& was : over_) was.counts_x1000 = 0;
-  }
+  // An exception may go.
+  bool is_ample() const { return left_x1000_ >= 1'000; }
+  // Requests go on otherwise: nothing is owed, and no error is left.
+  void forgive() { forgive_down_to(0); }
+  // What caused the errors is known from here on: as much as before them goes, and no exception sooner.
+  void forgive_errors() { forgive_down_to(tuning::kTrustsAll_x1000); }
   // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
   int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
-  // Of the limit, what is aimed at: most of it; the less the more is owed.
-  Duration aimed(Duration limit) const { return {trusted(limit).ns / 1'000 * tuning::kAim_x1000}; }
-  // Of the slack all is believed in, until requests are over.
-  Duration trusted(Duration slack) const {
-    const int64_t none = tuning::kAimsAtNothing_x1000;
-    return {slack.ns * std::clamp<int64_t>(none + unmeant_x1000_, 0, none) / none};
+  // Of the limit, so much is meant to be lost: all but what is kept free. Less than nothing: only slack takes errors so
+  // large.
+  Duration meant(Duration limit) const {
+    return limit - std::max(margin_ + Duration{limit.ns / tuning::kUnseen}, Duration{limit.ns / tuning::kKeptFree});
+  }
+  // Of the limit, what is aimed at; and of the slack, what is believed in: the less the more is owed.
+  Duration aimed(Duration limit) const { return trusted(std::max(Duration{}, meant(limit))); }
+  Duration believed(Duration slack, Duration limit) const {
+    const Duration sure = slack + std::min(Duration{}, meant(limit));
+    return sure.ns > 0 ? trusted(sure) : sure;
   }
 
   bool operator==(const RequestBudget&) const = default;
@@ -173,26 +170,39 @@ class RequestBudget {
   // What is owed yet for a request that was over: the oldest is paid first.
   struct Over {
     Duration beyond;
-    int64_t takes_x1000, counts_x1000;
-    bool is_paid() const { return takes_x1000 == 0 && counts_x1000 == 0; }
+    int64_t takes_x1000;
     bool operator==(const Over&) const = default;
   };
-  void earn(int64_t& balance_x1000, int64_t Over::* owed_x1000) {
-    balance_x1000 = std::min(balance_x1000 + tuning::kExceptions_x1000, tuning::kSaved_x1000);
-    int64_t left_x1000 = tuning::kExceptions_x1000;
-    for (Over& was : over_) left_x1000 -= spend(was.*owed_x1000, left_x1000, 0);
+  void earn() {
+    left_x1000_ = std::min(left_x1000_ + tuning::kExceptions_x1000, tuning::kSaved_x1000);
+    int64_t paid_x1000 = tuning::kExceptions_x1000;
+    for (Over& was : over_) {
+      const int64_t part = std::min(was.takes_x1000, paid_x1000);
+      was.takes_x1000 -= part;
+      paid_x1000 -= part;
+    }
   }
-  // How much of it could be.
-  static int64_t spend(int64_t& balance_x1000, int64_t cost_x1000, int64_t least_x1000 = -tuning::kOwed_x1000) {
-    const int64_t spent = std::min(cost_x1000, balance_x1000 - least_x1000);
-    balance_x1000 -= spent;
+  // How much was taken.
+  int64_t spend(int64_t cost_x1000) {
+    const int64_t spent = std::min(cost_x1000, left_x1000_ + tuning::kOwed_x1000);
+    left_x1000_ -= spent;
     return spent;
+  }
+
+  void forgive_down_to(int64_t owed_x1000) {
+    left_x1000_ = std::max(-owed_x1000, left_x1000_);
+    over_.clear();
+    margin_ = {};
+  }
+  Duration trusted(Duration of) const {
+    constexpr int64_t kNone = tuning::kTrustsNothing_x1000, kAll = tuning::kTrustsAll_x1000;
+    return {of.ns * std::clamp<int64_t>(kNone + left_x1000_, 0, kNone - kAll) / (kNone - kAll)};
   }
 
   std::deque<Over> over_;
   Duration spread_;
-  int64_t left_x1000_ = 1'000;     // for exceptions
-  int64_t unmeant_x1000_ = 1'000;  // for requests that are over although nothing meant them to be
+  Duration margin_;
+  int64_t left_x1000_ = 1'000;  // for exceptions
 };
 
 }  // namespace lull::policies
