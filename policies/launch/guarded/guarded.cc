@@ -128,6 +128,9 @@ class Guarded final : public LaunchPolicy {
       its.released_at = kNever;
     }
     count(index, launch.copy ? 0 : 1, 0);
+    for (const uint32_t other : awake_) {
+      if (own_[other].guard && low.priority < member(other).priority) own_[other].guard->higher_came();
+    }
     for_above(low, [&](const Member&, RequestGuard& guard) {
       guard.disturbed(launch.copy, launch.at,
                       launch.copy ? Duration{} : guard.cost(launch.kernel, launch.expected));

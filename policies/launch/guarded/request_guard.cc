@@ -117,7 +117,7 @@ RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
 
 void RequestGuard::end_request(bool whole) {
   const bool is_whole = whole;
-  whole = whole && parts_.has(Part::kComparing);
+  whole = whole && parts_.has(Part::kComparing) && !request_.beside_higher;
   if (request_.began != kNever && schedule_.waited_until() > request_.began) {
     const bool compares = whole && times_.known();
     const Duration said = request_.lost;

@@ -68,6 +68,8 @@ class RequestGuard {
     came_ = true;
     if (!request_.excepted && !next_.excepted) followed_ += work;
   }
+  // A client above has launched: what that makes late is not what lower ones cost.
+  void higher_came() { request_.beside_higher = next_.beside_higher = true; }
   void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
   // So many kernels are through or, with their client, gone; so many are left.
@@ -138,6 +140,7 @@ class RequestGuard {
     bool undisturbed = true;
     bool excepted = false;  // something was let go that makes it be over its limit
     bool meant = false;     // ... or may do so
+    bool beside_higher = false;  // a client above launched during it, or the one before
     uint32_t exceptions = 0;  // so many of the program's requests may be over by them
     Duration pauses;        // of the host between its stretches, as far as they are sure
     Duration took;          // so far
@@ -174,8 +177,8 @@ class RequestGuard {
                    : idle() && schedule_.between_stretches();
   }
   // Requests that are over are counted: not as long as it is not known what they take by
-  // themselves, and so long none may be.
-  bool counts() const { return times_.known() || !in_step_; }
+  // themselves, and so long none may be. Beside a client above only their waits tell.
+  bool counts() const { return times_.known() || !in_step_ || request_.beside_higher; }
   void count_lately(Duration lost);
   Duration lost_lately(Duration soon) const;
   struct Lately {

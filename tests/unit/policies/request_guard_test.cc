@@ -364,6 +364,28 @@ TEST_CASE("What a request lost beyond what was foretold is kept free of the limi
   CHECK(tail[2] > tail[1]);
 }
 
+TEST_CASE("What a client above makes a request take longer is not what lower work costs; what the waits say is") {
+  int64_t left_x1000[4];
+  for (const int how : {0, 1, 2, 3}) {
+    const bool beside_higher = how % 2 == 1, waits_say = how >= 2;
+    Host host;
+    for (int n = 0; n < 40; ++n) host.request_of_two_waits();
+    host.saves();
+    host.request_of_two_waits();
+    for (int n = 0; n < 3; ++n) {
+      if (beside_higher) host.guard.higher_came();
+      const Duration late{waits_say ? 500'000 : 1'000};
+      host.request_of_two_waits({Duration{1'000}, late, {}}, /*by_itself=*/Duration{waits_say ? 0 : 500'000});
+    }
+    host.request_of_two_waits();
+    left_x1000[how] = host.exceptions_x1000();
+  }
+  CHECK(left_x1000[0] < -1'000);
+  CHECK(left_x1000[1] > 0);
+  CHECK(left_x1000[2] < -1'000);
+  CHECK(left_x1000[3] < -1'000);
+}
+
 TEST_CASE("What has been done of the own unit that is running is slack, and trusted as far") {
   constexpr Duration kDone{300'000};
   Host host;
