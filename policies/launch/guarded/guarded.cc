@@ -115,6 +115,7 @@ class Guarded final : public LaunchPolicy {
     queue_.submitted(launch, cost);
     if (has_higher(low) && !launch.copy) figures_.unit(low.client, cost, now);
     if (first) began(low, launch.stream, now);
+    if (its.guard && higher_kernels(low) > 0) its.guard->higher_came();
     if (its.guard) its.guard->submitted(launch, lower_units(low) > 0);
     its.usual_launch_ns += (launch.predicted.ns - its.usual_launch_ns) / 8;
     const Duration most = reckoned_length(launch.predicted, launch.expected);
@@ -128,7 +129,8 @@ class Guarded final : public LaunchPolicy {
       its.released_at = kNever;
     }
     count(index, launch.copy ? 0 : 1, 0);
-    for (const uint32_t other : awake_) {
+    for (size_t i = 0; its.guard && i < awake_.size(); ++i) {
+      const uint32_t other = awake_[i];
       if (own_[other].guard && low.priority < member(other).priority) own_[other].guard->higher_came();
     }
     for_above(low, [&](const Member&, RequestGuard& guard) {
@@ -319,6 +321,9 @@ class Guarded final : public LaunchPolicy {
     own_[index].kernels += came;
     own_[index].kernels -= std::min(ended, own_[index].kernels);
     all += own_[index].kernels;
+  }
+  uint32_t higher_kernels(const Member& than) const {
+    return std::accumulate(kernels_.begin(), kernels_.begin() + than.priority.level, 0U);
   }
   uint32_t lower_kernels(const Member& than) const {
     return std::accumulate(kernels_.begin() + than.priority.level + 1, kernels_.end(), 0U);

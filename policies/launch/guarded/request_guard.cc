@@ -131,7 +131,7 @@ void RequestGuard::end_request(bool whole) {
       went_deep(/*left_behind=*/false);
     if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
     draw(whole);
-    compared_ = compared_ || compares;
+    compared_ = compared_ || compares || (is_whole && request_.beside_higher);
   }
   best_idle_ -= Duration{best_idle_.ns / tuning::kBestRemembered};
   schedule_.service_ended(usual_);
@@ -158,7 +158,8 @@ void RequestGuard::compare() {
 void RequestGuard::learn_usual(bool whole) {
   if (whole) usual_of_ = std::min(usual_of_ + 1, kUsualOf);
   const int64_t of = usual_.ns == 0 ? 1 : whole ? usual_of_ : kUsualOf;
-  usual_ += Duration{(by_itself() - usual_).ns / of};
+  const bool usually = !request_.beside_higher || !times_.known();
+  if (usually) usual_ += Duration{(by_itself() - usual_).ns / of};
   markers_ += Duration{(request_.markers - markers_).ns / of};
   // A program's first launches have many more markers: what undisturbed requests took then is no measure.
   most_marked_ = std::max(most_marked_, markers_);
@@ -195,7 +196,7 @@ bool RequestGuard::count_over(Duration said) {
       !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
   error_.slow_ones(times_.spread());
   const uint32_t requests = std::max(two ? 2U : 1U, request_.exceptions);
-  if (counts()) {
+  if (counts(request_)) {
     error_.ended(over, request_.meant, requests, lost - (limit() - times_.spread()));
     error_.missed(error_of(lost), limit());
   }
@@ -205,7 +206,7 @@ bool RequestGuard::count_over(Duration said) {
   }
   // What an exception took that was cut short shall not stand for ever.
   if (exceptions_lose_ < most_held()) exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
-  if (over && counts() && request_.exceptions > 0) {
+  if (over && request_.exceptions > 0) {
     const Duration each{lost.ns / requests};
     const bool first = exceptions_lose_.ns == 0;
     exceptions_lose_ += first ? each : Duration{(each - exceptions_lose_).ns / tuning::kTakenRemembered};
@@ -351,7 +352,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   // A second exception in a request lasts to its end, so it takes much of the mean budget, which would do for others:
   // where less than half of that is there, it waits until the first is counted.
   const bool waits = next || (!delayed.excepted && !mean_.is_ample());
-  if (parts_.has(Part::kExceptions) && counts() && best_moment(slack))
+  if (parts_.has(Part::kExceptions) && counts(delayed) && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/waits ? request_.exceptions : 0);
   if (idle()) best_idle_ = std::max(best_idle_, slack);
   moment.best_slack = moment.slack;

@@ -68,7 +68,7 @@ class RequestGuard {
     came_ = true;
     if (!request_.excepted && !next_.excepted) followed_ += work;
   }
-  // A client above has launched: what that makes late is not what lower ones cost.
+  // A client above has launched, or has work on the device: what that makes late is not what lower ones cost.
   void higher_came() { request_.beside_higher = next_.beside_higher = true; }
   void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
@@ -140,7 +140,7 @@ class RequestGuard {
     bool undisturbed = true;
     bool excepted = false;  // something was let go that makes it be over its limit
     bool meant = false;     // ... or may do so
-    bool beside_higher = false;  // a client above launched during it, or the one before
+    bool beside_higher = false;  // a client above had work on the device during it, or the one before
     uint32_t exceptions = 0;  // so many of the program's requests may be over by them
     Duration pauses;        // of the host between its stretches, as far as they are sure
     Duration took;          // so far
@@ -176,9 +176,11 @@ class RequestGuard {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
-  // Requests that are over are counted: not as long as it is not known what they take by
-  // themselves, and so long none may be. Beside a client above only their waits tell.
-  bool counts() const { return times_.known() || !in_step_ || request_.beside_higher; }
+  // A request that is over is counted: not as long as it is not known what they take by themselves, and so long none may
+  // be. Of one beside a client above only the waits tell, and they do so from the beginning.
+  bool counts(const Request& request) const {
+    return times_.known() || !in_step_ || request.beside_higher || request.exceptions > 0;
+  }
   void count_lately(Duration lost);
   Duration lost_lately(Duration soon) const;
   struct Lately {
@@ -229,7 +231,7 @@ class RequestGuard {
   bool in_step_ = false;
   bool came_ = false;      // lower work has, since its delay was foretold
   bool knows_change_ = false;  // that a change of hands costs something, or has known it
-  bool compared_ = false;  // requests were, with undisturbed ones, at any time
+  bool compared_ = false;  // requests were counted that were compared, or need not be, at any time
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;
   Request next_;                 // ... of the next one, what is known before it

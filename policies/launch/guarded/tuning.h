@@ -68,7 +68,8 @@ inline constexpr int64_t kUnmeantTakes_x1000 = 1'500;
 inline constexpr int64_t kKeptFree = 8, kUnseen = 32, kErrorsRemembered = 512;
 // An error counts as so many limits at most: it may be the host's own pause, or due to who is above this client.
 inline constexpr int64_t kMostError = 2;
-// While so many requests are owed less is let go, and while so many are nothing: of any thousand ten at most are over.
+// While so many requests are owed less is let go, and while so many are nothing: however often errors come, ten of any
+// thousand requests are over at most, and thirteen where errors begin once eight exceptions have gone.
 inline constexpr int64_t kTrustsAll_x1000 = 3'000, kTrustsNothing_x1000 = 6'000;
 // For an exception the slack is nearly the largest where no more than so large a part is missing. By chance a launch
 // goes where it is at most so many times as likely to be too long as at the best moment. A slack that is not seen any

@@ -386,6 +386,28 @@ TEST_CASE("What a client above makes a request take longer is not what lower wor
   CHECK(left_x1000[3] < -1'000);
 }
 
+TEST_CASE("Beside a client above requests are counted from the first, and no exception is given twice") {
+  Host host;
+  for (int n = 0; n < 40; ++n) {
+    host.guard.higher_came();
+    host.request_of_two_waits();
+  }
+  for (int n = 0; n < 3; ++n) {
+    host.guard.higher_came();
+    host.request_of_two_waits({Duration{1'000}, Duration{500'000}, {}});
+  }
+  host.guard.higher_came();
+  host.request_of_two_waits();
+  host.guard.higher_came();
+  CHECK(host.exceptions_x1000() < 0);
+  for (int n = 0; n < 40; ++n) {  // the program does something else
+    host.guard.higher_came();
+    host.request(4, 1);
+  }
+  host.guard.higher_came();
+  CHECK(host.exceptions_x1000() < 900);
+}
+
 TEST_CASE("What has been done of the own unit that is running is slack, and trusted as far") {
   constexpr Duration kDone{300'000};
   Host host;

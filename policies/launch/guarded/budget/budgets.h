@@ -148,7 +148,7 @@ class RequestBudget {
   bool is_ample() const { return left_x1000_ >= 1'000; }
   // Requests go on otherwise: nothing is owed, and no error is left.
   void forgive() { forgive_down_to(0); }
-  // What caused the errors is known from here on: as much as before them goes, and no exception sooner.
+  // What caused the errors is known from here on: as much goes as before them. Three may stay owed: they were over.
   void forgive_errors() { forgive_down_to(tuning::kTrustsAll_x1000); }
   // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
   int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
