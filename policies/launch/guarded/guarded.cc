@@ -129,9 +129,10 @@ class Guarded final : public LaunchPolicy {
       its.released_at = kNever;
     }
     count(index, launch.copy ? 0 : 1, 0);
-    for (size_t i = 0; its.guard && i < awake_.size(); ++i) {
-      const uint32_t other = awake_[i];
-      if (own_[other].guard && low.priority < member(other).priority) own_[other].guard->higher_came();
+    if (its.guard) {  // else nobody is below
+      for (const uint32_t other : awake_) {
+        if (own_[other].guard && low.priority < member(other).priority) own_[other].guard->higher_came();
+      }
     }
     for_above(low, [&](const Member&, RequestGuard& guard) {
       guard.disturbed(launch.copy, launch.at,

@@ -218,9 +218,9 @@ bool RequestGuard::count_over(Duration said) {
   return over;
 }
 
-// So much more it lost, with the waits before it that count, than it should have. One that was over was meant to lose
-// no more than what is not kept free, whatever was foretold once more work was there. Where nothing was foretold only
-// that tells.
+// How much more this request lost than it should have, with the waits before it that count. One that was over should
+// have lost no more than what is not kept free, even if more was foretold later. Where nothing was foretold, only one
+// that was over has an error: others vary by themselves.
 Duration RequestGuard::error_of(Duration lost) const {
   if (request_.meant || request_.undisturbed) return {};
   const Duration foretold = request_.foretold + (lost - request_.lost);
