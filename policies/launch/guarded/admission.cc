@@ -8,28 +8,29 @@ namespace lull::policies {
 namespace {
 
 constexpr int64_t kInFull = 1'024;  // a price of 1
-// From its mean to its p95, and from there as far again, the chance of a longer one falls to a twentieth.
+// log2(20): the chance of a longer launch falls to a twentieth from the mean to p95, and again in the same distance
+// beyond.
 constexpr int64_t kHalvings_x1024 = 4'425;
 
-// Lower work that delays the request by so much at most.
+// The lower work that delays the request by `given` at most.
 Duration room_for(const Moment& moment, Duration given) {
-  if (delay(moment, moment.slack - moment.ahead) > given) return {};  // not even the change back
+  if (delay(moment, moment.slack - moment.ahead) > given) return {};  // the change back alone takes more
   const Duration all{given.ns * kInFull / moment.price_x1024};
   const Duration priced = std::clamp(moment.priced, Duration{}, all);
   const Duration paid{priced.ns * moment.price_x1024 / kInFull};
   return moment.slack + priced + (given - paid) - moment.ahead;
 }
 
-// For its part of the error budget, one request, an exception would let more lower work go than this launch for `over`
-// thousandths of one. What each lets go behind it counts, too.
+// Whether an exception would let more lower work go for each request of the error budget than this launch does. An
+// exception takes one request of it, the launch `over` thousandths. The work that follows either counts too.
 bool is_worth_an_exception(const Moment& moment, const Cost& cost, int64_t over) {
-  if (delay(moment, moment.slack - moment.ahead) >= moment.exception_takes) return false;  // not even the change back
+  if (delay(moment, moment.slack - moment.ahead) >= moment.exception_takes) return false;  // the change back takes it
   const Duration work = room_for(moment, moment.exception_takes) - (moment.slack - moment.ahead);
   return std::max(cost.mean, moment.follows).ns * 1'000 < over * (work + moment.follows).ns;
 }
 
-// `more`: the chance that the launch is too long, times 1000. At the best moment that is at least half as likely, or the
-// launch surely fits: then it needs none of the error budget there.
+// `more`: the chance that the launch is too long now, times 1000. That is at most twice the chance at the best moment,
+// or the launch surely fits at the best moment: then such launches need no error budget there.
 bool is_good_chance(Moment moment, const Cost& cost, Duration given, int64_t more) {
   moment.slack = std::max(moment.slack, moment.best_slack);
   const int64_t at_best = more_x1000(cost, room_for(moment, given));
@@ -46,8 +47,10 @@ Duration delay(const Moment& moment, Duration cost) {
 
 int64_t chance_x1000(const Moment& moment, Duration within) {
   if (within.ns <= 0) return 0;
-  // 1 - exp(-within / back_in) is less than this.
-  return moment.back_in <= within ? 1'000 : 1'000 * within.ns / moment.back_in.ns;
+  if (moment.back_in <= within) return 1'000;
+  // At least 1 - exp(-within / back_in). Rounded up: else launches that are short beside long pauses would go whatever
+  // is owed.
+  return (1'000 * within.ns + moment.back_in.ns - 1) / moment.back_in.ns;
 }
 
 int64_t more_x1000(const Cost& cost, Duration than) {
@@ -85,8 +88,8 @@ Duration depth(const Moment& moment) {
 }
 
 Duration reckoned_length(Duration p95, Duration mean) {
-  // Three in a thousand lie beyond 1.7 times the distance from the mean to p95 in a normal
-  // distribution, beyond 2.1 times in a log-normal one whose deviation is a third of its mean.
+  // Twice the distance from the mean to p95. Three in a thousand lie beyond 1.7 times that distance in a normal
+  // distribution, and beyond 2.1 times in a log-normal one whose deviation is a third of its mean.
   return p95 + std::max(Duration{}, p95 - mean);
 }
 
@@ -98,7 +101,7 @@ Duration busy_credit(const LowHost& host, Duration room, Duration depth) {
   int64_t most = std::clamp(
       std::max(tuning::kReactions * host.reaction.ns, tuning::kUnits * host.usual_launch.ns),
       tuning::kLeastCredit.ns, tuning::kMostCredit.ns);
-  // At least half of a large room, so that few launches have to be let go by name.
+  // In a large room the credit is at least half of it, so that few launches have to be let go by name.
   const int64_t usable = (room - host.reaction).ns;
   while (2 * most <= usable && 2 * most <= depth.ns) most *= 2;
   return {std::min(most, std::max(tuning::kIdleCredit.ns, depth.ns))};

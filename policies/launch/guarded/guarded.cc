@@ -20,29 +20,29 @@ namespace {
 
 constexpr Duration kForEver{INT64_MAX};
 
-// What guarded keeps of a client beside what the table does.
+// What guarded knows of a client, beside what the client table keeps.
 struct Client {
-  std::unique_ptr<RequestGuard> guard;  // of one with lower clients
-  Instant released_at = kNever;         // the launch let go last, until it has come
+  std::unique_ptr<RequestGuard> guard;  // only where there are lower clients
+  Instant released_at = kNever;         // when a launch was last let go by name; kNever once that launch has come
   int64_t reaction_ns = tuning::kReactionPreset;
   int64_t usual_launch_ns = 0;
   int64_t beyond_charge_ns = 0;
   uint32_t kernels = 0;  // on the device, copies apart
-  Instant unreported_until = kNever;  // what it launched before may be there, and nobody says when it is through
+  Instant unreported_until = kNever;  // launches until then may still be there; nobody reports when they are through
   bool awake = true;
-  bool waited = false;  // events of its own in this step
+  bool waited = false;  // an event of this step was about it
 
   LowHost host() const { return {{reaction_ns}, {usual_launch_ns}, {beyond_charge_ns}}; }
 };
 
-// What all important clients leave to one level, without an exception.
+// What all important clients leave to the clients of one level, without an exception.
 struct Room {
   Duration room;
-  Duration depth;       // of it in flight at once
-  Duration idle;        // ... in short launches, whatever is known, while none of them has work
+  Duration depth;       // the most of it in flight at once
+  Duration idle;        // a credit for short launches while no important client has work, whatever the room
   int64_t sharers = 1;  // clients of the level that launch
-  Duration falling = kMaxCreditBound;  // the room of those that leave less as time goes on, with nobody's work there
-  Duration falls_for;                  // ... for so long yet
+  Duration falling = kMaxCreditBound;  // the least room that falls with time, where no lower work is there
+  Duration falls_for;                  // how long it still falls
   bool clear = false;   // nobody may go
 };
 
@@ -74,7 +74,7 @@ class Guarded final : public LaunchPolicy {
   std::optional<PairFigures> figures(ClientId high, ClientId low) const override {
     return figures_.of(high, low);
   }
-  // One in a hundred requests may be over: what the watchdog lets go shall make fewer so.
+  // One in a hundred requests may be over: launches that the watchdog lets go shall make fewer be over.
   Duration holds_for(ClientId client, Duration preset) const override {
     const auto& members = table_.members();
     const auto low = std::ranges::find(members, client, &Member::client);
@@ -160,15 +160,15 @@ class Guarded final : public LaunchPolicy {
     began(low, done.stream, now);
   }
 
-  // Where two share a device the lower one meets the change of hands as well, and sooner: the important one's
-  // work may come behind a copy that hides it, or always behind lower work.
+  // Where two clients share a device, the lower client meets changes of hands too, and shows sooner what they cost: a
+  // copy may hide the change before the important client's work, or that work always comes behind lower work.
   void change_begins(uint32_t index, const Submitted& launch) {
     if (own_.size() != 2 || launch.copy) return;
     const Member& its = member(index);
     if (!has_higher(its))
       lower_change_.others_came();
     else if (own_[index].kernels == 0)
-      // When copies of its own will be through is not known here.
+      // It may wait for copies of its own, and their end is not known here.
       lower_change_.own_begins(its.units > 1 ? kNever : launch.at, launch.at);
   }
   void change_ends(const Member& its, const DeviceQueue::Through& through, bool reported, Instant now) {
@@ -182,7 +182,7 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  // The first unit of this stream may run from here on.
+  // From now on the first unit of this stream may run.
   void began(const Member& low, StreamSlot stream, Instant now) {
     const DeviceQueue::Unit* first = queue_.first(low.client, stream);
     if (first == nullptr || first->copy) return;
@@ -192,7 +192,7 @@ class Guarded final : public LaunchPolicy {
   }
 
   // ---- who is there ----
-  // The client that it is about, which is awake; everybody where it changes who is there.
+  // Returns the client that the event is about, now awake. An event that changes who is there wakes everybody.
   std::optional<uint32_t> apply(const Event& event, Instant now) {
     const bool changes = std::holds_alternative<Joined>(event) ||
                          std::holds_alternative<Left>(event) ||
@@ -233,7 +233,7 @@ class Guarded final : public LaunchPolicy {
     for (uint32_t& other : awake_) other -= other > index ? 1 : 0;
   }
 
-  // Everybody is awake. A guard for everyone with lower clients; it keeps what it knows.
+  // Everybody is awake. Each client that has lower clients gets a guard; a guard that is there keeps what it knows.
   void count_present(Instant now) {
     awake_.resize(own_.size());
     std::iota(awake_.begin(), awake_.end(), 0U);
@@ -256,14 +256,14 @@ class Guarded final : public LaunchPolicy {
         its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
     }
     if (had_guards) return;
-    // Until now nobody was asked to report what is through.
+    // Until now no client was asked to report which launches are through.
     for (const uint32_t index : awake_) {
       const Member& low = member(index);
       if (has_higher(low) && low.last_launch != kLongAgo) own_[index].unreported_until = now;
     }
   }
 
-  // What this client launched before there were guards is through, or gone with it.
+  // What this client launched before there were guards is through, or gone with the client.
   void earlier_work_is_through(uint32_t index) {
     if (std::exchange(own_[index].unreported_until, kNever) == kNever) return;
     for (uint32_t above = 0; above < own_.size(); ++above) {
@@ -272,8 +272,8 @@ class Guarded final : public LaunchPolicy {
     }
   }
 
-  // A client's own bound comes before the policy's. Where nothing may be lost, a thousandth is what
-  // cannot be told from nothing: budgets that earn nothing would never forgive an error.
+  // A client's own bound comes before the policy's. A bound of nothing counts as a thousandth, which cannot be told
+  // from nothing: budgets that earn nothing would never forgive an error.
   SlowdownBound bound_of(const Member& member) const {
     const SlowdownBound bound = member.bound.is_set() ? member.bound : bound_;
     return {std::max(1, bound.mean_per_mille), std::max(1, bound.p99_per_mille)};
@@ -304,7 +304,7 @@ class Guarded final : public LaunchPolicy {
 
   Member& member(uint32_t index) { return table_.members()[index]; }
   const Member& member(uint32_t index) const { return table_.members()[index]; }
-  // One whose requests are long may pause for long between them.
+  // A client whose requests are long may also pause for long between them.
   bool is_active(uint32_t index, Instant now) const {
     const Member& one = member(index);
     const Client& its = own_[index];
@@ -315,7 +315,7 @@ class Guarded final : public LaunchPolicy {
     return std::any_of(resting_.begin(), resting_.begin() + than.priority.level,
                        [](uint32_t n) { return n > 0; });
   }
-  // Of this client so many kernels have come to the device, and so many are through.
+  // `came` kernels of this client have come to the device, and `ended` are through.
   void count(uint32_t index, uint32_t came, uint32_t ended) {
     uint32_t& all = kernels_[member(index).priority.level];
     all -= own_[index].kernels;
@@ -337,7 +337,7 @@ class Guarded final : public LaunchPolicy {
       if (high.priority < low.priority) use(high, *own_[index].guard);
     }
   }
-  // Those that rest have nothing on the device.
+  // Clients that rest have nothing on the device.
   uint32_t lower_units(const Member& than) const {
     uint32_t units = 0;
     for (const uint32_t index : awake_) {
@@ -347,7 +347,7 @@ class Guarded final : public LaunchPolicy {
   }
 
   // ---- what a moment leaves ----
-  // What a launch costs the one above it that it costs most.
+  // What a launch costs the client above that loses most by it. Where a client above rests: its whole length.
   Duration cost_above(const Member& low, KernelId kernel, Duration length) {
     if (length < KernelCosts::kLong || !has_higher(low)) return length;
     Duration most;
@@ -357,7 +357,7 @@ class Guarded final : public LaunchPolicy {
     return rests_above(low) ? length : most;
   }
 
-  // With what lower work on the device or let go costs this client yet, and that it has the device.
+  // What lower work on the device or let go will still cost this client, with the changes of hands.
   Moment moment(const Member& high, RequestGuard& guard, Instant now) const {
     Duration there;
     for (const uint32_t index : awake_) {
@@ -369,8 +369,8 @@ class Guarded final : public LaunchPolicy {
           there += almost_surely(guard.cost(head.kernel, {.mean = head.expected, .p95 = head.predicted}));
       }
     }
-    // What the running unit has done was counted as to come, but for own work that no slack will
-    // ever be known of.
+    // The running unit was counted as if none of it had run. Own work that has run adds to the slack, unless the client
+    // has no waits: then no slack will ever be known.
     const DeviceQueue::Unit* running = queue_.running();
     const bool own = running != nullptr && running->client == high.client;
     const Duration done = own && !guard.has_waits() ? Duration{} : queue_.progress(now);
@@ -435,7 +435,7 @@ class Guarded final : public LaunchPolicy {
     const Member& low = member(index);
     const Room& room = room_for(low, now);
     if (room.clear) return {};
-    // A credit holds until the gate is told another one: it is what is left by then.
+    // A credit stands until the gate is told another one. So it is what will be left of the room by then.
     const Duration holds = std::min(credit_holds(room.falling), room.falls_for);
     const Duration bound = credit(std::min(room.room, room.falling - holds), room.depth, room.sharers,
                                   own_[index].host(), low.in_flight);
@@ -444,13 +444,13 @@ class Guarded final : public LaunchPolicy {
     return std::max(idle, bound);
   }
 
-  // Launches that no credit covers, by name. Whether any went.
+  // Lets go, by name, launches that no credit covers. Returns whether any went.
   bool let_go(uint32_t index, Instant now, std::vector<Decision>& out) {
     Member& low = member(index);
     if (low.heads.empty()) return false;
     const Room& room = room_for(low, now);
     const Duration bound = credit_of(index, now);
-    // What goes early can do no more good than keep the device busy, and cannot be called back.
+    // A launch that goes early can only keep the device busy, and it cannot be called back.
     const Duration there = low.in_flight - queue_.spared(low.client);
     const bool busy =
         there - queue_.progress(now) > busy_credit(own_[index].host(), room.room, room.depth);
@@ -470,7 +470,7 @@ class Guarded final : public LaunchPolicy {
     return any;
   }
 
-  // Everyone above can bear it. Where one can only as an exception, it is one.
+  // Whether every client above can bear this launch. A guard whose error budget pays for the launch is told so.
   bool admitted(const Member& low, const Client& its, const WaitingHead& head, Instant now) {
     bool all = true;
     excepting_.clear();
@@ -498,7 +498,7 @@ class Guarded final : public LaunchPolicy {
     out.push_back(ReleaseHead{member(index).client, head.thread, head.ticket});
   }
 
-  // A client that has had less than its floor goes on, whatever it costs.
+  // Launches of a client that has had less than its floor go, whatever they cost others.
   void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
     Member& low = member(index);
     if (low.heads.empty()) return;
@@ -518,17 +518,17 @@ class Guarded final : public LaunchPolicy {
   const Duration switch_cost_;
   const Parts parts_;
   ClientTable table_;
-  std::vector<Client> own_;                              // as the table's
+  std::vector<Client> own_;                              // in the order of the table's members
   std::vector<uint32_t> awake_;                          // ascending
   std::array<uint32_t, kLevels> resting_{}, kernels_{};  // by level; kernels on the device
   Priority highest_{kNoLevel};
   DeviceQueue queue_;
-  SwitchCost lower_change_;  // as the lower of two clients meets it
+  SwitchCost lower_change_;  // what a change of hands costs, as the lower of two clients shows it
   FloorAccount floor_;
   SharingFigures figures_;
-  std::array<std::optional<Room>, kLevels> rooms_;         // as far as known in this step
-  std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; surely
-  Duration look_in_;  // after this step
+  std::array<std::optional<Room>, kLevels> rooms_;         // by level, where asked for in this step
+  std::vector<std::pair<RequestGuard*, bool>> excepting_;  // scratch; true: surely, not only by chance
+  Duration look_in_;  // how long after this step to look again
   Instant wake_ = kNever;
 };
 

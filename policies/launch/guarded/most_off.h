@@ -6,7 +6,7 @@
 
 namespace lull::policies {
 
-// So many mean deviations, which is four sigmas of a normal one, and so large a part of the mean.
+// Five mean deviations, which are four sigmas of a normal distribution, and a 32nd of the mean.
 inline constexpr int64_t kMostDeviations = 5, kMostOffPart = 32;
 
 inline int64_t most_off_ns(int64_t mean_ns, int64_t deviation_ns) {

@@ -8,7 +8,7 @@
 namespace lull::policies {
 namespace {
 
-constexpr int64_t kFinestBound = 10;  // per mille: what a mean is worth measuring for
+constexpr int64_t kFinestBound = 10;  // per mille; a smaller bound asks for no more precise a mean
 constexpr int64_t kUsualOf = 8;       // requests
 
 }  // namespace
@@ -24,7 +24,8 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     times_.restart();
     usual_of_ = 0;
     most_marked_ = {};
-    // What others were over, or single waits, says nothing of these requests. None is given twice.
+    // Other requests, or single waits, that were over say nothing of these requests. But the error budget's first
+    // request is given only once.
     error_.forgive();
     if (!compared_) error_ = {};
     price_ = {};
@@ -73,12 +74,11 @@ void RequestGuard::settle(bool lower_in_flight) {
   count_lately(wait->delay);
   const bool over = is_over();
   if (request_.excepted && over && !was_over && others_lately() > 0) went_deep(lower_in_flight);
-  // Where it is over, the next wait may be in another request of the program's, but in no third one.
+  // The request is over: the next wait may be in another request of the program's, but not in a third one.
   if (over && !begins_surely() && request_.exceptions < 2) request_.excepted = false;
 }
 
-// Where nobody can tell with which wait a request ends, as many of them as are one are held to its
-// limit, wherever it is begun to count.
+// Where nobody can tell with which wait a request ends, any run of as many waits as a request has is held to its limit.
 void RequestGuard::count_lately(Duration lost) {
   lately_.push_back(lost);
   request_.waits += 1;
@@ -87,14 +87,15 @@ void RequestGuard::count_lately(Duration lost) {
   if (lately_.size() > others) lost_lately_ -= lately_[lately_.size() - 1 - others];
 }
 
-// The same once another wait has said so much.
+// lost_lately_ as it will be when the next wait has lost `soon`.
 Duration RequestGuard::lost_lately(Duration soon) const {
   const size_t others = others_lately();
   if (others == 0 || soon.ns == 0) return lost_lately_;
   return lost_lately_ + soon - (lately_.size() < others ? Duration{} : lately_[lately_.size() - others]);
 }
 
-// First what the waits of this request have said is put right: some of them count with the next request's.
+// `said`: what this request's waits said it lost; `lost`: what it really lost. First the waits are put right: some of
+// them count together with the next request's.
 RequestGuard::Lately RequestGuard::lately(Duration said, Duration lost) {
   const size_t others = others_lately();
   const size_t first_own = lately_.size() - std::min<size_t>(request_.waits, lately_.size());
@@ -126,7 +127,7 @@ void RequestGuard::end_request(bool whole) {
     earn(said, compares);
     const bool over = count_over(said);
     learn_price(compares);
-    // Where kernels run together, one that was foretold to be over need not be.
+    // Where kernels run together, an exception need not be over although that was foretold.
     if (compares && request_.excepted && !over && request_.foretold > limit() && price_.is_low())
       went_deep(/*left_behind=*/false);
     if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
@@ -135,15 +136,17 @@ void RequestGuard::end_request(bool whole) {
   }
   best_idle_ -= Duration{best_idle_.ns / tuning::kBestRemembered};
   schedule_.service_ended(usual_);
-  // What an exception has let go may be on the device still, and make the next request late, too.
+  // What an exception let go may still be on the device, and make the next request late, too.
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
-  // One that is not over after all costs no budget: so requests are exceptions until one is over.
+  // An exception that is not over after all costs the error budget nothing. So while the budgets go unused, each
+  // request begins as an exception until one is over.
   if (exceptions_go_unused(whole)) except(next_);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }
 
-// Its whole time is known: it tells what requests take, or what this one has lost.
+// The whole time of this request is known. It says what requests take, if others cost this one next to nothing; else
+// what this one has lost.
 void RequestGuard::compare() {
   const Duration said = request_.lost;
   const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
@@ -154,28 +157,30 @@ void RequestGuard::compare() {
     request_.lost = times_.cost(request_.took, said);
 }
 
-// What requests take by themselves, and their markers. Part of one is no length to begin with.
+// What requests take by themselves, and their markers. A request that was seen only in part has the weight of one in
+// eight, and the first whole one replaces it.
 void RequestGuard::learn_usual(bool whole) {
   if (whole) usual_of_ = std::min(usual_of_ + 1, kUsualOf);
   const int64_t of = usual_.ns == 0 ? 1 : whole ? usual_of_ : kUsualOf;
   const bool usually = !request_.beside_higher || !times_.known();
   if (usually) usual_ += Duration{(by_itself() - usual_).ns / of};
   markers_ += Duration{(request_.markers - markers_).ns / of};
-  // A program's first launches have many more markers: what undisturbed requests took then is no measure.
+  // A program's first launches have many more markers. So what undisturbed requests took then is no measure for later
+  // requests.
   most_marked_ = std::max(most_marked_, markers_);
   const int64_t fell = tuning::kAsGoodPart * (most_marked_ - markers_).ns;
-  // By less than half a marker a request their number falls by chance.
+  // A fall by less than half a marker a request is chance.
   const bool by_chance = 2 * (most_marked_ - markers_).ns < marker_.ns;
   if (!by_chance && fell > allowance().ns && tuning::kAsGoodPart * (markers_ - request_.markers).ns < fell) {
     times_.restart();
-    // Markers took most of the limit: what requests were over says nothing of those to come.
+    // Markers took most of the limit: requests that were over say nothing of those to come.
     error_.forgive();
     if (whole) markers_ = std::min(markers_, request_.markers);
     most_marked_ = markers_;
   }
 }
 
-// The mean budget: what the waits said is put right, and the request's allowance is earned.
+// The mean budget: the loss that the waits said is put right, and the request earns its allowance.
 void RequestGuard::earn(Duration said, bool compares) {
   mean_.cost(request_.lost - said);
   const int64_t unsure = 1000 * times_.error().ns / std::max<int64_t>(1, allowance().ns);
@@ -186,12 +191,13 @@ void RequestGuard::earn(Duration said, bool compares) {
   mean_.earn({allowed.ns * earned / 1000}, allowance());
 }
 
-// The error budget. Whether it was over.
+// Counts this request in the error budget. Returns whether it was over.
 bool RequestGuard::count_over(Duration said) {
   const Lately lately = this->lately(said, request_.lost);
   const Duration lost = std::max(request_.lost, lately.most);
   const bool over = lost > limit();
-  // Where nobody can tell with which wait a request ends, what another wait lost is in another request.
+  // Where nobody can tell with which wait a request ends, two of the program's requests may be over: one with the wait
+  // that lost most, one with the others.
   const bool two =
       !begins_surely() && request_.waits > 1 && request_.lost - lately.largest > limit();
   error_.slow_ones(times_.spread());
@@ -204,23 +210,23 @@ bool RequestGuard::count_over(Duration said) {
     knows_change_ = true;
     error_.forgive_errors();
   }
-  // What an exception took that was cut short shall not stand for ever.
+  // One exception that was cut short shall not say for ever what exceptions take.
   if (exceptions_lose_ < most_held()) exceptions_lose_ += Duration{exceptions_lose_.ns / tuning::kTakenForgotten};
   if (over && request_.exceptions > 0) {
     const Duration each{lost.ns / requests};
     const bool first = exceptions_lose_.ns == 0;
     exceptions_lose_ += first ? each : Duration{(each - exceptions_lose_).ns / tuning::kTakenRemembered};
   }
-  if (over) {  // its waits have been counted, and make no other one over
+  if (over) {  // its waits have been counted, and make no other request over
     lately_.clear();
     lost_lately_ = {};
   }
   return over;
 }
 
-// How much more this request lost than it should have, with the waits before it that count. One that was over should
-// have lost no more than what is not kept free, even if more was foretold later. Where nothing was foretold, only one
-// that was over has an error: others vary by themselves.
+// How much more this request lost than it should have, with the waits before it that count. A request that was over
+// should have lost no more than the limit less what is kept free, even if more was foretold later. Where nothing was
+// foretold, only a request that was over has an error: others vary by themselves.
 Duration RequestGuard::error_of(Duration lost) const {
   if (request_.meant || request_.undisturbed) return {};
   const Duration foretold = request_.foretold + (lost - request_.lost);
@@ -228,8 +234,8 @@ Duration RequestGuard::error_of(Duration lost) const {
   return request_.foretold.ns > 0 ? lost - foretold : Duration{};
 }
 
-// A request that was an exception has ended. Where it left nothing on the device, or was not over after all, the next
-// one may have more in flight, else less.
+// A request was an exception. If it left nothing on the device, or was not over after all, the next exception may have
+// more in flight, else less.
 void RequestGuard::went_deep(bool left_behind) {
   deep_x4_ = left_behind ? deep_x4_ / 2 : std::clamp<int64_t>(2 * deep_x4_, 1, tuning::kDeepest_x4);
 }
@@ -241,16 +247,16 @@ void RequestGuard::learn_price(bool compares) {
   if (compares && tells) price_.learn(request_.foretold, request_.lost);
 }
 
-// Whether the request after the next is kept undisturbed. However strange requests are, others must go on.
+// Draws whether the request after the next is kept undisturbed. However strange requests are, lower work must go on.
 void RequestGuard::draw(bool whole) {
   may_keep_ = kept_ ? may_keep_ - 2 : std::min(may_keep_ + 1, tuning::kMayKeep);
   const Duration precise{usual_.ns * std::max<int64_t>(bound_.mean_per_mille, kFinestBound) / 4000};
-  // Where the mean budget is there, nobody needs to know better.
+  // While the mean budget is ample, nobody needs to know the mean better.
   const bool enough = whole && mean_.is_ample();
   kept_ = std::exchange(keeps_next_, times_.draw(enough ? usual_ : precise, whole)) && may_keep_ >= 2;
 }
 
-// The budgets hold an exception, and no launch is waited for that will be one.
+// Both budgets hold an exception, and no launch waits for more than the mean budget holds.
 bool RequestGuard::exceptions_go_unused(bool whole) const {
   if (!parts_.has(Part::kExceptions) || !parts_.has(Part::kUnused)) return false;
   return whole && times_.known() && error_.is_ample() && !kept_ &&
@@ -272,7 +278,7 @@ void RequestGuard::except(Request& request) {
 }
 
 RequestGuard::Slack RequestGuard::slack(Instant now) const {
-  // Nothing is known of the next wait: what ran in the way has delayed it.
+  // Nothing is known of the next wait. So there is no slack, and all work in its way has delayed it.
   if (!knows() || !schedule_.knows_place()) {
     const Duration delayed = Duration{} - schedule_.blocked_since_wait();
     return {delayed, delayed};
@@ -280,34 +286,34 @@ RequestGuard::Slack RequestGuard::slack(Instant now) const {
   const Duration own = schedule_.work_left() + schedule_.host_late();
   const Duration slack = timeline().due(now, idle()) - now - own;
   if (!idle()) return {slack, slack};
-  // The device has caught up: until it is back with more, less what its host is late already.
+  // The device has caught up: lower work may have the pause before the next launch, less what the host is late already.
   const Duration pause = std::max(Duration{}, timeline().next_launch() - now);
   const Duration late = std::max(Duration{}, Duration{} - slack);
   return {std::max(slack, pause - std::min(late, schedule_.host_late())), slack - pause};
 }
 
-// An exception, or a launch by chance, goes as a request begins, whose slack is then there for what follows, or where
-// the slack is nearly the largest.
+// An exception, or a launch by chance, goes where the slack is nearly the largest, or as a request is about to begin:
+// then all of that request's slack is there for what follows.
 bool RequestGuard::best_moment(Duration slack) const {
   if (!knows() || request_.exceptions > 0 || !parts_.has(Part::kBestMoment)) return true;
   const int64_t best = timeline().best_slack().ns;
   return idle() && (through() || slack.ns >= best - best / tuning::kNearBestPart);
 }
 
-// So much lower work may be in flight. `next`: what goes now delays the next request.
+// The most lower work in flight. `next`: what goes now delays the next request.
 Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
-  // Half of the slack, and half of what a request may lose: half of the slack may be an error, and none is over.
+  // Half of the slack, and half of what a request may lose: even if half of the slack is an error, no request is over.
   const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
   const Duration half{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
   Duration most = depth(moment);
   if (mean_.is_ample()) most = std::max(most, half);
   if (!delayed.excepted || !knows() || next) return most;
-  // What an exception lets go shall delay no other request. What comes behind the client's last launch may be there
-  // when the next one begins: so that is no more than the pause of the host, half of the slack and half of what that
-  // request may lose.
+  // What an exception lets go shall make no other request be over. What comes behind the client's last launch may still
+  // be there when the next request begins. So that is no more than the host's pause, half of the slack and half of what
+  // the next request may lose.
   const Duration to_launch = timeline().to_launch(/*service=*/begins_surely() || delayed.exceptions > 1);
-  // Where the device takes the clients' kernels by turns, more of it is through before the client's last one: what was
-  // left behind tells how much.
+  // Where the device takes the clients' kernels by turns, more lower work is through before the client's last kernel.
+  // What exceptions left behind tells how much.
   const Duration left = schedule_.work_left() + to_launch - timeline().to_launch(/*service=*/false);
   const Duration to_do{left.ns * deep_x4_ / 4};
   return std::max({std::min(most, timeline().sure_pause() + half), to_launch, to_do});
@@ -320,19 +326,19 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   const Duration lost = delayed.lost + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
   slack += own_done;
-  // The device changes back when the client launches, however long it has been idle.
+  // The device changes back when the client launches, however long the device has been idle.
   Moment moment{.slack = slack, .ahead = ahead, .alone = !any};
   if (idle()) moment.back = change - std::max(Duration{}, inside);
   const Duration away = knows() && idle() ? timeline().random_pause() : Duration{};
-  // Foretold once, when lower work has come; while the client is away at random, when it is back.
+  // A delay is foretold once, after lower work has come; while the client is away at random, not until it is back.
   if (any && came_ && away.ns == 0) {
     delayed.foretold = std::max(delayed.foretold, std::max(ahead - slack, moment.back) + lost);
     came_ = false;
   }
-  // What is on the device costs its whole length, in a pause only what is longer than the pause: a
-  // little is kept for those.
+  // Beside own work a lower launch costs its whole length, in a pause only what is longer than the pause. So a part of
+  // the mean budget is kept for pauses.
   Duration budget = mean_.beyond(idle() ? 0 : tuning::kKeptForPauses);
-  // What the waits say was lost is part of what was foretold: of it, too, only so much was.
+  // What the waits say was lost is part of what was foretold: so the price applies to it, too.
   const int64_t true_x1024 = parts_.has(Part::kPrice) ? price_.x1024() : 1'024;
   const Duration said = std::max(lost, lost_lately(soon));
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
@@ -349,8 +355,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   }
   moment.budget = budget;
   moment.tail = tail;
-  // A second exception in a request lasts to its end, so it takes much of the mean budget, which would do for others:
-  // where less than half of that is there, it waits until the first is counted.
+  // A second exception in a request lasts to the request's end. It takes much of the mean budget, which would do for
+  // other exceptions. So while that is less than half full, the second waits until the first is counted.
   const bool waits = next || (!delayed.excepted && !mean_.is_ample());
   if (parts_.has(Part::kExceptions) && counts(delayed) && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/waits ? request_.exceptions : 0);
@@ -363,8 +369,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
     moment.price_x1024 = price_.x1024();
     moment.priced = price_.known_to() - lost;
   }
-  // What the mean budget holds for an exception, but no more than exceptions really took of late. While the client is
-  // away at random an exception takes no more at once than a launch by chance.
+  // An exception may take what the mean budget holds for it, but no more than exceptions really took of late. While the
+  // client is away at random, an exception takes no more at once than a launch by chance: so launches wait for none.
   if (away.ns == 0 && parts_.has(Part::kExceptions)) moment.exception_takes = mean_.beyond(tuning::kKeptByException);
   if (exceptions_lose_.ns > 0) moment.exception_takes = std::min(moment.exception_takes, exceptions_lose_);
   moment.follows = follows_;

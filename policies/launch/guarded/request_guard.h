@@ -1,16 +1,16 @@
-// The guard of one important client: how much it has lost to others, and what the moment leaves to
-// them (admission.h). Kept and fed by Guarded. Pure.
+// The guard of one important client: how much the client has lost to others, and what the moment leaves to them
+// (admission.h). Kept and fed by Guarded. Pure.
 //
-// A request is a period of launches with a wait of the host at its end (request_pattern.h); where
-// there is none, an iteration as the engine detects it, else what is launched up to a wait. While
-// it goes on, its waits say what others cost it (isolated_schedule.h). At its end its whole time
-// does, against requests that were kept undisturbed (request_times.h): that is the truth, and both
-// budgets go by it.
+// A request is a period of launches with a wait of the host at its end (request_pattern.h). Where no period is known, a
+// request is an iteration as the engine detects it, or else the launches up to a wait. While a request goes on, its
+// waits say what others cost it (isolated_schedule.h). When it has ended, its whole time says what they really cost,
+// against requests that were kept undisturbed (request_times.h). Both budgets go by the whole time.
 //
-//               first launch of a period, or any if there is none
+//               first launch of a period, or any if there is none: the request before goes into the budgets,
+//               and the lot is drawn for the request after this one
 //     between ------------------------------------------------------> under way
 //             <------------------------------------------------------
-//               its last wait: budgets, and the lot for the request after the next
+//               last wait
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,19 @@
 
 namespace lull::policies {
 
-// What the simulator may take out, to see what it is worth.
+// The simulator may take out each of these parts, to measure what it is worth.
 enum class Part : uint8_t {
-  kBudgets,       // what is beyond the slack is paid by the budgets
-  kComparing,     // a request's whole time says what it lost, against undisturbed ones
-  kExceptions,    // requests that may be over their limit
-  kChance,        // the chance counts: that the client is back, where it is away at random; that a launch is long
-  kPrice,         // what requests have lost of what was foretold
-  kTrust,         // errors beyond the limit are taken off the slack
+  kBudgets,       // the budgets pay for delays beyond the slack
+  kComparing,     // a request's whole time says what it lost, against undisturbed requests
+  kExceptions,    // some requests may be over their limit
+  kChance,        // chances count: that the client is back, while it is away at random; that a launch is long
+  kPrice,         // delays are multiplied by the price
+  kTrust,         // less of the slack is believed: after errors beyond the limit, and while requests are owed
   kBestMoment,    // an exception, or a launch by chance, waits for the best moment
-  kKernelCosts,   // a long launch costs the share of its length that its like have cost
-  kAnyBeginning,  // where nobody can tell where a request begins, any as many waits count
-  kDepth,         // the mean budget says how deep lower work may be in flight
-  kUnused,        // a request begins as an exception while both budgets are there and nobody uses them
+  kKernelCosts,   // a long launch costs the share of its length that launches of its kernel have cost
+  kAnyBeginning,  // where nobody can tell where a request begins, any run of as many waits is held to the limit
+  kDepth,         // the mean budget says how much lower work may be in flight
+  kUnused,        // a request begins as an exception while both budgets hold one and nobody uses them
 };
 inline constexpr int64_t kAllParts = (int64_t{1} << 11) - 1;
 struct Parts {
@@ -56,79 +56,79 @@ class RequestGuard {
   void completed(const Completed& done, Instant now, bool lower_in_flight) {
     schedule_.completed(done, now, lower_in_flight);
   }
-  // Of one or several streams; `settle` when all that happened at that time has been told.
+  // One call a stream that was waited for. `settle` follows when all that happened at that time has been told.
   void synced(const Synced& wait, bool lower_in_flight) { schedule_.synced(wait, lower_in_flight); }
   void settle(bool lower_in_flight);
 
   // ---- lower work ----
-  // A lower unit, or copy, has come to the device; one has run on it.
-  // `work`: what it costs in the mean; 0 for a copy.
+  // A lower unit, or copy, has come to the device. `work`: what it costs in the mean; 0 for a copy.
   void disturbed(bool copy, Instant at, Duration work) {
     schedule_.disturbed(copy, at);
     came_ = true;
     if (!request_.excepted && !next_.excepted) followed_ += work;
   }
-  // A client above has launched, or has work on the device: what that makes late is not what lower ones cost.
+  // A client above has launched, or has work on the device: what it delays is not what lower clients cost.
   void higher_came() { request_.beside_higher = next_.beside_higher = true; }
+  // A lower unit has run on the device.
   void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
   KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
-  // So many kernels are through or, with their client, gone; so many are left.
+  // `kernels` are through, or gone with their client; `left` are still on the device.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
     schedule_.lower_ended(kernels, left, now);
   }
-  // What a lower client launched before this one came is through: until now it may have delayed any request.
+  // What a lower client launched before this client came is through: until now that may have delayed any request.
   void earlier_work_is_through() { times_.forget_slow(); }
   // A launch of this cost waits.
   void refused(Duration cost) { mean_.save_for(cost); }
-  // A launch goes that makes this request, or the next, an exception: surely, or by chance.
+  // A launch goes that may make this request, or the next one, be over its limit. `surely`: it will, as an exception;
+  // else only by chance.
   void excepted(bool surely);
 
   // ---- while the client is quiet ----
   bool may_rest() const { return schedule_.may_rest(); }
-  // So many kernels of lower work are on the device now; the last one before was through at
-  // `moved_at`.
+  // `left` kernels of lower work are on the device now; the last one before them was through at `moved_at`.
   void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
 
   // ---- answers ----
-  // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn, which leaves
-  // pauses as they are: what goes there costs next to nothing.
+  // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn. In a pause between requests lower
+  // work may go even while the budget is overdrawn: there it costs next to nothing.
   bool keeps_clear() const {
     const bool pauses = idle() && (!knows() || through());
     return kept_ || (keeps_next_ && launched_all()) || (mean_.overdrawn() && !pauses);
   }
   bool idle() const { return schedule_.idle(); }
-  // It pauses until its next launch: for so long yet it leaves less as time goes on.
+  // How long the slack still falls with time: while the client pauses, until its next launch; else 0.
   Duration slack_falls(Instant now) const {
     return knows() && idle() ? std::max(Duration{}, timeline().next_launch() - now) : Duration{};
   }
-  // So long after its last launch it may still be at work, between two requests.
+  // For how long after its last launch the client may still be at work, between two requests.
   Duration at_work() const {
     return std::min(Duration{tuning::kAtWork * usual_.ns}, tuning::kAtWorkAtMost);
   }
-  // A request takes so long by itself, pauses of the host within it included; 0: not known.
+  // How long a request takes by itself, with the host's pauses within it; 0: not known.
   Duration usual() const { return usual_; }
   bool has_waits() const { return schedule_.timeline().has_waits(); }
-  // What a lower launch of this length costs the client if it is in the way all the time.
+  // What a lower launch of this length costs the client if the launch is in its way all the time.
   Duration cost(KernelId kernel, Duration length) const {
     return {length.ns * cost_x1024(kernel, length) / 1'024};
   }
-  // The same share of its mean and its p95: what tells is how long it may be.
+  // The mean and the p95 cost the same share. The most that the launch may take says which share.
   Cost cost(KernelId kernel, const Cost& length) const {
     const Duration most = almost_surely(length);
     const int64_t part_x1024 = cost_x1024(kernel, most);
     const auto costs = [&](Duration of) { return Duration{of.ns * part_x1024 / 1'024}; };
     return parts_.has(Part::kChance) ? Cost{costs(length.mean), costs(length.p95)} : Cost{costs(most), costs(most)};
   }
-  // A change of hands costs so much at least: another client has met it.
+  // A change of hands costs at least this much: another client has seen it.
   void change_costs(Duration least) { schedule_.change_costs(least); }
-  // That others have the device at all.
+  // What one change of hands costs.
   Duration change() const { return schedule_.change(); }
-  // It changes hands to them, unless they have it, and back; and before that to own work that is
-  // waiting.
+  // How often the device changes hands if a lower launch goes: to lower work, unless that has the device, and back; and
+  // first to own work, where that waits behind lower work.
   int64_t changes() const { return schedule_.changes(); }
-  // With `ahead` of lower work on the device or let go, if there is `any`. `change`: what one change of hands
-  // costs. `own_done`: so much has been done of the client's own unit that is running, which counts as if none of it
-  // had. What is foretold by this is remembered.
+  // What the client leaves now. `ahead`: what lower work on the device or let go will still cost, if there is `any`.
+  // `change`: what one change of hands costs. `own_done`: how much of the client's running unit has run; the schedule
+  // counts that unit as if none had. The delay that is foretold by this is remembered.
   Moment moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done = {});
 
   bool operator==(const RequestGuard&) const = default;
@@ -138,19 +138,19 @@ class RequestGuard {
     Instant began = kNever;
     bool whole = false;  // from its first launch on
     bool undisturbed = true;
-    bool excepted = false;  // something was let go that makes it be over its limit
-    bool meant = false;     // ... or may do so
-    bool beside_higher = false;  // a client above had work on the device during it, or the one before
-    uint32_t exceptions = 0;  // so many of the program's requests may be over by them
+    bool excepted = false;  // it is an exception
+    bool meant = false;     // something was let go that will, or may, make it be over its limit
+    bool beside_higher = false;  // a client above had work on the device during it, or during the one before
+    uint32_t exceptions = 0;  // how often it was made an exception: as many of the program's requests may be over
     Duration pauses;        // of the host between its stretches, as far as they are sure
-    Duration took;          // so far
-    Duration lost;          // ... to others, as its waits say
-    Duration foretold;      // ... at most, at any moment
+    Duration took;          // its stretches so far, each with its wait
+    Duration lost;          // to others, as its waits say
+    Duration foretold;      // the largest loss that was foretold at any moment
     uint32_t waits = 0;     // of its host, so far
     Duration markers;       // what its progress markers take
     bool operator==(const Request&) const = default;
   };
-  // What this request would have taken with nobody in its way.
+  // How long this request would have taken undisturbed.
   Duration by_itself() const {
     return request_.pauses + std::max(Duration{}, request_.took - request_.lost);
   }
@@ -171,29 +171,29 @@ class RequestGuard {
   const IterationModel& timeline() const { return schedule_.timeline(); }
   bool knows() const { return in_step_ && timeline().known(); }
   bool launched_all() const { return knows() && timeline().service_launched(); }
-  // What goes now delays the next request.
+  // What goes now delays the next request, not this one.
   bool through() const {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
-  // A request that is over is counted: not as long as it is not known what they take by themselves, and so long none may
-  // be. Of one beside a client above only the waits tell, and they do so from the beginning.
+  // Whether this request can be counted as over. In step it can once it is known what requests take by themselves, and
+  // until then no exception may go. Beside a client above, and out of step, only waits tell: from the first request on.
   bool counts(const Request& request) const {
     return times_.known() || !in_step_ || request.beside_higher || request.exceptions > 0;
   }
   void count_lately(Duration lost);
   Duration lost_lately(Duration soon) const;
   struct Lately {
-    Duration most;     // lost by as many waits as a request has
-    Duration largest;  // by one wait of this request
+    Duration most;     // the most that a run of as many waits as a request has lost
+    Duration largest;  // the most that one wait of this request lost
   };
   Lately lately(Duration said, Duration lost);
-  // Waits that count beside each wait.
+  // How many earlier waits count together with each wait.
   size_t others_lately() const {
     return begins_surely() ? 0 : std::max<size_t>(1, pattern_.stretches()) - 1;
   }
-  // With its first launch a request of the program's begins: where requests arrive at random, or a run of steps that
-  // come evenly begins. Another host that always pauses as long may do so within a request.
+  // Whether a period's first launch surely begins a request of the program's: requests arrive at random there, or a run
+  // of even steps begins. Another host that always pauses as long may pause so within a request.
   bool begins_surely() const {
     return !parts_.has(Part::kAnyBeginning) ||
            (pattern_.begins_surely() && timeline().service_start() == 0 &&
@@ -201,19 +201,19 @@ class RequestGuard {
   }
   struct Slack {
     Duration now;
-    Duration inside;  // of it after the client's next launch; all of it where it is under way
+    Duration inside;  // the part of it after the client's next launch; all of it while own work is on the device
   };
   Slack slack(Instant now) const;
   bool best_moment(Duration slack) const;
   Duration depth_of(const Moment& moment, const Request& delayed, bool next) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
-  // The mean budget holds so much at most, unless a launch waits for more.
+  // The most that the mean budget holds, unless a launch waits for more.
   Duration most_held() const { return {tuning::kMostHeld * allowance().ns}; }
   Duration limit() const {
     return without_markers(usual_, bound_.p99_per_mille, markers_) + times_.spread();
   }
-  // What others may take of a request as long as this: of what is allowed the part that markers
-  // leave, a thousandth of the request at least.
+  // What others may take of a request of this length: what is allowed, less what its markers take, and a thousandth of
+  // the request at least.
   static Duration without_markers(Duration request, int64_t per_mille, Duration markers) {
     return {std::max(request.ns * per_mille / 1000 - markers.ns, request.ns / 1000)};
   }
@@ -229,26 +229,26 @@ class RequestGuard {
 
   uint64_t generation_ = 0;
   bool in_step_ = false;
-  bool came_ = false;      // lower work has, since its delay was foretold
-  bool knows_change_ = false;  // that a change of hands costs something, or has known it
-  bool compared_ = false;  // requests were counted that were compared, or need not be, at any time
+  bool came_ = false;      // lower work has come since a delay was last foretold
+  bool knows_change_ = false;  // a change of hands is, or was once, known to cost something
+  bool compared_ = false;  // a request has been counted that was compared, or need not be
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
   Request request_;
-  Request next_;                 // ... of the next one, what is known before it
-  std::deque<Duration> lately_;  // what waits lost, this request's and before it as many as count
-  Duration lost_lately_;         // ... those that count beside the next one
-  int64_t usual_of_ = 0;         // usual_ is the mean of so many requests, or of the last kUsualOf
+  Request next_;                 // what is known of the next request
+  std::deque<Duration> lately_;  // what this request's waits lost, and the waits before it that count
+  Duration lost_lately_;         // the sum of those that count together with the next wait
+  int64_t usual_of_ = 0;         // how many whole requests usual_ is the mean of; at most kUsualOf
   Duration usual_;               // what requests take by themselves, lately
-  Duration markers_;             // ... of it, their progress markers
-  Duration marker_;              // the longest of them
-  Duration most_marked_;         // ... at most, since it is learnt what undisturbed ones take
+  Duration markers_;             // the part of it that progress markers take
+  Duration marker_;              // the longest single marker
+  Duration most_marked_;         // the largest markers_ since the learning of undisturbed requests began
   Duration followed_;            // lower work since a launch by chance, or exception, apart from what exceptions let go
-  Duration follows_;             // ... from one to the next, of late
-  Duration exceptions_lose_;     // those that were over, each, of late; 0: not known
-  int64_t deep_x4_ = 0;          // in flight within an exception, by what the client has left to do
+  Duration follows_;             // the mean of it from one such launch to the next, of late
+  Duration exceptions_lose_;     // what each exception that was over lost, of late; 0: not known
+  int64_t deep_x4_ = 0;          // in flight within an exception, in quarters of what the client has left to do
   Duration best_idle_;           // the largest slack of late while the client was idle
   bool kept_ = true;             // this request is kept undisturbed
-  bool keeps_next_ = true;       // ... the next one
+  bool keeps_next_ = true;       // the next request will be
   uint32_t may_keep_ = tuning::kMayKeep;
 };
 

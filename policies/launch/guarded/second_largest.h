@@ -1,4 +1,4 @@
-// Of what was seen lately, about p99: the largest one may be chance.
+// The second largest of recent samples stands for their p99: the largest one may be chance.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace lull::policies {
 
-// 0 of fewer than two, or where it is less.
+// 0 for fewer than two samples, and where the second largest is negative.
 template <typename Range, typename Value = std::identity>
 int64_t second_largest(const Range& seen, Value value = {}) {
   int64_t most = 0, second = 0;

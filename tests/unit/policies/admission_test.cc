@@ -118,6 +118,20 @@ TEST_CASE(
   CHECK(admit({.budget = us(1), .tail = us(50), .back_in = us(10'000)}, sure(us(50))) == Verdict::kGoes);
 }
 
+TEST_CASE("Beside pauses however long, nothing is free that may make a request be late, or be over") {
+  for (const int64_t pause : {1'000, 100'000, 10'000'000}) {
+    Moment moment{.budget = us(40), .tail = us(44), .exceptions_x1000 = 100, .back_in = us(pause)};
+    CHECK(chance_x1000(moment, us(1)) >= 1);
+    CHECK(admit(moment, sure(us(40))) == Verdict::kGoes);
+    CHECK(admit(moment, sure(us(80))) == Verdict::kByChance);
+    moment.exceptions_x1000 = 0;
+    CHECK(admit(moment, sure(us(40))) == Verdict::kGoes);
+    CHECK(admit(moment, sure(us(80))) == Verdict::kWaits);
+    moment = {.tail = us(44), .exceptions_x1000 = 100, .back_in = us(pause)};
+    CHECK(admit(moment, sure(us(40))) == Verdict::kWaits);
+  }
+}
+
 TEST_CASE("Behind other lower work nothing goes by chance") {
   for (const bool alone : {true, false}) {
     Moment moment{.budget = us(40), .tail = us(5), .exceptions_x1000 = 200, .back_in = us(1'000)};

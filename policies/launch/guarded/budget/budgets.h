@@ -1,12 +1,12 @@
-// What an important client may yet lose: in the mean, as time, and at p99, as requests that may be
-// over their limit. Kept by a RequestGuard. Pure.
+// What an important client may yet lose: time in the mean, and at p99 requests that may be over their limit. Kept by a
+// RequestGuard. Pure.
 //
-//   mean    each request: + allowance x what is earned of it, - what others cost
-//           owing: nobody goes
+//   mean    each request: + the share of its allowance that it earns, - what others cost
+//           owing more than 4 allowances: nobody goes
 //   error   each request: + 8 of 1000, - 1 if it was over, - 1.5 if nothing meant it to be
 //           below 1: no exception; owing 3 to 6: less goes, and then nothing
-//   margin  the most that a request of late lost beyond what it was meant to
-//           so much of the limit is kept free, and what the limit does not hold, of the slack
+//   margin  the most that a request of late lost beyond what it was meant to lose
+//           it is kept free of the limit, and the part that the limit does not hold, of the slack
 #pragma once
 
 #include <algorithm>
@@ -33,14 +33,14 @@ class MeanBudget {
     left_ns_ -= cost.ns;
     bound();
   }
-  // What may be spent so that so many requests' allowances are left.
+  // What may be spent if `kept` requests' allowances must be left.
   Duration beyond(int64_t kept) const {
     return {std::max<int64_t>(0, left_ns_ - kept * allowance_ns_)};
   }
-  // Half of what it may hold.
+  // At least half of what the budget may hold is there.
   bool is_ample() const { return left_ns_ >= tuning::kMostHeld * allowance_ns_ / 2; }
   bool overdrawn() const { return left_ns_ < -tuning::kOverdrawn * allowance_ns_; }
-  // A unit of this cost is waited for: the budget can hold it, as long as that is said again.
+  // A launch of this cost waits. The budget may hold a quarter more than that, as long as this is said again and again.
   void save_for(Duration cost) { wanted_ns_ = std::max(wanted_ns_, cost.ns + cost.ns / 4); }
   void spent() { wanted_ns_ = 0; }
   Duration wanted() const { return {wanted_ns_}; }
@@ -59,25 +59,25 @@ class MeanBudget {
   int64_t wanted_ns_ = 0;
 };
 
-// What a request loses of each ns that is foretold: 1 where the device runs one kernel at a time
-// and all that is foretold comes true; less where kernels run together, or slack is more than is
-// known. What a request loses beyond that was not foretold, and says nothing of what was. Of the
-// last requests it is the second largest, and it is known only of delays that are no longer than
-// theirs. Until enough are known it is the largest and half as much again; until eight are, it is 1.
+// The share of a foretold delay that requests really lose. It is 1 where the device runs one kernel at a time and all
+// that is foretold comes true. It is less where kernels run together, or where there is more slack than is known. A
+// loss beyond what was foretold does not count: it came from something that was not foretold. The price is the second
+// largest share of the last 96 requests, and is known only of delays at most a quarter longer than theirs. Until 96 are
+// known it is the largest share and half as much again. Until eight are known it is 1.
 class Price {
  public:
-  // A request was foretold to lose so much, and has lost `lost`, of which no more than that counts.
+  // A request was foretold to lose `foretold`, and has lost `lost`. At most `foretold` of it counts.
   void learn(Duration foretold, Duration lost) { remember({foretold, lost, spread_}); }
-  // Slow requests take so much longer by themselves. What was taken for a loss until then was none.
+  // Slow requests take `spread` longer by themselves. When it grows, earlier requests lost less than they seemed to.
   void slow_ones(Duration spread) {
     if (std::exchange(spread_, spread) >= spread) return;
     for (Seen& seen : seen_) seen.by_itself = std::max(seen.by_itself, spread);
     tell();
   }
   int64_t x1024() const { return price_x1e6_ * 1024 / 1'000'000; }
-  // Some of what is foretold does not come: the device runs kernels together.
+  // Part of what is foretold does not come: the device runs kernels together.
   bool is_low() const { return price_x1e6_ < kPreset_x1e6 - kPreset_x1e6 / tuning::kTogetherPart; }
-  // Of delays that are longer by more than a quarter than any that was foretold it says nothing.
+  // The price says nothing of delays longer than this: a quarter more than the longest that was foretold.
   Duration known_to() const { return known_to_; }
 
   bool operator==(const Price&) const = default;
@@ -87,7 +87,7 @@ class Price {
   struct Seen {
     Duration foretold;  // 0: nothing
     Duration lost;
-    Duration by_itself;  // ... of it, so much does not count
+    Duration by_itself;  // the part of `lost` that does not count
     bool operator==(const Seen&) const = default;
   };
   static int64_t price_x1e6_of(const Seen& seen) {
@@ -111,7 +111,7 @@ class Price {
     known_to_ = longest + Duration{longest.ns / tuning::kBelievedBeyond};
   }
 
-  size_t presets_ = tuning::kPricesPreset;  // of these, until as many requests have been seen
+  size_t presets_ = tuning::kPricesPreset;  // entries at the front of seen_ that no request has replaced yet
   std::deque<Seen> seen_ = std::deque<Seen>(tuning::kPricesPreset);
   int64_t price_x1e6_ = kPreset_x1e6;
   Duration known_to_;
@@ -120,22 +120,22 @@ class Price {
 
 class RequestBudget {
  public:
-  // A request has ended, and others have made it be over, or not. `meant`: something was let go
-  // that could make it be over; `requests`: so many of the program's may be, at least 1. `beyond`: what it lost beyond
-  // the limit of a program whose requests all take the same.
+  // A request has ended. `over`: others made it be over its limit. `meant`: something was let go that could make it be
+  // over. `requests`: how many of the program's requests may be over with it, at least 1. `beyond`: what it lost beyond
+  // the limit without the spread of slow requests.
   void ended(bool over, bool meant, int64_t requests = 1, Duration beyond = Duration{INT64_MAX}) {
     if (over) over_.push_back({beyond, spend(requests * (meant ? 1'000 : tuning::kUnmeantTakes_x1000))});
     earn();
     while (!over_.empty() && (over_.front().takes_x1000 == 0 || over_.size() > tuning::kOversRemembered))
       over_.pop_front();
   }
-  // It has lost so much more than it should have.
+  // A request lost `error` more than it should have.
   void missed(Duration error, Duration limit) {
     const int64_t forgotten = (margin_.ns + tuning::kErrorsRemembered - 1) / tuning::kErrorsRemembered;
     margin_ = std::min(std::max(margin_ - Duration{forgotten}, error), Duration{tuning::kMostError * limit.ns});
   }
-  // Slow requests take so much longer by themselves: those that lost no more than that beyond such a limit were not
-  // over, and what is owed for them yet is given back. 0: that is not known any more.
+  // Slow requests take `spread` longer by themselves; 0: not known any more. Requests whose `beyond` is no more than
+  // the spread were not over: what is still owed for them is given back.
   void slow_ones(Duration spread) {
     if (std::exchange(spread_, spread) > spread && spread.ns == 0) over_.clear();
     std::erase_if(over_, [&](const Over& was) {
@@ -144,20 +144,21 @@ class RequestBudget {
       return true;
     });
   }
-  // An exception may go.
+  // The budget holds an exception.
   bool is_ample() const { return left_x1000_ >= 1'000; }
-  // Requests go on otherwise: nothing is owed, and no error is left.
+  // Requests are different from now on: what is owed is forgotten, and so is the margin.
   void forgive() { forgive_down_to(0); }
-  // What caused the errors is known from here on: as much goes as before them. Three may stay owed: they were over.
+  // What caused the errors is known from now on: as much goes as before them. Three requests may stay owed: they were
+  // over.
   void forgive_errors() { forgive_down_to(tuning::kTrustsAll_x1000); }
-  // What it holds, times 1000. `uncounted` that are under way may be over and are not counted yet.
+  // What the budget holds, times 1000. `uncounted`: requests under way that may be over and are not counted yet.
   int64_t left_x1000(int64_t uncounted) const { return left_x1000_ - 1'000 * uncounted; }
-  // Of the limit, so much is meant to be lost: all but what is kept free. Less than nothing: only slack takes errors so
-  // large.
+  // The part of the limit that may be lost on purpose: all but what is kept free. Negative where errors are larger than
+  // the limit: then the slack must take the rest of them.
   Duration meant(Duration limit) const {
     return limit - std::max(margin_ + Duration{limit.ns / tuning::kUnseen}, Duration{limit.ns / tuning::kKeptFree});
   }
-  // Of the limit, what is aimed at; and of the slack, what is believed in: the less the more is owed.
+  // The part of the limit that is aimed at, and the part of the slack that is believed: the more is owed, the less.
   Duration aimed(Duration limit) const { return trusted(std::max(Duration{}, meant(limit))); }
   Duration believed(Duration slack, Duration limit) const {
     const Duration sure = slack + std::min(Duration{}, meant(limit));
@@ -167,7 +168,7 @@ class RequestBudget {
   bool operator==(const RequestBudget&) const = default;
 
  private:
-  // What is owed yet for a request that was over: the oldest is paid first.
+  // What is still owed for a request that was over. The oldest is paid first.
   struct Over {
     Duration beyond;
     int64_t takes_x1000;
@@ -182,7 +183,7 @@ class RequestBudget {
       paid_x1000 -= part;
     }
   }
-  // How much was taken.
+  // Returns how much was taken.
   int64_t spend(int64_t cost_x1000) {
     const int64_t spent = std::min(cost_x1000, left_x1000_ + tuning::kOwed_x1000);
     left_x1000_ -= spent;

@@ -5,10 +5,10 @@
 namespace lull::policies {
 namespace {
 
-// What a client has had beyond its floor counts against it up to this, or its last unit; what it
-// did not take while it could counts for it up to this.
+// What a client has had beyond its floor counts against it up to this, or up to its last unit. What it could have taken
+// and did not counts for it up to this.
 constexpr int64_t kMostCarriedNs = 10'000'000;
-// A unit counts for at least such a part of what was expected of it.
+// A unit counts for at least an eighth of its expected length.
 constexpr int64_t kLeastPart = 8;
 
 }  // namespace
@@ -18,7 +18,7 @@ FloorAccount::Account* FloorAccount::find(ClientId client) {
   return at != accounts_.end() && at->client == client ? &*at : nullptr;
 }
 
-// The same, however many times it is done on the way.
+// Adds what is due until accrued_at_. How often this is called does not change the sum.
 void FloorAccount::accrue(Account& account) const {
   const int64_t passed = std::max<int64_t>(0, (accrued_at_ - account.accrued_at).ns);
   account.accrued_at = accrued_at_;

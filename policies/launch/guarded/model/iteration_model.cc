@@ -10,20 +10,21 @@ namespace lull::policies {
 namespace {
 
 constexpr Duration kAnyLength{INT64_MAX / 4};
-// Waits an iteration, times 1024, as waits_per_1024 is just behind a wait: one in four iterations or
-// fewer; or again about one in two.
+// Waits an iteration, times 1024, by waits_per_1024 just behind a wait. has_waits() ends below the first value: the
+// host waits in one of four iterations or fewer. It comes back at the second value: about one of two.
 constexpr uint32_t kFewWaits = 376;
 constexpr uint32_t kManyWaits = 448;
-constexpr uint32_t kJudged = 8;  // iterations before that is asked
-constexpr uint32_t kWindow = 16;      // iterations that the means go back
-// Of so few samples the deviation says nothing. Two are off alike within so large a part of how much they are off.
+constexpr uint32_t kJudged = 8;  // iterations before the waits are judged
+constexpr uint32_t kWindow = 16;      // iterations in a mean
+// The deviation of up to four samples says nothing. Two samples are alike if they differ by at most a quarter of how
+// far they are from the mean.
 constexpr uint32_t kFew = 4;
 constexpr int64_t kAlikePart = 4;
-constexpr uint32_t kWorkWindow = 4;   // times that the mean of a launch's work goes back
-constexpr size_t kMostLaunches = 65'536;  // of a stretch that are remembered
-// Launches in flight at which the host waits for a place, until more are seen: 1,024 on a stream of the
-// simulated driver, of which a launch takes two where its completion is reported. A real one held 1,021, and 510
-// with a marker behind each (docs/hardware, 2026-11-26).
+constexpr uint32_t kWorkWindow = 4;   // times in the mean of a launch's work
+constexpr size_t kMostLaunches = 65'536;  // that are remembered of a stretch
+// With this many launches in flight the host waits for a place in the driver's queue, until more have been seen. A
+// stream of the simulated driver has 1,024 places, of which a launch takes two where its completion is reported. A
+// real one held 1,021 launches, and 510 with a marker behind each (docs/hardware, 2026-11-26).
 constexpr uint32_t kQueued = 500;
 
 }  // namespace
@@ -35,7 +36,7 @@ void IterationModel::Estimate::add(int64_t sample_ns) {
   if (count > 1) deviation_ns += (std::abs(off) - deviation_ns) / std::min<int64_t>(count, 8);
 }
 
-// A host that was held by a full queue at first, say, is not held later: its first times say nothing of the others.
+// A full queue may hold the host at first, say, and not later: then its first times say nothing of the others.
 void IterationModel::Estimate::add_in_phase(int64_t sample_ns) {
   const std::optional<int64_t> odd = std::exchange(odd_ns, std::nullopt);
   const int64_t off = std::abs(sample_ns - mean_ns);
@@ -141,7 +142,7 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
         place.at_random = kAlike;
       else
         place.at_random -= std::min(place.at_random, 1U);
-      // By a quarter at most, so that it follows what is more frequent and not what is longer.
+      // It moves by a quarter at most, so that it follows the more frequent pauses and not the longer ones.
       const int64_t most = place.usual_pause_ns / 4 + 1'000;
       const int64_t off = launch.pause_ns - place.usual_pause_ns;
       place.usual_pause_ns += place.pause.count == 1 ? off : std::clamp(off, -most, most);
@@ -165,7 +166,7 @@ void IterationModel::derive_places() {
     work_after_[p] = work_after_[p + 1] + places_[p].work_ns;
     next_wait_[p] = p + 1 == length || places_[p].waits_per_1024 > 512 ? p : next_wait_[p + 1];
   }
-  // An eighth of the places is held by markers and events that measure, at times (channel/progress.h).
+  // At times an eighth of the places is taken by markers and by events that measure (channel/progress.h).
   full_ = std::max(kQueued, most_ahead_ - most_ahead_ / 8);
   for (uint32_t p = length; p-- > 0;) {
     const Place& place = places_[p];
@@ -180,10 +181,10 @@ void IterationModel::derive_places() {
 
 void IterationModel::derive() {
   derive_places();
-  // By a quarter longer than the one it was, so that it does not change from time to time.
+  // Another stretch must be longer by a quarter, so that the start does not change from time to time.
   int64_t longest = 0;
   uint32_t start = 0;
-  // A request begins behind the host's longest pause, where that is known to be a place where one can.
+  // A request begins behind the host's longest pause, where a request is known to be able to begin.
   const auto pause = [](const Place& place) { return place.usual_pause_ns; };
   const bool longest_first =
       begins_surely_ ||
@@ -214,7 +215,7 @@ int64_t IterationModel::find_best_slack_ns() const {
   return best;
 }
 
-// Own work that the device has to do, when the launch at `position` comes, until the wait ends.
+// The own work that the device has to do between the launch at `position` and the end of the next wait.
 int64_t IterationModel::work_until_wait_ns(uint32_t position) const {
   const uint32_t wait = next_wait_[position];
   return places_[position].backlog_ns + work_after_[position] - work_after_[wait + 1] -
@@ -236,7 +237,7 @@ Instant IterationModel::due(Instant now, bool idle) const {
   // The next stretch may begin as soon as its first launch may come.
   if (waiting_is_over_ || (idle && wait_is_next())) return std::max(now, next_launch()) + from_next;
   const Instant from_last = host_at_ + Duration{place(stretch_.back().spot).until_end.low()};
-  // The launches that have not come yet cannot come before now.
+  // Launches that have not come yet cannot come before now.
   return wait_is_next() ? from_last : std::max(from_last, now + from_next);
 }
 
@@ -251,7 +252,7 @@ Duration IterationModel::work(Spot from, bool idle) const {
   const Spot next = waits ? spot(next_) : next_spot();
   const uint32_t end = waits ? std::min(next_, length()) : next_wait_[next.position] + 1;
   const int64_t after = work_after_[from.position];
-  // What was launched in the iteration before comes first.
+  // Launches of the iteration before come first.
   const bool before = from.iteration != next.iteration;
   const int64_t all = after + (before ? work_after_[0] : 0) - work_after_[end];
   const int64_t until_wait = all - places_[end - 1].surely_left_ns();

@@ -9,24 +9,24 @@
 namespace lull::policies {
 namespace {
 
-// So many of the longest pauses have to come at one place of a period. By chance they come at one
-// of two places once in 32,000 times, at one of five once in 3,000. They are at least one in so
-// many of the pauses at that place: the host hardly pauses between requests that queue.
+// How many of the longest pauses have to come at one place of a period: 16 where it has two places, 6 where it has five
+// or more. By chance 16 come at one of two places once in 32,000 times, and 6 at one of five once in 3,000. They must
+// also be one in eight of the pauses at that place; no more, as the host hardly pauses between requests that queue.
 constexpr size_t kLongPausesOfTwo = 16, kLongPauses = 6;
 constexpr size_t kLongOneIn = 8;
-// The pause there is longer by a third than where the period is shortest, and by a tenth than at any
-// shorter one that was found.
+// The pause there must be longer by a third than the longest pause of the shortest repetition, and by a tenth than
+// that of any shorter multiple found.
 constexpr int64_t kLonger_x1000 = 1'333, kLongerStill_x1000 = 1'100;
+// A pause is surely the longest if it is more than twice the second longest.
 constexpr int64_t kSurely = 2;
-// Steps come evenly where the longest pause between them is at most twice the shortest, and a host's jitter, and the
+// Steps come evenly where the longest pause between them is at most twice the shortest and a host's jitter, and the
 // pause before the first step is more than eight times as long. Of two or three pauses one is always the odd one.
 constexpr size_t kEvenSteps = 4;
 constexpr int64_t kEven = 2, kEvenJitter = 5'000, kFarLonger = 8;
-// Stretches, and a period, that are not as they should be: there is no period any more.
+// After this many stretches, and a period, that are not as they should be, the period is forgotten.
 constexpr size_t kLost = 16;
 
-// What comes at one place of a period does so at one place of each part of it that repeats, too: of how
-// many such places it is one, at least.
+// The least prime factor. A multiple of a period has at least this many places that are alike.
 size_t least_factor(size_t of) {
   for (size_t factor = 2; factor * factor <= of; ++factor) {
     if (of % factor == 0) return factor;
@@ -95,7 +95,7 @@ void RequestPattern::waited(Instant at) {
   }
 }
 
-// Requests may come too fast at first for the pauses between them to be told from others.
+// Looks for a longer period. At first requests may come so fast that the pauses between them look like others.
 void RequestPattern::look_again() {
   const size_t distance = find_multiple(period_.size());
   const Longest longest = longest_pause(distance);
@@ -113,7 +113,7 @@ void RequestPattern::follow() {
   if (out_of_step_ > kLost + period_.size()) forget();
 }
 
-// Finds the place in the period that the last stretches say.
+// Finds the place in the period at which the last stretches match it. Returns whether there is one.
 bool RequestPattern::align() {
   const size_t size = period_.size(), compared = std::min({size, history_.size(), size_t{4}});
   for (size_t last = 0; last < size; ++last) {
@@ -129,7 +129,7 @@ bool RequestPattern::align() {
   return false;
 }
 
-// The last stretches were as those at this distance, for twice as long.
+// The last `distance` stretches, two at least, were like those at this distance before them.
 bool RequestPattern::repeats(size_t distance) const {
   const size_t compared = std::max<size_t>(distance, 2);
   if (history_.size() < distance + compared) return false;
@@ -146,15 +146,15 @@ size_t RequestPattern::find_repetition() const {
   return 0;
 }
 
-// A multiple of the distance at which the longest pauses all come at one place. Looked for seldom: it orders all
-// pauses.
+// Returns a multiple of the distance at which the longest pauses all come at one place; without one, the distance.
+// Called seldom: it orders all pauses.
 size_t RequestPattern::find_multiple(size_t distance) const {
   const size_t size = history_.size();
   const auto is_longer = [&](size_t back, size_t than) {
     const Duration pause = history_[size - back].pause, other = history_[size - than].pause;
     return pause != other ? pause > other : back < than;
   };
-  std::vector<size_t> longest(size);  // how far back they are
+  std::vector<size_t> longest(size);  // how far back each pause is, the longest first
   std::iota(longest.begin(), longest.end(), size_t{1});
   const size_t most = std::min(size, std::max(kLongPausesOfTwo, size / 2 / kLongOneIn));
   std::ranges::partial_sort(longest, longest.begin() + static_cast<ptrdiff_t>(most), is_longer);
@@ -180,7 +180,7 @@ size_t RequestPattern::find_multiple(size_t distance) const {
   return found;
 }
 
-// Where in so many stretches the longest pause is, in the mean of all that are remembered.
+// Which of `stretches` stretches has the longest pause before it, by the means of all pauses remembered.
 RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
   Longest found;
   int64_t longest = -1, second = 0, shortest = INT64_MAX;
@@ -201,7 +201,7 @@ RequestPattern::Longest RequestPattern::longest_pause(size_t stretches) const {
   return found;
 }
 
-// The last stretches are a period. It begins with the longest pause.
+// Takes the last `stretches` stretches as the period. It begins behind the longest pause.
 void RequestPattern::use_last(size_t stretches) {
   const Longest longest = longest_pause(stretches);
   const size_t before = longest.before;

@@ -1,5 +1,4 @@
-// What a policy knows to be on the device, in the order in which it came there; copies have engines
-// of their own. Pure.
+// What a policy knows to be on the device, in the order in which it came there. Copies have engines of their own. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +15,38 @@ class DeviceQueue {
     StreamSlot stream;
     KernelId kernel;
     Duration predicted, expected;
-    Duration cost;  // to those above, at most `predicted` or as long as such have taken
+    Duration cost;  // to the clients above; at most `predicted`
     bool copy = false;
-    Instant at{0};  // launched
+    Instant at{0};  // when it was launched
   };
 
   void submitted(const Submitted& launch, Duration cost);
-  // Of what is through now, copies apart.
+  // The units that are through now, without copies.
   struct Through {
     uint32_t kernels = 0;
-    Duration expected;  // what they take in the mean, all together
-    Instant launched{0};  // the last of them
+    Duration expected;  // their mean lengths, all together
+    Instant launched{0};  // when the last of them was launched
   };
   Through completed(const Completed& done, Instant now);
   void left(ClientId client);
 
-  // The unit of a stream that runs or is about to; null without one.
+  // The first unit of a stream, which runs or is about to; null without one.
   const Unit* first(ClientId client, StreamSlot stream) const;
-  // The unit that is running, copies apart; null without one.
+  // The unit that is running, not a copy; null without one.
   const Unit* running() const;
-  // Since when the unit that is running may have been: the last completion, or its launch.
+  // Since when the running unit may have run: the last completion, or its launch.
   Instant moved_at() const { return moved_at_; }
-  // How much of the unit that is running has run, as far as it costs.
+  // How much of the running unit has run; its cost at most.
   Duration progress(Instant now) const;
-  // By how much less than predicted what the client has there costs those above.
+  // How much less this client's units on the device cost the clients above than their predicted lengths.
   Duration spared(ClientId client) const;
 
  private:
   void forget(const Unit& unit);
 
   std::deque<Unit> units_;
-  uint32_t computing_ = 0;  // of them not copies
-  uint32_t priced_ = 0;     // of them with a cost of their own
+  uint32_t computing_ = 0;  // units that are not copies
+  uint32_t priced_ = 0;     // units whose cost is not their predicted length
   Instant moved_at_{0};
 };
 

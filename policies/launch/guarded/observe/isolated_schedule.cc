@@ -7,20 +7,20 @@
 namespace lull::policies {
 namespace {
 
-// The host was not waiting for the device if it returned so much later than that was through.
+// A host that returns later than this after the device was through was not waiting for the device.
 constexpr Duration kHostCame{100'000};
-// A look at how long the client's own work really takes, and how long looks are remembered.
+// How long a run of own work must be to show how long that work really takes, and how long runs are remembered.
 constexpr Duration kCalibrates{500'000};
 constexpr Duration kRemembered{100'000'000};
 constexpr int64_t kNoiseForgotten = 64;  // stretches
-// However the device is shared, who has work that can run gets a turn after so long, or after the
-// unit that is running.
+// However the device is shared, a client with work that can run gets a turn after this time, or after the unit that is
+// running.
 constexpr Duration kLongestTurn{2'500'000};
-// Launches without a wait after which an idle device is taken for one.
+// After this many launches without a wait, an idle device is taken for a wait.
 constexpr uint32_t kLaunchesAWait = 65'536;
-// Launches in flight beyond which a launch may have to wait for a place in the driver's queue.
+// With this many launches in flight, a launch may have to wait for a place in the driver's queue.
 constexpr size_t kDeepQueue = 256;
-// Where the device is never through with all of several streams, so many launches are told of together.
+// Where the device is never through with all of several streams, the times of this many launches are told together.
 constexpr size_t kToldAtMost = 1'024;
 
 }  // namespace
@@ -35,7 +35,7 @@ void IsolatedSchedule::look_for_wait() {
 bool IsolatedSchedule::begins_stretch(Instant at, bool lower_in_flight) {
   if (began_ != kNever) return false;
   began_ = at;
-  // Behind others it may wait for a change of hands that nobody knows of: a copy can hide one.
+  // Behind others' work it may wait for a change of hands that nobody knows of: a copy can hide one.
   if (idle()) clean_ = !lower_in_flight && !switch_.behind();
   return true;
 }
@@ -44,7 +44,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
   const IterationPlace& place = launch.place;
   Duration work = scaled(launch.expected), seen{-1};
   Stream& its = stream(launch.stream);
-  // A full queue makes the host wait; by itself it would have come earlier.
+  // A full queue makes the host wait; with nobody else there, the host would have come earlier.
   if (in_step && in_flight_.size() >= kDeepQueue) {
     host_late_ =
         std::max(Duration{}, host_late_ + timeline_.longer_pause(place.position, launch.at));
@@ -62,7 +62,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     }
   }
   if (!launch.copy) knows_work_ = knows_work_ && seen.ns >= 0;
-  if (launch.copy) {  // beside the rest
+  if (launch.copy) {  // copies run beside kernels
     its.own_free = std::max(its.own_free, launch.at) + launch.expected;
   } else {
     own_free_ = free + work;
@@ -70,12 +70,12 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (computing_ == 0) {
       moved_at_ = busy_since_ = launch.at;
       kernel_costs_.own_begins(launch.at);
-      // It may wait for copies of its own: until their end nothing is seen of what it takes.
+      // The launch may wait for copies of its own client. Until they end, nothing shows how long it takes.
       const bool copies = !in_flight_.empty();
       Instant can_run = launch.at;
       for (const InFlight& copy : in_flight_) can_run = std::max(can_run, copy.own_end);
       switch_.own_begins(launch.at, can_run);
-      // The device had caught up, the host may be late yet.
+      // The device had caught up; the host may still be late.
       const int64_t late = host_late_.ns;
       blocked_ns_ = (switch_.behind() ? longest_switch().ns : 0) + std::min(blocked_ns_, late);
       blocked_before_ns_ = std::min(blocked_before_ns_, late);
@@ -97,7 +97,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
 
 void IsolatedSchedule::completed(const Completed& completed, Instant now, bool lower_in_flight) {
   Stream& its = stream(completed.stream);
-  // The host knows better, and says so when it returns.
+  // The host waits for this work and knows better. It says so when it returns.
   if (!completed.reported && timeline_.wait_is_next()) {
     its.unreported += completed.units;
     return;
@@ -152,11 +152,11 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
   kernel_costs_.own_done(seen, known, computing_ > 0, now);
   switch_.own_done(work, last, reported, now);
   lower_turn_ns_ = 0;
-  // What is complete so soon after its launch cannot be later than that.
+  // Work cannot have been delayed for longer than since its launch.
   blocked_ns_ = std::clamp<int64_t>((now - last + host_late_).ns, 0, blocked_ns_);
   moved_at_ = now;
-  // Of several streams, what one is seen to take may be another's: it counts only together with that, when
-  // the device is through with all of them, or has done much.
+  // With several streams, the time that one launch seems to take may be another's. So such times count only together:
+  // when the device is through with all launches, or with many of them.
   const bool tells = !several_streams_ || computing_ == 0 || run_.seen.size() >= kToldAtMost;
   if (run_.from != kNever) see_work(reported, now);
   for (const InFlight& launch : done_)
@@ -178,8 +178,7 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
 }
 
 void IsolatedSchedule::synced(const Synced& wait, bool lower_in_flight) {
-  // What they took is shared among the launches of all streams: one after the other, the first stream
-  // would have had all of it.
+  // All streams' launches share the time. Told one after the other, the first stream would get all of it.
   done_.clear();
   for (uint32_t slot = 0; slot < streams_.size(); ++slot) {
     if (streams_[slot].unreported > 0)
@@ -194,24 +193,24 @@ void IsolatedSchedule::synced(const Synced& wait, bool lower_in_flight) {
   wait_.left = left_to_do(wait);
 }
 
-// Own work of other streams than the one that has been waited for.
+// Own work of streams that the host did not wait for.
 Duration IsolatedSchedule::left_to_do(const Synced& wait) const {
   Duration left;
   for (const InFlight& launch : in_flight_) {
     if (launch.copy || launch.stream == wait.stream) continue;
     left += likely_work(launch);
   }
-  // Less what has run of the first.
+  // Less the part of the first launch that has run.
   return std::max(Duration{}, left - std::max(Duration{}, wait.at - moved_at_));
 }
 
 Duration IsolatedSchedule::delay(Instant at, Instant through, Instant own_end) const {
   if (blocked_ns_ == 0 || at - through > kHostCame) return {};
-  // Others cost no more than they stood in its way. Where it is known well how long its own work
-  // takes, less: what a later pause of the host made up for.
+  // Others cost no more than the time that they were in the way. Where the wait's own end is well known, they cost no
+  // more than the wait ended later than that: a later pause of the host may have made up for the rest.
   const Duration late = timeline_.lateness(at, Duration{blocked_ns_ / 4}) + host_late_;
-  // Where each launch has been seen with nobody in its way, they cost what it took longer beside
-  // them.
+  // Where each launch has been seen with nobody in its way, it is known how much longer they took: so all time beside
+  // lower work counts as in the way.
   const int64_t in_the_way = knows_work_ ? std::max(blocked_ns_, beside_ns_) : blocked_ns_;
   const int64_t most = std::min(in_the_way, late.ns);
   return {most < 4 * noise_ns_ ? most : std::clamp<int64_t>((through - own_end).ns, 0, most)};
@@ -229,7 +228,7 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
     noise_ns_ = std::max(off, noise_ns_ - noise_ns_ / kNoiseForgotten);
   }
   const int64_t delay = this->delay(at, through, wait.own_end).ns;
-  // From here on the shadow goes on beside the real device.
+  // From here on the isolated schedule starts level with the real device.
   if (idle()) {
     shift(std::min(at, own_free_) - own_free_);
   } else if (waited) {
@@ -240,7 +239,7 @@ std::optional<IsolatedSchedule::Waited> IsolatedSchedule::settle(bool lower_in_f
   const Waited result{began_ == kNever ? waited_until_ : began_, at, Duration{delay}, clean_};
   waited_until_ = at;
   began_ = kNever;
-  // Work that was not waited for may be late yet.
+  // Work that the host did not wait for may still be late.
   host_late_ = {};
   blocked_ns_ = idle() ? 0 : std::max<int64_t>(0, blocked_ns_ - delay);
   beside_ns_ = 0;
@@ -259,7 +258,7 @@ void IsolatedSchedule::disturbed(bool copy, Instant at) {
 
 void IsolatedSchedule::lower_ran(Instant from, Instant until) {
   if (computing_ == 0) return;
-  // Work that could have run would have had its turn by now.
+  // Own work that could run would have had its turn by now, so lower work is not what holds it up.
   if (lower_turn_ns_ >= kLongestTurn.ns) return;
   const int64_t ran = std::max<int64_t>(0, (until - std::max(from, busy_since_)).ns);
   lower_turn_ns_ += ran;
@@ -269,11 +268,11 @@ void IsolatedSchedule::lower_ran(Instant from, Instant until) {
 void IsolatedSchedule::lower_ended(uint32_t kernels, uint32_t left, Instant now) {
   count_beside(now, left);
   switch_.others_ended(kernels, left, now);
-  // Own work that waits has the device back.
+  // The device changes hands back to own work that waits.
   if (kernels > 0 && left == 0 && computing_ > 0) blocked_ns_ += longest_switch().ns;
 }
 
-// Until now, own and lower work were on the device or not.
+// Adds the time until now in which own and lower work were on the device together.
 void IsolatedSchedule::count_beside(Instant now, uint32_t lower_there) {
   if (beside_since_ != kNever) beside_ns_ += std::max<int64_t>(0, (now - beside_since_).ns);
   lower_there_ = lower_there;
@@ -302,9 +301,8 @@ void IsolatedSchedule::shift(Duration by) {
   for (InFlight& launch : in_flight_) launch.own_end = launch.own_end + by;
 }
 
-// The time since the last report is what the launches in done_ took, with nobody else there. While several
-// streams are at work, it counts for those that are reported and were launched behind all that was through.
-// The others took no time of their own.
+// With nobody else there, the launches in done_ took the time since the last report. While several streams are at work,
+// that time goes to the launches that were reported and came behind all that was through. The others get none.
 void IsolatedSchedule::see_work(bool reported, Instant now) {
   const bool goes_on = computing_ > 0 && several_streams_;
   const auto is_ahead = [&](const InFlight& launch) {
@@ -320,7 +318,7 @@ void IsolatedSchedule::see_work(bool reported, Instant now) {
     units += 1;
   }
   Duration took = now - run_.until;
-  // Of what began with its launch only the end was seen late; between two ends that evens out.
+  // Ends are seen late. Between two ends that evens out, but not for work that began with its launch.
   if (run_.until == busy_since_)
     took = std::max(took - KernelCosts::kSeenLate, std::min(took, Duration{predicted}));
   for (const InFlight& launch : done_) {
@@ -333,7 +331,7 @@ void IsolatedSchedule::see_work(bool reported, Instant now) {
   if (units > 0) run_.until = now;
 }
 
-// The device has done nothing but own work for a while: how long that really took.
+// The device has done only own work for a while. Compares the real length of that work with the predicted one.
 void IsolatedSchedule::calibrate() {
   real_ns_ += (run_.until - run_.from).ns;
   predicted_ns_ += run_.predicted.ns;
@@ -341,7 +339,7 @@ void IsolatedSchedule::calibrate() {
   if (predicted_ns_ > 0) {
     scale_x1024_ = std::clamp<int64_t>(real_ns_ * 1024 / predicted_ns_, 128, 16'384);
   }
-  // What is long ago counts less and less: half after the longer of a service and kRemembered.
+  // Old runs count less and less: half after the length of a request, or after kRemembered if that is longer.
   if (real_ns_ > 2 * std::max(service_.ns, kRemembered.ns)) {
     real_ns_ /= 2;
     predicted_ns_ /= 2;

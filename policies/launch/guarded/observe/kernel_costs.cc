@@ -6,7 +6,7 @@
 namespace lull::policies {
 namespace {
 
-// Shorter times together say little.
+// A unit that was in the way for a shorter time says little.
 constexpr Duration kLeast{300'000};
 constexpr size_t kMostKernels = 256;
 
@@ -38,7 +38,7 @@ void KernelCosts::own_done(Duration work, bool known, bool more, Instant now) {
 }
 
 void KernelCosts::began(const Unit& unit, Instant now) {
-  // What the client launched before it may go first: that says nothing of the two together.
+  // The client's own earlier launches may go first: then nothing is seen of the two together.
   if (busy_ || unit.predicted < kLong) return;
   ended(unit.client, unit.stream, now);
   beside_.push_back(
@@ -52,7 +52,7 @@ void KernelCosts::ended(ClientId client, StreamSlot stream, Instant now) {
     beside.ended = now;
     beside.busy_beside = busy_until(now) - beside.busy;
   }
-  // Own work that is half done is counted when it is through.
+  // Own work that is only partly done is counted when it is through.
   if (!busy_) learn_ended();
 }
 
@@ -60,7 +60,7 @@ void KernelCosts::left(ClientId client) {
   std::erase_if(beside_, [&](const Beside& beside) { return beside.unit.client == client; });
 }
 
-// A unit beside which no own work was done was in nobody's way.
+// A unit beside which no own work has run was in nobody's way.
 bool KernelCosts::may_rest() const {
   return !busy_ && std::ranges::all_of(beside_, [this](const Beside& beside) {
     return beside.ended == kNever && beside.busy == busy_for_ && beside.done == done_;
@@ -78,7 +78,7 @@ void KernelCosts::learn_ended() {
 void KernelCosts::learn(const Beside& beside) {
   if (beside.unknown != unknown_) return;
   const Duration ran = beside.ended - beside.since;
-  // What it ran beyond its length it waited; what it ran without the client was not in the way.
+  // Time beyond the unit's length the unit waited itself. While the client had no work there, it was not in the way.
   const Duration in_the_way = std::min(ran, beside.unit.predicted) - (ran - beside.busy_beside);
   if (in_the_way < kLeast) return;
   Seen* its = seen(beside.unit.kernel);
@@ -86,7 +86,7 @@ void KernelCosts::learn(const Beside& beside) {
   const Duration lost = (busy_for_ - beside.busy) - (done_ - beside.done);
   its->shares_x1024[its->next++ % kSamples] =
       std::clamp<int64_t>(lost.ns, 0, in_the_way.ns) * 1024 / in_the_way.ns;
-  // The first is believed by half; of the last few one may be blamed for others.
+  // The first share is believed by half. One of the last few may be blamed for other work.
   auto sorted = its->shares_x1024;
   const size_t count = std::min(its->next, kSamples);
   std::ranges::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(count));

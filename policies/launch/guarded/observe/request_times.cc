@@ -11,17 +11,17 @@
 namespace lull::policies {
 namespace {
 
-constexpr size_t kKept = 64;     // that the mean goes back
-constexpr size_t kLately = 192;  // of which the second slowest is about p99; of fewer it is less
-// While what repeats is new, what belongs to it is not known well: so many do not count, unless one takes
+constexpr size_t kKept = 64;     // requests in the mean
+constexpr size_t kLately = 192;  // the second slowest of them is about p99; the second slowest of fewer is less
+// At the beginning it is not known well what belongs to a request. So up to four requests do not count, until one takes
 // as long as the one before.
 constexpr uint32_t kFirst = 4;
-constexpr uint32_t kSurely = 2;  // in a row that are not what is known of requests
-// So many kept ones in a row that took less than any before, by kMostOffPart of one: those before were not undisturbed.
-// Where work that nobody reports delayed all of them alike, it is seen in nothing else.
+constexpr uint32_t kSurely = 2;  // strange requests in a row that begin a new phase
+// When three kept requests in a row took less than any before, by a 32nd, those before were not undisturbed. Work that
+// nobody reports may have delayed all of those alike: then nothing else shows it.
 constexpr uint32_t kShorter = 3;
-constexpr int64_t kFinestPart = 2'000;  // of a request: no variation is taken for less
-constexpr int64_t kSamePart = 256;      // those that vary by less all take the same
+constexpr int64_t kFinestPart = 2'000;  // the deviation is at least this part of a request
+constexpr int64_t kSamePart = 256;      // requests that vary by less than this part all take the same
 
 int64_t root(int64_t of) {  // rounded down
   int64_t r = 0;
@@ -67,7 +67,7 @@ bool RequestTimes::strange(Duration off) {
 }
 
 void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
-  // Others make no request shorter: the doubtful ones before it were not undisturbed.
+  // Others make no request shorter: so the doubtful requests before it were not undisturbed.
   const bool were_not = !known() && doubtful_ && took < usual_ - most_off();
   if (kept && known()) {
     if (shorter_ == 0) shortest_ = {*std::ranges::min_element(kept_)};
@@ -75,7 +75,7 @@ void RequestTimes::undisturbed(Duration took, bool kept, bool surely) {
   }
   if (were_not || shorter_ >= kShorter || strange(took - usual_)) restart();
   doubtful_ = doubtful_ || !surely;
-  if (strange_ > 0) {  // slow by itself, or the first of another phase: the next one tells
+  if (strange_ > 0) {  // slow by itself, or the first of a new phase: the next request tells
     odd_ = took;
     return;
   }
@@ -107,8 +107,7 @@ Duration RequestTimes::cost(Duration took, Duration waits) {
     return waits;
   }
   if (seen.ns >= 0) strange_ = 0;
-  // Where undisturbed ones take as much longer at times, what the waits do not show is not others'
-  // doing either.
+  // Where some undisturbed requests take much longer than the mean, others did not cause what the waits do not show.
   if (spread() > most_off()) {
     const Duration most = waits + most_off();
     return std::clamp(seen, Duration{} - most_off(), most);
