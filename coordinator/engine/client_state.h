@@ -142,7 +142,6 @@ struct Client {
   Instant wake = kNever;
   bool dirty = false;
   bool inversion_told = false;
-  bool hold_told = false;
 
   // Whether `is` holds of the units of a stream that has some.
   template <typename Is>

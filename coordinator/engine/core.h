@@ -39,8 +39,6 @@ inline constexpr Duration kStuckAtLeast{20'000'000};
 //   on, its time is doubled, up to so many times. If it does not go on by itself in the longest time either, it
 //   waits for lower work, and has the shortest time from then on.
 inline constexpr uint8_t kMostPatience = 3;
-// - where it is held itself, what hangs may wait for one of its own launches, on another stream or device: one of
-//   those goes each such time.
 // - what others have in flight extends that by twice its length, up to twice this, and what they
 //   have had complete meanwhile by so long as that took, up to this: a thousand kernels of a
 //   millisecond, about as many as a driver queues on a stream.
@@ -249,8 +247,6 @@ class Engine::Core {
   void apply_job_rules();
   void apply_job_rule(Job& job);
   Instant stuck_at(const Client& client, const Seat& seat) const;
-  Instant waited_for_at(const Client& client, const Head& head) const;
-  Instant overdue_at(const Client& client, const Seat& seat, const Head* but) const;
   void look_for_inversion(Client& client);
   void recount_stuck(Device& device);
   void watchdog(Client& client);

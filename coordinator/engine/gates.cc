@@ -91,32 +91,19 @@ void Engine::Core::apply_job_rule(Job& job) {
 
 // ---- inversion rule -------------------------------------------------------------------------
 
-// When the client's work on a device counts as stuck because lower clients are held; kNever if it has none that could be.
+// When the client's work on a device counts as stuck; kNever if it has none that could be.
 Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
-  if (device_of(seat).lowest_level <= client.priority.level) return kNever;
-  return overdue_at(client, seat, /*but=*/nullptr);
-}
-
-// When a launch goes because own work hangs that may wait for it: on another stream, or on another device.
-Instant Engine::Core::waited_for_at(const Client& client, const Head& head) const {
-  Instant at = kNever;
-  for (const auto& seat : client.seats) at = std::min(at, overdue_at(client, *seat, &head));
-  return at;
-}
-
-// When the client's work on a device is so late that it must wait for something. What lies on the stream of `but` does
-// not wait for that; and what was let go last has had its time, too.
-Instant Engine::Core::overdue_at(const Client& client, const Seat& seat, const Head* but) const {
   const Device& on = device_of(seat);
-  if (!holds_by_prediction() || seat.units == 0 || client.ranks->stands()) return kNever;
+  if (!holds_by_prediction() || seat.units == 0 || on.lowest_level <= client.priority.level ||
+      client.ranks->stands()) {
+    return kNever;
+  }
   // One stream may wait for what another one does: until the next report of each is overdue.
   Instant oldest = kNever;
   Duration longest;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
-    const auto slot = static_cast<size_t>(__builtin_ctzll(busy));
-    const UnitQueue& units = client.streams[slot].units;
+    const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
     if (units.front().device != seat.device || !units.awaits_report()) continue;
-    if (but != nullptr && slot == slot_of(but->stream)) continue;
     Duration until_report;
     for (const Unit& unit : units) {
       until_report += Duration{unit.predicted.ns / (unit.tracked ? unit.count : 1)};
@@ -127,8 +114,7 @@ Instant Engine::Core::overdue_at(const Client& client, const Seat& seat, const H
   }
   if (oldest == kNever) return kNever;
   const Duration patience{std::max(kStuckAtLeast.ns, longest.ns * kStuckFactor) << seat.patience};
-  Instant since = std::max(oldest, seat.last_progress);
-  if (but != nullptr) since = std::max(since, client.last_floor);
+  const Instant since = std::max(oldest, seat.last_progress);
   // It may well be behind the others' work: that has had its time, and has it yet.
   const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
   if (at > now_) return at;
@@ -185,28 +171,19 @@ Instant Engine::Core::watchdog_due(const Client& client, const Head& head) const
 void Engine::Core::watchdog(Client& client) {
   Head* head = nullptr;
   Instant due = kNever;
-  bool own_work_waits = false;
   for (Head& held : client.heads) {
     if (held.released || seat_of(client, held.device).gate == Gate::kOpen) continue;
-    const Instant waited_for = waited_for_at(client, held);
-    const Instant its = std::min(waited_for, watchdog_due(client, held));
-    if (its >= due) continue;
-    head = &held;
-    due = its;
-    own_work_waits = its == waited_for;
+    if (const Instant its = watchdog_due(client, held); its < due) {
+      head = &held;
+      due = its;
+    }
   }
   if (head == nullptr || now_ < due) return;
   const Duration held = due - std::max(head->since, client.last_floor);
   client.last_floor = now_;
   client.floor_grants += 1;
   release(client, *head, /*tell_policy=*/true);
-  if (own_work_waits && !client.inversion_told) {
-    client.inversion_told = true;
-    notice("client " + std::to_string(client.id.value) + " (" + client.task +
-           ") has work that makes no progress, and a launch that is held: that goes, for the work may be waiting for it");
-  }
-  if (own_work_waits || client.hold_told) return;
-  client.hold_told = true;
+  if (client.floor_grants > 1) return;
   notice("client " + std::to_string(client.id.value) + " (" + client.task + ") was held for " +
          std::to_string(held.ns / 1'000'000) +
          " ms: one launch let go, and one for each such time from now on");
@@ -300,7 +277,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     const Seat& seat = seat_of(client, head.device);
     next = std::min(next, head_expiry(head, seat));
     if (head.released || seat.gate == Gate::kOpen) continue;
-    next = std::min({next, watchdog_due(client, head), waited_for_at(client, head)});
+    next = std::min(next, watchdog_due(client, head));
     if (seat.gate == Gate::kCredit && seat.units == 0) {
       next = std::min(next, stale_at(head, seat));
     }
