@@ -29,7 +29,7 @@ std::string_view next_word(std::string_view& text);
 // What a user typed, fit for one line: cut, and with unprintable bytes replaced.
 std::string quoted(std::string_view text);
 
-// `text`: what follows the policy's name. One line saying what would be right, where it is not.
+// `text`: what follows the policy's name. An error says in one line what would be right.
 [[nodiscard]] std::expected<SettingValues, std::string> parse_settings(std::string_view name,
                                                                        const Settings& settings,
                                                                        std::string_view text);

@@ -38,8 +38,8 @@ using ThreadSlot = Id<struct ThreadTag, uint32_t>; // a launching thread of a cl
 using StreamSlot = Id<struct StreamTag, uint32_t>; // a stream of a client
 using Ticket = Id<struct TicketTag, uint32_t>;     // one held launch of a thread
 
-// What kernels that are one function, launched with about as many threads, have in common: their
-// lengths are alike where nothing else is known. 0: nothing. A hash, so that it may rarely mislead.
+// The kind of a kernel: its function, launched with about as many threads. Kernels of one kind are
+// taken to be alike in length where nothing else is known. 0: no kind. A hash: it rarely misleads.
 constexpr uint32_t kernel_kind(KernelId id) { return static_cast<uint32_t>(id.value >> 32); }
 
 // 0 highest .. 9 lowest. Names: realtime 0, high 2, normal 5, low 7, idle 9.
@@ -49,7 +49,7 @@ struct Priority {
 };
 
 // What a task may lose to less important ones, in thousandths of its own time: in the mean of its
-// iterations or requests, and at their p99. Negative: as the policy is set.
+// iterations or requests, and at their p99. Negative: the policy's setting counts.
 struct SlowdownBound {
   int32_t mean_per_mille = -1;
   int32_t p99_per_mille = -1;
@@ -58,7 +58,7 @@ struct SlowdownBound {
 };
 inline constexpr int32_t kMostSlowdownPerMille = 10'000;
 
-// What counts of a bound that a client states: 0 to 1000 %, and at p99 no less than in the mean.
+// Limits a bound that a client states: to 0 .. 1000 %, and at p99 to no less than in the mean.
 constexpr SlowdownBound in_range(SlowdownBound stated) {
   if (stated.mean_per_mille < 0) return {};
   const int32_t mean = std::min(stated.mean_per_mille, kMostSlowdownPerMille);

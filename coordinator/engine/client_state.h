@@ -1,5 +1,5 @@
-// What the engine keeps of a client: its devices, streams, work in flight and waiting threads.
-// Plain state with its bounds; engine.cc says what happens to it.
+// What the engine knows of a client: its devices, streams, work in flight and waiting threads.
+// Plain state with its bounds; core.h lists the sources that change it.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace lull::engine {
 
 inline constexpr size_t kMaxHeads = 64;          // waiting threads of a client
 inline constexpr size_t kMaxSeats = 16;          // devices of a client
-// Of a client on a device; no driver queues so many. With the longest kernel there is, their sum
-// still fits.
+// Units of a client in flight on a device; no driver queues more. The sum of their lengths fits 63
+// bits even if each has the longest length there is (2^40 ns).
 inline constexpr uint32_t kMaxUnits = 1U << 17;
 
-// What is said of a launch: policies/prediction/predictor.h.
+// What the predictor says of a launch (policies/prediction/predictor.h).
 struct Prediction {
   Duration predicted;
   Duration expected;
@@ -39,11 +39,11 @@ struct Seat {
   bool any_length = true;
   // What is published. A gate is open at birth.
   Gate gate = Gate::kOpen;
-  CreditLedger credit;   // stands where that is kCredit
+  CreditLedger credit;   // in use while `gate` is kCredit
   Instant opened_at;
-  uint32_t marked_every = 0;  // one launch in so many is reported; 0: none
-  uint32_t marked_from = 0;   // how many it had made when reports were last asked for
-  Duration usual_launch;  // how long its last ones were expected to take; 0 without one
+  uint32_t marked_every = 0;  // the device reports one launch in this many; 0: none
+  uint32_t marked_from = 0;   // `launches` when reports were last switched on
+  Duration usual_launch;  // the expected length of a launch, smoothed; 0: no launch yet
 
   uint32_t launches = 0;
   uint32_t units = 0;
@@ -52,16 +52,17 @@ struct Seat {
   Instant last_launch;
   Instant last_progress;  // reported
   Instant touched;        // when it last launched or had a unit complete
-  Instant last_due;      // of untracked work, later by kept_off
-  Duration kept_off;     // all that others have had of the device while untracked work was there
+  Instant last_due;      // when all its work is expected to be done; kept_off comes on top
+  Duration kept_off;     // device time that others had while work of this client was there, in all
   Duration device_time;
   Instant settled_until;
-  bool stuck = false;    // inversion rule: nothing of it moves
-  uint8_t patience = 0;  // ... its time until then is doubled so often
-  bool waits_for_lower = false;  // ... it did not go on in the longest time either
+  bool stuck = false;    // inversion rule: its work makes no progress
+  uint8_t patience = 0;  // ... the time until it counts as stuck is doubled this many times
+  bool waits_for_lower = false;  // ... it did not go on within the longest time either
 };
 
-// A waiting thread that could have gone and did not: not believed again while it could go.
+// A waiting thread that could have gone and did not. While it may go, the same ticket is not
+// believed again.
 struct GivenUp {
   ThreadSlot thread;
   Ticket ticket;
@@ -74,18 +75,18 @@ struct Head {
   StreamSlot stream;
   KernelId kernel;
   Prediction said;
-  Duration charged;  // of credit, if it goes by that
+  Duration charged;  // credit that the launch costs, if it goes on credit
   Instant since;
-  Instant fits_at = kNever;  // since when the grant has had room for it, by our count
+  Instant fits_at = kNever;  // since when the grant has had room for it, by the engine's count
   bool released = false;
   Instant released_at;
 };
 
 // A kernel as this client was told about it.
 struct KernelUse {
-  TaskKernel* known = nullptr;  // null: beyond the task's bound
+  TaskKernel* known = nullptr;  // null: the task has no room for it
   Duration published;           // what its launch is charged in credit: the mean
-  bool lets_by = false;         // others' work is done beside it, as far as reports tell
+  bool lets_by = false;         // other clients' work runs beside it, as far as reports tell
   bool is_measured() const { return known != nullptr && known->profile.count() > 0; }
 };
 
@@ -96,10 +97,10 @@ struct KernelUse {
 //     +----JobContinued-----+-------------------------------------+------------------------------------------+
 //
 //   kAsked   the job runs as ever
-//   kClosed  its gates are closed; ranks behind the furthest catch up, and any rank where the work of another
-//            hangs; policies know of no waiting thread of it
-//   kStands  policies do not know it at all; a launch that passed its gate before that closed may still come: the
-//            other ranks follow it
+//   kClosed  its gates are closed. Ranks behind the furthest rank catch up; where the work of one rank hangs,
+//            others go on, too. Policies know of none of its waiting threads
+//   kStands  policies do not know the job at all. A launch that passed its gate before the gate closed may still
+//            come: then the other ranks catch up with that one
 enum class Stop : uint8_t { kNone, kAsked, kClosed, kStands };
 
 struct Job {
@@ -107,12 +108,12 @@ struct Job {
   uint64_t arrival = 0;           // 0: not on any device yet
   bool closed = false;            // a rank is closed, so all are
   Stop stop = Stop::kNone;
-  bool at_lowest = false;         // asked: a rank is where its iteration holds least memory
+  bool at_lowest = false;         // kAsked: a rank is where its iteration holds least memory
   Instant close_by = kNever;
   Instant stand_by = kNever;
   Instant closed_at{0};
-  Instant continued_at{0};        // an iteration begun before then has stood still
-  Instant caught_up_at{0};        // closed: a rank last went on because another's work hung
+  Instant continued_at{0};        // an iteration that began before this has stood still
+  Instant caught_up_at{0};        // when a rank was last let go on because another's work hung
   bool is_stopped() const { return stop >= Stop::kClosed; }
   bool stands() const { return stop == Stop::kStands; }
 };
@@ -120,9 +121,9 @@ struct Job {
 struct Client {
   ClientId id;
   JobId job;
-  Job* ranks = nullptr;  // what the engine keeps of it
+  Job* ranks = nullptr;  // what the engine knows of that job
   Priority own;
-  Priority priority;  // the highest of the job's
+  Priority priority;  // the highest of its job's ranks
   SlowdownBound bound;
   std::string task;
   TaskProfile* profile = nullptr;
@@ -130,7 +131,7 @@ struct Client {
   std::vector<Stream> streams;               // by slot
   uint64_t busy_streams = 0;                 // bit per slot with units
   std::vector<Head> heads;                   // by thread
-  std::vector<GivenUp> given_up;             // a thread once; at most kMaxHeads
+  std::vector<GivenUp> given_up;             // one entry a thread; at most kMaxHeads
   std::unordered_map<KernelId, KernelUse, KernelHash> kernels;
   LearnedLaunches learned;
   std::string model;  // of the first device
@@ -143,7 +144,7 @@ struct Client {
   bool dirty = false;
   bool inversion_told = false;
 
-  // Whether `is` holds of the units of a stream that has some.
+  // Whether `is` is true of the units of any stream that has units.
   template <typename Is>
   bool any_busy(Is is) const {
     for (uint64_t busy = busy_streams; busy != 0; busy &= busy - 1) {

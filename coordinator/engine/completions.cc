@@ -28,8 +28,8 @@ void Engine::Core::touch(Device& on, ClientId client, Seat& seat) {
   on.lately.push_back(client);
 }
 
-// Units of the seat are through at `at`. Device time is settled by the union of busy intervals: no
-// more than has passed since the last settlement or the first of these launches.
+// Units of the seat are done at `at`. Device time is the union of busy intervals: no more than has
+// passed since the last settlement, or since the first of these launches if that was later.
 void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Unit& units,
                         Instant first_launch, Instant at, bool reported) {
   const Instant busy_from = std::max(seat.settled_until, first_launch);
@@ -74,14 +74,14 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, I
     Client& client = *find(member);
     Seat& other = *client.seat(one.device);
     if (&other == &one) continue;
-    if (was_due(client)) mark(client);  // it has waited for this
-    // What was launched meanwhile was kept off from then on.
+    if (was_due(client)) mark(client);  // it may have waited for this
+    // Work that was launched meanwhile was kept off from its launch on.
     const bool there = other.units > 0 && other.last_due + other.kept_off > since;
     if (there) other.kept_off += std::clamp(at - std::max(since, other.last_progress), Duration{}, had);
   }
 }
 
-// Some of its work that nobody reports would be done by now, but for what lay before it.
+// Whether some of its unreported work would be done by now if no others' work had lain before it.
 bool Engine::Core::was_due(const Client& client) const {
   return client.any_busy([&](const UnitQueue& units) {
     const Unit& front = units.front();
@@ -161,8 +161,8 @@ Instant Engine::Core::works_until(const Client& client, const Seat& seat) const 
   return until;
 }
 
-// Work that nobody reports counts as done when it is predicted to be, in the order of its stream. What
-// is close before a tracked launch is reported with that one.
+// Work that is not reported counts as done when it is expected to be, in the order of its stream.
+// Launches close before a tracked one are reported with it.
 void Engine::Core::retire_due(Client& client) {
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const size_t slot = static_cast<size_t>(__builtin_ctzll(busy));
@@ -211,7 +211,7 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
   Stream& stream = client.streams[slot];
   if (sequence <= stream.completed) return;
   stream.completed = sequence;
-  // Together, where they are of one device: they were seen complete at one moment.
+  // Units of one device are settled together: they were seen complete at the same moment.
   while (!stream.units.empty() && stream.units.front().sequence <= sequence) {
     Unit all = stream.units.front();
     Seat& seat = *client.seat(all.device);

@@ -1,6 +1,6 @@
 // The inside of Engine: see engine.h for what it promises. Included by the engine's sources only.
 //
-//   inputs (inputs.cc)      update clients, streams, heads; leave events for the policies
+//   inputs (inputs.cc)      update clients, streams, held launches; leave events for the policies
 //   completions.cc          what is in flight, until it is complete
 //   decisions (engine.cc)   ask the policies that have events or a timer due, check their answers
 //   orders (orders.cc)      jobs that stop and go on by order, clients that move to another device
@@ -20,73 +20,73 @@ namespace lull::engine {
 
 inline constexpr size_t kMaxDevices = 128;
 inline constexpr size_t kNoticesKept = 20;
-// A thread that may go and of which no launch was heard has gone without a record (full ring) or
-// has died. Longer than the shim's 50 ms look at its gate.
+// A thread that may go, and of which no launch is reported for this long, has gone without a record
+// (full ring) or has died. Longer than 50 ms: after that a thread looks at its gate again.
 inline constexpr Duration kGrantedHeadExpires{60'000'000};
-// A head that should fit the credit but stays: what we believe was spent has drifted (lost
-// records, launches that crossed with a new epoch). A new epoch puts both counts to nought.
+// A launch that fits the credit should not wait longer than this. If it does, the engine's count of what was
+// spent has drifted (lost records, launches that crossed a new epoch). A new epoch sets both counts to 0.
 inline constexpr Duration kStaleCredit{1'000'000};
-// A launch held so long after a grant has seen that grant.
+// A launch that begins to wait this long after a grant has seen that grant.
 inline constexpr Duration kGrantNoticed{100'000};
-// What a client says of its own work holds others no longer than such work could, and a small
-// multiple of what was seen of it:
-// - what each of its streams does until the next report is over by kStuckFactor times its prediction,
-//   and kStuckAtLeast, or lower gates open (inversion rule). Lengths differ by less from run to run; two
-//   processes on a device that takes turns double them.
+// What a client says of its own work holds others no longer than such work could, and no longer than a
+// small multiple of what was seen of the work:
+// - If the work of each of its streams until the next report takes longer than kStuckFactor times its
+//   prediction, and kStuckAtLeast, lower gates open (inversion rule). From run to run lengths differ by less
+//   than this factor; where two processes take turns on the device, lengths double.
 inline constexpr int64_t kStuckFactor = 4;
 inline constexpr Duration kStuckAtLeast{20'000'000};
-// - it may have waited for a peer, or for a collective of its own that no report tells of. So each time that it goes
-//   on, its time is doubled, up to so many times. If it does not go on by itself in the longest time either, it
-//   waits for lower work, and has the shortest time from then on.
+// - Stuck work may have waited for a peer, or for a collective of its own that no report tells of. So each time that
+//   it goes on, the time is doubled, at most this many times. If the work does not go on within the longest time
+//   either, it waits for lower work: from then on the client has the shortest time.
 inline constexpr uint8_t kMostPatience = 3;
-// - what others have in flight extends that by twice its length, up to twice this, and what they
-//   have had complete meanwhile by so long as that took, up to this: a thousand kernels of a
-//   millisecond, about as many as a driver queues on a stream.
+// - Others' work extends the time. What they have in flight adds twice its length, at most twice this. What
+//   they have completed meanwhile adds as long as it took, at most this: a thousand kernels of a millisecond,
+//   about as many as a driver queues on a stream.
 inline constexpr Duration kAheadAtMost{1'000'000'000};
-// - a measurement is no longer than the time since its launch was heard of, and this: launches are
-//   heard of late, and some are no longer remembered.
+// - A measurement counts if it exceeds the time since its launch by at most this: launches are reported late. For
+//   a launch that is no longer remembered that time counts as 0.
 inline constexpr Duration kHeardLate{100'000'000};
-// - untracked work is over so long after its client's last sign of work, or kStuckFactor times the
-//   unit's length.
+// - Untracked work counts as done this long after its client's last launch or report, or kStuckFactor times the
+//   unit's length after it if that is more.
 inline constexpr Duration kUnreported{1'000'000'000};
-// Untracked work goes on at one part in so many of its pace at least, whatever others have: where
-// kernels run together, and where they have less than was predicted.
+// While others have the device, untracked work is taken to go on at one part in this many of its pace at
+// least: kernels may run together, and others' may be shorter than predicted.
 inline constexpr int64_t kLeastPace = 16;
-// A prediction is published again when the mean has moved by more than one in so many.
+// A prediction is published again when the mean has moved by more than one part in this many.
 inline constexpr int64_t kPredictionStep = 20;
-// Own work on another stream that lengthens a measurement by less than one in so many says nothing against it.
+// A measurement still counts if own work on another stream lengthened it by at most one part in this many.
 inline constexpr int64_t kLittle = 8;
-// A launch that had passed its gate when that closed is heard of within this: clients that nobody waits
-// for are looked at every 2 ms.
+// A launch that passed its gate before the gate closed is reported within this time: the daemon looks every
+// 2 ms at clients for which nobody waits.
 inline constexpr Duration kClosedNoticed{5'000'000};
-// Ranks that launch alike are no more launches apart than this: what a driver queues for one whose peer is
-// late. A rank of a stopped job that is further behind and does not wait at its gate is not waited for once
-// it has launched nothing for kStillComing: processes of one job need not launch alike.
+// Ranks that run the same launches are at most this many launches apart: as many as a driver queues for a
+// rank whose peer is late. But processes of one job need not run the same launches. So a stopped job does not
+// wait for a rank that is further behind, is not held at its gate and has launched nothing for kStillComing.
 inline constexpr uint64_t kRanksApart = 1024;
 inline constexpr Duration kStillComing{100'000'000};
-// Between two markers of a client lie launches of 0.84 ms at most: kMarkersPart times what a marker takes (2.1 us of the
-// device on an H200), and never more than kMostUnmarked. Markers take 0.3 % of a client that has the device all the time.
-// Under a credit they are at most one part in kMarkedOfCredit of its bound apart, for that is a promise to others.
-// Behind the last marker a launch is done when it is expected to be.
+// The launches that share a marker take kMarkersPart times as long as a marker (2.1 us of the device on an H200: 0.84 ms),
+// rounded up to a power of two launches, kMostUnmarked at most. So markers take 0.3 % of a client that has the device all
+// the time. Under a credit the time is a kMarkedOfCredit-th of its bound if that is less: the bound is a promise to others.
+// A launch behind the last marker counts as done when it is expected to be.
 inline constexpr int64_t kMarkersPart = 400;
 inline constexpr int64_t kMarkedOfCredit = 8;
 inline constexpr uint32_t kMostUnmarked = 32;  // a power of two
-// Of its first kMarkedAtFirst launches beside others no more than kUnmarkedAtFirst, so that what those cost is learnt soon.
+// Of its first kMarkedAtFirst launches beside others at most kUnmarkedAtFirst share a marker: their costs are learnt soon.
 inline constexpr uint32_t kUnmarkedAtFirst = 4, kMarkedAtFirst = 1'024;
-// A kernel lets others by if a later launch of theirs is reported while the kernel is not due for so long; it does not
-// if a launch of theirs is overdue for so long when the kernel is complete. Completions are seen a few us late, and
-// predictions are off.
+// Others run beside a kernel if a later launch of theirs is reported this long before the kernel is due. They do not if
+// a launch of theirs is overdue by this much when the kernel completes. Completions are seen a few us late, and
+// predictions are not exact.
 inline constexpr Duration kOutOfOrder{50'000};
 inline constexpr int64_t kUsualOf = 64;  // launches
-// A client with an open gate that another may precede has about this in flight at most: that one waits for
-// what is. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
-// recorded training lost 8 %, with 50 and 100 a made one 5.3 and 1.03 % (docs/simulation/trials.md, run-ahead).
-// The gate is open below half of it, a credit above:
+// About the most work that a client may have in flight if another may go before it: the other has to wait for
+// that work. Programs launch ahead to keep the device busy while their host does something else. With 20 ms a
+// recorded training lost 8 %; with 50 and 100 ms a generated one lost 5.3 and 1.03 %
+// (docs/simulation/trials.md, run-ahead). The gate changes at half and at a quarter of it:
 //
 //     open --more than kRunAhead / 2 in flight--> credit of kRunAhead --less than kRunAhead / 4--> open
 inline constexpr Duration kRunAhead{200'000'000};
-inline constexpr Duration kRunAheadStep{kRunAhead.ns / 16};  // the credit is topped up by so much
-// Of kernels that take as long in the mean, completions say how long they took.
+inline constexpr Duration kRunAheadStep{kRunAhead.ns / 16};  // the credit is topped up in such steps
+// A completion tells how long a kernel took if the kernel's mean is at least this.
 inline constexpr Duration kSeenByCompletion{500'000};
 
 class Engine::Core {
@@ -105,12 +105,12 @@ class Engine::Core {
     std::vector<policies::Event> events;
     Instant policy_timer = kNever;
     std::vector<ClientId> members;  // ascending
-    uint32_t launches = 0;          // of all, gone ones too
+    uint32_t launches = 0;          // of all clients, also those that have left
     std::vector<ClientId> busy;     // the members with units in flight, ascending
-    std::vector<ClientId> lately;   // the members by when they last launched or had a unit complete
-    uint32_t done = 0;              // of all, gone ones too; may wrap
-    Instant done_at{0};             // the last of them
-    Instant reported_until{0};      // the last whose completion was reported
+    std::vector<ClientId> lately;   // the members, ascending by when they last launched or completed
+    uint32_t done = 0;              // units of all clients, also those that have left; may wrap
+    Instant done_at{0};             // when the last of these was done
+    Instant reported_until{0};      // when the last reported one was done
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int highest_level = 0;
@@ -144,7 +144,7 @@ class Engine::Core {
   Instant hangs_at(const Job& job) const;
   void catch_up(Job& job);
   Instant order_due(const Client& client) const;
-  // For the device's policy, unless that does not know the client now.
+  // Tells the device's policy, unless the policy does not know the client now.
   void tell(Device& on, const Client& client, policies::Event event) {
     if (!client.ranks->stands()) on.events.push_back(std::move(event));
   }
@@ -155,13 +155,13 @@ class Engine::Core {
   const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
   KernelUse& use_kernel(Client& client, KernelId kernel);
   policies::Predictor predictor() const { return options_.predictor.value_or(choice_.row->predictor); }
-  // What none but predictors finer than `finest` ask for is left out.
+  // Leaves out what only predictors finer than `finest` use.
   static policies::Known known(const Client& client, const policies::KernelProfile& kernel,
                                const LearnedLaunches::Place& place, policies::Predictor finest);
   Prediction predict(const Client& client, const KernelUse& use,
                      const LearnedLaunches::Place& place) const;
-  // One launch in how many the device reports of a client, from its next launch on: the least power of two with
-  // which they are far enough apart, kept while they are no more than three times as far.
+  // From the client's next launch on the device reports one launch in this many: the least power of two that puts
+  // reports far enough apart. The number stays while they are less than three times as far apart.
   uint32_t wanted_progress(const Device& on, const Seat& seat) const;
   void set_progress(const Client& client, Seat& seat, uint32_t every);
   static policies::Waiting waiting(const Client& client, const Head& head);
@@ -172,28 +172,28 @@ class Engine::Core {
   // completions.cc
   void take(const Progressed& input);
   void take(const Cancelled& input);
-  // The seat has `units` in flight from here on, and something of it has just happened.
+  // Sets the seat's units in flight, and notes that it has just launched or completed something.
   void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
   void touch(Device& on, ClientId client, Seat& seat);
-  // `reported`: the client or the device says so; else it is over because it is due.
+  // `reported`: the client or the device says so. Otherwise the work counts as done because it is due.
   void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
             Instant at, bool reported);
-  // When untracked work of the seat counts as done: once it is expected to be, and not before what others
-  // had launched before it and the device reports, where that does not let it by.
+  // When untracked work of the seat counts as done: when it is expected to be, but not before earlier work of
+  // others that the device will report, unless others run beside that work.
   Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
   bool is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const;
   bool was_due(const Client& client) const;
-  // A launch of the client, made at `launched`, is reported. Kernels of others that were launched before it and are
-  // still running let others by.
+  // A launch of the client, made at `launched`, is reported. Kernels that other clients launched before it, and
+  // that are not due yet, let others run beside them.
   void see_passed(const Client& client, DeviceId device, Instant launched);
-  // A kernel of the client is complete. It does not let others by if work of theirs is overdue.
+  // A kernel of the client is complete. Others did not run beside it if work of theirs is overdue.
   void see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel);
   bool is_overdue(const Client& client, DeviceId device) const;
   Instant works_until(const Client& client, const Seat& seat) const;
-  // Reckons that anew for what is left of the stream, of which nothing will be reported: the device has
-  // reported what lay before it.
+  // Computes anew when the rest of a stream is due, if none of it will be reported: the device has just
+  // reported what lay before.
   void reckon_tail(Seat& seat, UnitQueue& units) const;
-  // What a client has had of the device, others' untracked work has not.
+  // One client has had the device for `had` between `since` and `at`: others' untracked work is due later.
   void keep_others_off(Device& on, const Seat& one, Instant since, Instant at, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
@@ -202,12 +202,13 @@ class Engine::Core {
   void take(const Timed& input);
   // Whether a launch of the client can have taken that long by now.
   bool is_possible(const Client& client, const Timed& timed) const;
-  // How long a launch took, `company`: while others may have had work on the device.
+  // Learns how long a launch took. `company`: others may have had work on the device meanwhile.
   void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
-  // Whether completions are looked at for how long units of the kernel take; a unit is complete.
+  // Whether the kernel's lengths are also learnt from completions.
   bool is_seen(const KernelUse& use) const;
+  // Learns from the completion of a unit.
   void saw(Client& client, StreamSlot stream, const Unit& unit);
-  // Whether another client had work on one of this client's devices since then, or has now.
+  // Whether another client has work on one of this client's devices, or had since `since`.
   bool had_company(const Client& client, Instant since) const;
   static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,
                                           Instant since);
@@ -237,12 +238,12 @@ class Engine::Core {
   // What is to be published: the policy's decision, or what a later rule makes of it.
   struct Target {
     Gate gate = Gate::kOpen;
-    Duration bound;          // credit, as all below: on what is in flight
-    bool any_length = true;  // as policies::Credit has it
-    Duration step;           // topped up when there is so much to give
+    Duration bound;          // on what is in flight; this and the rest for a credit only
+    bool any_length = true;  // as in policies::Credit
+    Duration step;           // topped up when there is at least this much to give
   };
   Target target(const Client& client, const Seat& seat) const;
-  // It has so much in flight that somebody who goes before it would wait for long, if he came now.
+  // Another client may go before this one, and would have to wait for more in flight than kRunAhead allows.
   bool runs_ahead(const Client& client, const Seat& seat, const Device& on) const;
   void apply_job_rules();
   void apply_job_rule(Job& job);
@@ -256,8 +257,9 @@ class Engine::Core {
   static Instant stale_at(const Head& head, const Seat& seat);
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);
-  // status.cc: whether `other` is a reason for `client` to be held on this device.
+  // status.cc
   void cannot_share(const Client& client, std::vector<UnsharableStatus>& out) const;
+  // Whether `other` is a reason for `client` to be held on this device.
   bool in_the_way(const Client& other, const Client& client, DeviceId device) const;
   bool holds_by_prediction() const {
     return choice_.row->holding == policies::Holding::kByPrediction;

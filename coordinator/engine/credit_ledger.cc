@@ -25,7 +25,7 @@ std::optional<CreditLedger::Grant> CreditLedger::grant(const Ask& ask, Instant n
   if (now >= voided_until_) voided_ = Duration{};
   const Duration room = std::max(Duration{}, ask.bound - ask.in_flight - voided_);
   Duration granted = std::min(spent_ + room, kMaxCreditBound);
-  // Once something is spent the bit means nothing and stays as it is: no news for its sake alone.
+  // Once something is spent the bit means nothing. It stays, so that it alone causes no new grant.
   const bool any_length = ask.any_length && (spent_.ns == 0 ? ask.units == 0 && voided_.ns == 0
                                                             : !renew && (granted_.ns & 1) != 0);
   granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
@@ -40,8 +40,8 @@ std::optional<CreditLedger::Grant> CreditLedger::grant(const Ask& ask, Instant n
   return Grant{granted, renew};
 }
 
-// Of a grant that is taken back, what may still be spent: taking back takes effect as late as
-// giving does, and a gate that opens and closes faster than that has several grants under way.
+// Notes what may still be spent of a grant that is taken back. Taking back takes effect as late as
+// giving does, so a gate that opens and closes faster than that has several grants under way.
 void CreditLedger::void_rest(Instant now, Duration latency) {
   if (!stands_ || latency.ns <= 0) return;
   if (now >= voided_until_) voided_ = Duration{};
@@ -56,11 +56,10 @@ void CreditLedger::take_back(Instant now, Duration latency) {
 }
 
 void CreditLedger::launched(Duration charged, Instant at, Duration latency) {
-  // It was charged to this epoch's grant where that is in effect for sure, or no earlier one is.
+  // It was charged to this epoch's grant if that is surely in effect, or if no earlier one is.
   const Instant in_effect = epoch_began_ + (voided_.ns > 0 ? latency : Duration{});
   if (stands_ && charged.ns != 0 && at >= in_effect) {
-    // As try_spend of the channel counts: one launch longer than a grant of which nothing is spent
-    // spends all of it.
+    // As the channel's try_spend counts: a launch longer than an untouched grant spends it all.
     Duration after = spent_ + charged;
     if (after > granted_ && spent_.ns == 0) after = granted_;
     spent_ = std::min(after, kMaxCreditBound);

@@ -1,17 +1,17 @@
-// What a client has been granted on a device under credit, and what of that it has spent. The
-// engine keeps one a seat, tells it of launches, and publishes what it answers. Pure.
+// How much credit a client has been granted on a device, and how much of that it has spent. The
+// engine keeps one ledger a seat, tells it of launches, and publishes what it answers. Pure.
 //
 // The grant that keeps what is in flight within a bound:
 //
 //   granted = spent + (bound - in flight - voided)   so that  spent + next <= granted
 //                                                    means    in flight + next <= bound
 //
-// In flight is as predicted, and so is the bound; spent, voided and next are as charged, by the
-// kernel's mean. `voided` is what is left of grants that were taken back, as long as the client may
-// still spend it.
+// `in flight` and `bound` count predicted lengths. `spent`, `voided` and `next` count what launches
+// are charged, the kernel's mean. `voided` is what is left of grants that were taken back, as long
+// as the client may still spend it.
 //
-// An odd grant lets one launch through however long while nothing of it is spent (gate.h): given
-// only with nothing in flight, and that is how a unit longer than the bound gets through.
+// While nothing of an odd grant is spent, it lets one launch of any length through (gate.h). It is
+// given only while nothing is in flight. So a unit longer than the bound gets through.
 //
 //           grant, of a new epoch            grant: topped up, less, or of a new epoch
 //   none ---------------------------> stands ----+
@@ -30,32 +30,32 @@ class CreditLedger {
   struct Ask {
     Duration bound;
     bool any_length = true;
-    Duration step;  // topped up when there is so much to give
+    Duration step;  // topped up when there is at least this much to give
     Duration in_flight;
     uint32_t units = 0;      // in flight
     bool long_head = false;  // a launch waits that is longer than the bound, and may go alone
-    bool stale = false;      // one waits that should fit: what we take for spent has drifted
+    bool stale = false;      // a launch waits that should fit: the count of spent credit is wrong
   };
   struct Grant {
     Duration granted;        // the total of the epoch
     bool new_epoch = false;  // voids what was granted before
   };
-  // What is to be published; nothing: what stands is right. It is in effect `latency` after `now`,
-  // here as below.
+  // What to publish; nothing: the present grant stays. A change takes effect `latency` after `now`,
+  // here and below.
   std::optional<Grant> grant(const Ask& ask, Instant now, Duration latency);
-  // The gate is no credit any more.
+  // The gate is no longer a credit.
   void take_back(Instant now, Duration latency);
-  // A launch that nobody let go by name has gone.
+  // A launch that was not released by name has gone.
   void launched(Duration charged, Instant at, Duration latency);
 
   bool stands() const { return stands_; }
   bool fits(Duration charged) const { return stands_ && spent_ + charged <= granted_; }
-  // Nothing of a grant is spent: whatever waits may go if nothing is in flight.
+  // Nothing of the grant is spent: any waiting launch may go if nothing is in flight.
   bool is_untouched() const { return stands_ && spent_.ns == 0 && granted_.ns > 0; }
   Duration granted() const { return granted_; }
   Duration limit() const { return limit_; }
   Instant granted_at() const { return granted_at_; }
-  // When what was taken back is surely not spent any more; kNever: nothing was.
+  // From when on credit that was taken back can no longer be spent; kNever: none was taken back.
   Instant settles_at() const { return stands_ && voided_.ns > 0 ? voided_until_ : kNever; }
 
  private:
@@ -63,7 +63,7 @@ class CreditLedger {
   void void_rest(Instant now, Duration latency);
 
   bool stands_ = false;
-  Duration limit_;  // that was asked for
+  Duration limit_;  // the bound last asked for
   Duration granted_;
   Duration spent_;  // what the client's own count should say, as gate.h counts it
   Instant epoch_began_;

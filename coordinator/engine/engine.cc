@@ -14,7 +14,7 @@ struct Overloaded : Fs... {
 
 // Later instants would overflow when a duration is added; the clock never gets there.
 constexpr Instant kLatest{INT64_MAX / 4};
-// Decisions a policy may take in a step: some a client and waiting thread, and a few more.
+// How many decisions a policy may take in a step: some for each client and thread, and a few more.
 constexpr size_t kDecisionsPerMember = 8 + kMaxHeads;
 constexpr size_t kDecisionsAnyway = 64;
 
@@ -115,7 +115,7 @@ void Engine::Core::use_policy(const policies::PolicyChoice& choice) {
   }
 }
 
-// Tells a fresh policy how things stand, and puts its clients where it finds them: open.
+// Tells a new policy the present state. All its clients begin with an open gate.
 void Engine::Core::replay(DeviceId id, Device& on) {
   on.events.clear();
   std::vector<std::pair<uint64_t, ClientId>> by_arrival;
@@ -127,7 +127,7 @@ void Engine::Core::replay(DeviceId id, Device& on) {
   on.stuck_level = kNobodyStuck;
 }
 
-// Tells the policy of a client that it does not know: that it is there, what it has in flight, who waits.
+// Introduces a client to the policy: that it has joined, what it has in flight, which threads wait.
 void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
   Seat& seat = *client.seat(id);
   seat.wanted = Gate::kOpen;
@@ -156,7 +156,7 @@ void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
   if (client.ranks->is_stopped()) return;
   for (Head& head : client.heads) {
     if (head.device != id || head.released) continue;
-    // In the policy's words.
+    // As this policy's predictor says it.
     head.said = predict(client, use_kernel(client, head.kernel), client.learned.next(head.kernel));
     tell(on, client, waiting(client, head));
   }
@@ -182,7 +182,7 @@ void Engine::Core::ask_policies() {
     }
     if (!broken.empty()) {
       eject(id, broken);
-      return;  // what took its place decides nothing
+      return;  // `share` has taken its place, and decides nothing
     }
   }
 }

@@ -1,4 +1,4 @@
-// The pure core of lulld: what every client runs, what it may run next, and what it learnt.
+// The pure core of lulld: it knows what every client runs, decides what may run next, and learns.
 //
 //   daemon or simulator --- now, inputs ---> Engine::step --- events ---> LaunchPolicy (one a device)
 //                       <-- outputs --------     | checks every decision <--- decisions ---+
@@ -6,18 +6,17 @@
 //
 // Called by one thread at a time. No clock, system call, log, randomness or static state: the same
 // inputs at the same instants give the same outputs. It does not publish, wait or write anything,
-// and it never trusts an input: what names an unknown client, device or stream is counted and
-// dropped.
+// and it never trusts an input: an input that names an unknown client, device or stream is counted
+// and dropped.
 //
-// How a gate comes about, the later rule winning:
+// How a gate comes about; a later rule overrides an earlier one:
 //   1. the policy's decision (open, credit with a bound on what is in flight, closed)
-//   2. job rule: one rank closed closes the others; ranks behind the furthest one are released,
-//      or where that is not known, those without which another's work hangs
-//   3. inversion rule: the highest work is stuck for many times its prediction: lower gates open
+//   2. job rule: if one rank is closed, all are. Ranks behind the furthest one are released; where
+//      the furthest is not known, those for which another rank's stuck work may wait
+//   3. inversion rule: if higher work is stuck for many times its prediction, lower gates open
 //   4. order: the gates of a stopped job are closed (JobStopped)
-// Beside the gates, single held launches are released by the policy, by the job rule, and by the
-// watchdog (`max_hold_ms` of the policy text; 0: off). Of a stopped job only the job rule releases, until
-// the job stands.
+// Beside the gates, single held launches are released by the policy, by the job rule and by the
+// watchdog (`max_hold_ms` of the policy text; 0: off); of a stopped job only by the job rule.
 #pragma once
 
 #include <cstdint>
@@ -35,24 +34,23 @@
 namespace lull::engine {
 
 struct EngineOptions {
-  // Text of the first policy; one that policies::check_policy refuses becomes `share`, with a
-  // Notice.
+  // Text of the first policy. If it is not valid, the engine uses `share` and gives a Notice.
   std::string policy{policies::kDefaultPolicy};
   uint32_t max_clients = 1024;  // attachments beyond it are dropped, with a Notice
-  // How long after a step its gates are in effect: a launch before that was not charged to the
-  // credit of that step. Some microseconds where it is not known.
+  // How long after a step its gates take effect: a launch before that was not charged to the credit
+  // of that step. The daemon leaves it 0 on a real GPU, where it is not known.
   Duration control_latency{0};
-  // What a progress marker takes of a client that is always at work (docs/hardware, 2026-11-26); 0: each launch
-  // has one.
+  // What a progress marker costs a client that is always at work (docs/hardware, 2026-11-26); 0:
+  // each launch has a marker.
   Duration marker{2'100};
-  // What tells policies how long launches run; nothing: what the policy's row says. For comparisons:
-  // a decision log does not hold it, and the daemon leaves it alone.
+  // Tells policies how long launches run; nothing: the predictor of the policy's row. For
+  // comparisons only: a decision log does not hold it, and the daemon does not set it.
   std::optional<policies::Predictor> predictor = {};
   // The policies that can be named. Tests put their own here; it must outlive the engine.
   std::span<const policies::PolicyRow> policies = policies::policy_rows();
 };
 
-// Of a status: what a client can make many of is cut.
+// The most entries in a list of a status that a client can make long.
 inline constexpr size_t kMostShown = 16;
 
 struct SeatStatus {  // a client on a device
@@ -62,10 +60,10 @@ struct SeatStatus {  // a client on a device
   Duration in_flight;        // predicted length of what was launched and is not known complete
   Duration device_time;      // device time used, settled at completion
   uint32_t outstanding = 0;  // units in flight
-  // None of them is in flight any more from here on, whatever the counts above say: work that is not
-  // reported is settled with the next launch. kNever: the device reports it.
+  // From this instant on no unit is in flight, whatever the counts above say: work that is not
+  // reported is settled only with the next launch. kNever: the device reports it.
   Instant works_until;
-  uint32_t marked_every = 0;  // one launch in so many is reported; 0: none
+  uint32_t marked_every = 0;  // the device reports one launch in this many; 0: none
 };
 struct HeldStatus {  // a thread waiting at the gate
   ThreadSlot thread;
@@ -74,7 +72,7 @@ struct HeldStatus {  // a thread waiting at the gate
   StreamSlot stream;
   KernelId kernel;
   Instant since;
-  std::vector<ClientId> by;  // who it waits for, ascending; at most kMostShown
+  std::vector<ClientId> by;  // the clients it waits for, ascending; at most kMostShown
   std::string why;           // one line
 };
 // What was found out about the client's own repetition (policies/prediction).
@@ -106,7 +104,7 @@ struct ClientStatus {
   std::string task;
   std::vector<SeatStatus> devices;  // by device id
   std::vector<HeldStatus> held;     // by thread; at most kMostShown
-  size_t held_threads = 0;          // of them all
+  size_t held_threads = 0;          // all of them
   std::vector<UnsharableStatus> cannot_share;  // by device, then client id; at most kMostShown
   bool stopped = false;             // its gates are closed by order
   uint64_t launches = 0;            // launch records seen
@@ -131,18 +129,18 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Takes `inputs` in order, all of them at or before `now`, and appends what to do to `out`. A
-  // `now` before the last one counts as the last one. No input is needed: a step with none lets
-  // timers act. Gates of clients nobody heard of are open, as the shim's are at birth.
+  // `now` before the last one counts as the last one. A step without inputs lets timers act. The
+  // gate of an unknown client counts as open, as the shim's is at birth.
   void step(Instant now, std::span<const Input> inputs, std::vector<Output>& out);
 
-  // As of the last step, with at most so many clients from this id on: the cost is theirs alone.
+  // After the last step, of at most `most_clients` clients from id `from` on. Only those cost time.
   EngineStatus status(ClientId from = {}, size_t most_clients = SIZE_MAX) const;
   std::string policy() const;  // EngineStatus::policy
   // What is worth keeping of this client's task, on the model of its first device. Nothing before
   // it has a device, or before anything of it was measured. Names of kernels are not known here.
   std::optional<TaskRecord> record(ClientId client) const;
-  // Who comes first of those that this client waits for on this device, or would if it were held
-  // (HeldStatus::by); the cheap part of `status`, for a recorder.
+  // The first of the clients that this client waits for on this device, or would wait for if it
+  // were held (HeldStatus::by). This is the cheap part of `status`, for a recorder.
   std::optional<ClientId> waits_for(ClientId client, DeviceId device) const;
 
  private:

@@ -19,18 +19,18 @@ struct ClientAttached {
   JobId job;            // unique for a client without a job name
   Priority priority;
   std::string task;     // task key: profiles are remembered under it
-  SlowdownBound bound = {};  // what it may lose to lower ones; without one: as the policy is set
-  bool counted = true;       // every launch it has ever made is told
+  SlowdownBound bound = {};  // what it may lose to lower clients; not set: the policy's setting
+  bool counted = true;       // the engine is told every launch that it has ever made
 };
 struct ClientDetached { ClientId client; };
-// The client may launch on it from now on. `model` names the kind of GPU: what is learnt on one
-// kind is kept apart from another's. Empty: not told apart.
+// The client may launch on this device from now on. `model` names the kind of GPU: what is learnt
+// on one kind is kept apart from what is learnt on another. Empty: not told apart.
 struct DeviceUsed { ClientId client; DeviceId device; std::string model = {}; };
-// What an earlier run learnt of some of this client's kernels, as the text of a task_record.h, for
-// its first device, which it uses already. What has been measured since stays as it is known now.
+// What an earlier run learnt of this client's kernels, as text (task_record.h), for the client's
+// first device, which it uses already. A kernel that was measured as often since is not changed.
 struct TaskRecalled { ClientId client; std::string record; };
 struct PriorityChanged { ClientId client; Priority priority; };
-// Text "name" or "name key=value key=value"; checked by `make_policy` before it comes here.
+// Text "name" or "name key=value key=value"; the engine checks it (policies::parse_policy).
 struct PolicyChanged { std::string policy; };
 
 // A unit (kernel, graph, copy) has gone to the driver.
@@ -40,20 +40,20 @@ struct Launched {
   KernelId kernel;
   Instant at;              // when the call was made
   bool tracked = true;     // the device will report this sequence number
-  Ticket ticket;           // of the held launch it was; 0: it went through an open gate or credit
+  Ticket ticket;           // if it was held; 0: it went through an open gate or on credit
   ThreadSlot thread;
-  // Credit that was spent on it; < 0: not known, what was predicted then. Read-backs, which no gate
-  // holds, and released launches spend none.
+  // Credit that was spent on it; < 0: not known, then what was published (Predict) counts.
+  // Read-backs, which no gate holds, and released launches spend none.
   Duration charged{-1};
-  uint64_t memory_bytes = 0;  // that the client then held on the device
+  uint64_t memory_bytes = 0;  // what the client held on the device then
   bool copy = false;          // it occupies a copy engine, no multiprocessor
 };
-// A thread waits at the gate with this launch: a visible head.
+// A thread waits at the gate with this launch.
 struct Held {
   ClientId client; DeviceId device; ThreadSlot thread; StreamSlot stream;
   Ticket ticket; KernelId kernel; Instant at;
 };
-// So many launches of the client were never told.
+// The engine was never told of `count` launches of the client.
 struct LaunchesMissed { ClientId client; uint64_t count = 0; };
 struct Cancelled { ClientId client; StreamSlot stream; uint64_t sequence = 0; };
 // Everything up to `sequence` on this stream has completed.
@@ -62,7 +62,7 @@ struct Progressed {
   ClientId client; StreamSlot stream; uint64_t sequence = 0; Instant synced = kNever;
 };
 // A measured duration, and the gap until the client's next unit started where known (else < 0).
-// `launched`: when the measured launch was called; kNever: not known, counts as undisturbed.
+// `launched`: when the measured launch was made; kNever: not known, counts as undisturbed.
 // `sequence`: of the measured launch, on `stream`; 0: not known.
 struct Timed {
   ClientId client; KernelId kernel; Duration duration; Duration gap{-1}; Instant launched = kNever;
@@ -71,13 +71,14 @@ struct Timed {
 // `now` has reached what the last SetTimer asked for. (step with no inputs means the same.)
 struct TimerFired {};
 
-// The job's ranks stop, by order: from `close_by` on, or from the moment before at which a rank's
-// iteration holds least memory, their gates are closed, whatever a policy or another rule says. `JobStands`
-// follows, by `stand_by` at the latest. A second one only brings both instants forward.
+// An order: the job's ranks stop. Their gates close when a rank is where its iteration holds least
+// memory, at once if no rank has completed an iteration, and by `close_by` at the latest, whatever
+// a policy or another rule says. `JobStands` follows, by `stand_by` at the latest. A second order
+// only brings both instants forward.
 struct JobStopped { JobId job; Instant close_by; Instant stand_by; };
-// The job goes on. Its ranks are to the policies as if they had just come.
+// The job goes on. If it stood, policies see its ranks as if they had just come.
 struct JobContinued { JobId job; };
-// The client launches on it no more: it has moved to another (DeviceUsed).
+// The client no longer launches on this device: it has moved to another (DeviceUsed).
 struct DeviceLeft { ClientId client; DeviceId device; };
 
 using Input = std::variant<ClientAttached, ClientDetached, DeviceUsed, PriorityChanged,
@@ -92,14 +93,14 @@ enum class Gate : uint8_t { kOpen, kCredit, kClosed };
 struct SetGate { ClientId client; DeviceId device; Gate gate; Duration granted; bool new_epoch; };
 // Let one held launch go, whatever the gate says.
 struct Release { ClientId client; ThreadSlot thread; Ticket ticket; };
-// Of this client the device must report one launch in `every` of each stream (a marker each), which
-// stands for those before it; 0: none.
+// The device must report one launch in `every` on each stream of this client, by a marker. A report
+// stands for the launches before it, too. 0: none.
 struct SetProgress { ClientId client; DeviceId device; uint32_t every; };
 // What a launch of this kernel by this client costs in credit.
 struct Predict { ClientId client; KernelId kernel; Duration length; };
 // Call step again at this instant at the latest; replaces the previous timer. kNever: none.
 struct SetTimer { Instant at; };
-// A policy broke a rule and was replaced, a watchdog acted: one line for the log and `status`.
+// One line for the log and `status`: a policy broke a rule and was replaced, a watchdog acted.
 struct Notice { std::string text; };
 // All gates of a stopped job are closed, and nothing that its ranks launched is in flight (`drained`), or
 // `stand_by` has passed. Once for each JobStopped.

@@ -1,5 +1,5 @@
 // What a client has in flight on a stream: its launches, oldest first, until they are known complete. Plain
-// data with its bounds; completions.cc says what happens to it. Pure.
+// data with its bounds; completions.cc changes it. Pure.
 #pragma once
 
 #include <algorithm>
@@ -14,22 +14,22 @@ namespace lull::engine {
 
 inline constexpr size_t kMaxUnitsPerStream = 1024;  // beyond it launches are counted together
 
-// One launch in flight; several, where a stream has more than it can hold.
+// One launch in flight; several, where a stream has more than kMaxUnitsPerStream.
 struct Unit {
   uint64_t sequence = 0;
   Duration predicted;  // as the policy was told
   Duration expected;   // in the mean
-  Duration blocks;     // ... of it, what others' later work waits for
-  Duration lengthens;  // so much longer what runs beside it on another stream may seem
+  Duration blocks;     // ... the part of it for which others' later work waits
+  Duration lengthens;  // how much longer own work beside it on another stream may seem
   Instant at;
-  Instant due;         // untracked: is over by here, later by what Seat::kept_off is then
-  Duration ahead{-1};  // on its device when it was launched; < 0: how long it takes is not looked at
-  uint32_t others_done = 0;  // units of others complete on it by then; may wrap
+  Instant due;         // untracked: when it is expected to be done; Seat::kept_off comes on top
+  Duration ahead{-1};  // in flight on its device before it; < 0: completion tells no length
+  uint32_t others_done = 0;  // others' units complete on its device by then; may wrap
   uint32_t count = 1;
   bool tracked = false;
-  uint32_t every = 0;  // one launch in so many was to be tracked when it was launched
+  uint32_t every = 0;  // Seat::marked_every when it was launched
   DeviceId device;
-  KernelId kernel;     // of the first
+  KernelId kernel;     // of the first launch
 };
 
 // The units of a stream, oldest first.
@@ -69,10 +69,10 @@ class UnitQueue {
   auto end() { return units_.end(); }
   auto begin() const { return units_.begin() + static_cast<ptrdiff_t>(first_); }
   auto end() const { return units_.end(); }
-  // The first unit will be reported: with itself, or with one close behind it.
+  // Whether the first unit will be reported: by itself, or by a tracked unit close behind it.
   bool awaits_report() const {
     if (front().tracked || front().every == 0) return front().tracked;
-    // Where each is to be reported, one launched just before its client heard of that is not.
+    // Even if each launch is to be reported, one made before its client heard of that is not.
     const size_t close = std::max<size_t>(front().every, 2);
     const auto last = begin() + static_cast<ptrdiff_t>(std::min(close, size()));
     return std::any_of(begin(), last, [](const Unit& unit) { return unit.tracked; });
@@ -83,12 +83,12 @@ class UnitQueue {
   size_t first_ = 0;
 };
 
-// A unit that nobody knows the length of matters for so long after it was complete.
+// A completed unit counts as having lengthened others for its own length, and at most this long.
 inline constexpr Duration kLately{10'000'000};
 
 struct Stream {
   uint64_t completed = 0;
-  // Of its units that were seen complete lately the one that lengthens others most.
+  // Of the units that were lately seen complete, the one that lengthens others most.
   struct Long {
     Instant done_at{0};
     Duration lengthens;
@@ -96,14 +96,14 @@ struct Stream {
   } longest;
   UnitQueue units;
 
-  // What these have lengthened is through soon after them.
+  // Work that a unit has lengthened completes soon after the unit.
   void done(const Unit& unit, Instant at) {
     const bool past = at - longest.done_at > std::min(longest.lengthens, kLately);
     if (past || unit.lengthens >= longest.lengthens) longest = {at, unit.lengthens, unit.device};
   }
 };
 
-// Streams beyond the last that is told apart count as that one.
+// Streams beyond kMaxStreams count as the last one.
 inline constexpr size_t kMaxStreams = 64;
 inline size_t slot_of(StreamSlot stream) { return std::min<size_t>(stream.value, kMaxStreams - 1); }
 inline StreamSlot slot_id(size_t slot) { return {static_cast<uint32_t>(slot)}; }

@@ -8,7 +8,7 @@ namespace lull::engine {
 
 namespace {
 
-// When a head that may go is given up for gone; kNever while it may not.
+// When a waiting launch that may go counts as gone; kNever while it may not go.
 Instant head_expiry(const Head& head, const Seat& seat) {
   if (head.released) return head.released_at + kGrantedHeadExpires;
   if (seat.gate == Gate::kOpen) {
@@ -21,7 +21,7 @@ Instant head_expiry(const Head& head, const Seat& seat) {
   return kNever;
 }
 
-// Of a device the client is on.
+// The client must be on the device.
 const Seat& seat_of(const Client& client, DeviceId device) {
   return *client.seat(device);
 }
@@ -57,9 +57,9 @@ void Engine::Core::release(Client& client, Head& head, bool tell_policy) {
 
 // ---- job rule -------------------------------------------------------------------------------
 
-// Ranks of a job stop at the same launch index, the furthest that any has passed: a collective on
-// the device spins for ever against a peer that is held. Where launches are not all known (a coordinator
-// came late, or again) a rank goes on while the work of another hangs.
+// All ranks of a job stop at the same launch index, the furthest that any has passed: a collective on
+// the device spins for ever if a peer is held. Where not all launches are known (the coordinator came
+// late, or again), a rank goes on while the work of another hangs.
 void Engine::Core::apply_job_rules() {
   std::vector<std::pair<JobId, Job*>> touched;
   for (const Client* client : dirty_) {
@@ -91,14 +91,14 @@ void Engine::Core::apply_job_rule(Job& job) {
 
 // ---- inversion rule -------------------------------------------------------------------------
 
-// When the client's work on a device counts as stuck; kNever if it has none that could be.
+// When the client's work on a device counts as stuck because lower clients are held; kNever: none of it can be.
 Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   const Device& on = device_of(seat);
   if (!holds_by_prediction() || seat.units == 0 || on.lowest_level <= client.priority.level ||
       client.ranks->stands()) {
     return kNever;
   }
-  // One stream may wait for what another one does: until the next report of each is overdue.
+  // One stream may wait for another: so the work is late only when the next report of each is overdue.
   Instant oldest = kNever;
   Duration longest;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
@@ -115,7 +115,8 @@ Instant Engine::Core::stuck_at(const Client& client, const Seat& seat) const {
   if (oldest == kNever) return kNever;
   const Duration patience{std::max(kStuckAtLeast.ns, longest.ns * kStuckFactor) << seat.patience};
   const Instant since = std::max(oldest, seat.last_progress);
-  // It may well be behind the others' work: that has had its time, and has it yet.
+  // It may be behind others' work: what they have completed gives it more time, and so does what they
+  // have in flight.
   const Instant at = std::min(std::max(since, on.reported_until), since + kAheadAtMost) + patience;
   if (at > now_) return at;
   Duration others;
@@ -159,7 +160,7 @@ void Engine::Core::recount_stuck(Device& on) {
 
 // ---- watchdog -------------------------------------------------------------------------------
 
-// When this launch has been held for as long as the user says, or the policy, which is asked then.
+// When this launch has been held for as long as the user says. From then on the policy may say longer.
 Instant Engine::Core::watchdog_due(const Client& client, const Head& head) const {
   if (choice_.max_hold.ns == 0 || !holds_by_prediction() || client.ranks->is_stopped()) return kNever;
   const Instant from = std::max(head.since, client.last_floor);
@@ -225,7 +226,8 @@ void Engine::Core::publish(Client& client) {
   }
 }
 
-// When a head has waited too long for a grant that has room for it, however often that has changed.
+// When a launch has waited too long: since the first of the grants that had room for it, or since the
+// last grant.
 Instant Engine::Core::stale_at(const Head& head, const Seat& seat) {
   return std::min(head.fits_at, std::max(head.since, seat.credit.granted_at())) + kStaleCredit;
 }
@@ -243,7 +245,8 @@ void Engine::Core::publish_credit(Client& client, Seat& seat, const Target& targ
     head.fits_at = seat.credit.fits(head.charged)
                        ? std::min(head.fits_at, std::max(head.since, granted_at))
                        : kNever;
-    // It was turned away by a grant in which we see room, or has not noticed one for long.
+    // Either it began to wait after it had seen the grant, or it has waited too long. If nothing is in
+    // flight, too much counts as spent.
     ask.stale |= head.since >= granted_at + kGrantNoticed || now_ >= stale_at(head, seat);
   }
   const auto grant = seat.credit.grant(ask, now_, options_.control_latency);
@@ -265,7 +268,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
     if (!seat->stuck) next = std::min(next, stuck_at(client, *seat));
     next = std::min(next, seat->credit.settles_at());
   }
-  // Where nobody waits for it, work that is not reported is settled with the next launch.
+  // Unreported work for which nobody waits needs no timer: it is settled with the next launch.
   for (uint64_t busy = reported ? client.busy_streams : 0; busy != 0; busy &= busy - 1) {
     const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
     const Unit& front = units.front();
@@ -285,7 +288,7 @@ Instant Engine::Core::next_wake(const Client& client) const {
   return next == kNever ? kNever : std::max(next, now_ + Duration{1});
 }
 
-// A wake that has become too early stays: it costs one look, and moving it costs one a launch.
+// A wake-up that has become too early stays: it costs one look. Moving it would cost one a launch.
 void Engine::Core::set_wake(Client& client) {
   const Instant next = next_wake(client);
   if (next >= client.wake) return;

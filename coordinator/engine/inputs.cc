@@ -178,7 +178,7 @@ void Engine::Core::set_job_priority(Job& job) {
   }
 }
 
-// Who is on the device has changed: whether it must report completions.
+// The clients on the device have changed: decides whether it must report completions.
 void Engine::Core::watch_device(DeviceId id, Device& on) {
   bool several_levels = false;
   bool several_jobs = false;
@@ -248,7 +248,7 @@ void Engine::Core::take(const PolicyChanged& input) {
 KernelUse& Engine::Core::use_kernel(Client& client, KernelId kernel) {
   auto found = client.kernels.find(kernel);
   if (found != client.kernels.end()) return found->second;
-  // A bound on a hostile program's inventions: it only forgets what it was told.
+  // Bounds the kernels that a hostile program makes up. It forgets only what the client was told.
   if (client.kernels.size() >= kMaxKernelsPerTask) client.kernels.clear();
   KernelUse& use = client.kernels[kernel];
   use.known = client.profile->kernel(kernel);

@@ -1,7 +1,6 @@
-// How deep JSON nests, looked at before it is parsed: what is nested without end overflows the
-// stack of who writes it out again. Not by a callback of nlohmann's parser: with one, the parser
-// looks through the whole list again at the end of each object in it, so that 64 KB take a second.
-// Pure.
+// How deep JSON nests, checked before it is parsed: very deep nesting overflows the stack of the
+// code that writes it out again. A callback of nlohmann's parser is too slow: with one, the parser
+// goes through the whole list at the end of each object in it, and 64 KB take a second. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +8,8 @@
 
 namespace lull::engine {
 
-// True: an array or object stands in more than `most - 1` others. Text that is no JSON may get
-// either answer; the parser refuses it, and goes no deeper before it does.
+// True: an array or object stands in more than `most - 1` others. For text that is not JSON the
+// answer may be either; the parser refuses such text, and goes no deeper before it does.
 constexpr bool nests_deeper(std::string_view text, int most) {
   int depth = 0;
   bool quoted = false;

@@ -1,6 +1,6 @@
-// What a client's launches teach beyond its kernels: its iteration, what each position of it takes,
-// and its iteration times. Kept by the engine for each client, fed with every launch and every
-// measurement; pure. It decides nothing: status shows it, and policies may be told of it.
+// What a client's launches teach beside its kernels' lengths: its iteration, how long each position
+// of the iteration takes, and iteration times. The engine keeps one for each client and feeds it
+// every launch and measurement. Pure. It decides nothing: status shows it, and policies may be told.
 #pragma once
 
 #include <cstdint>
@@ -28,30 +28,28 @@ class LearnedLaunches {
     uint64_t generation = 0;
     StreamSlot stream;
     uint32_t position = 0;
-    // Whether others had work on its device from its launch to its completion, once that is seen;
-    // they had launched `others` before.
-    uint32_t others = 0;
-    bool in_step = false;   // and the iteration has this kernel there
-    bool disturbed = false;
+    uint32_t others = 0;     // launches of other clients on its device before it
+    bool in_step = false;    // and the iteration has this kernel there
+    bool disturbed = false;  // others had work on its device between its launch and its completion
     bool completed = false;
-    Duration own;  // Company::own, the most of it meanwhile
+    Duration own;  // the largest Company::own meanwhile
   };
   static_assert(sizeof(Place) == 64);
-  // Who is there beside a launch: whether another client of the device has work on it now, the launches of all others
-  // so far, and the client's own work.
+  // Co-running work beside a launch: whether another client has work on the device now, how many launches all other
+  // clients have made on it, and the client's own work.
   struct Company {
     bool present = false;
-    uint32_t launches = 0;  // may wrap: only told from itself
+    uint32_t launches = 0;  // may wrap: compared for equality only
     Duration own;           // the length of its longest launch on another stream
   };
 
-  // Of a launch in the order of the client's launches. `completed` of the mark: tell `iteration`.
+  // Takes the client's launches in their order. If the mark says `completed`, `iteration` is to be called.
   policies::IterationDetector::Mark launched(const Launched& launch, Instant at, Company company);
   // The host has waited for the device since the last launch.
   void waited() { detector_.waited(); }
   // That launch is complete.
   void completed(StreamSlot stream, uint64_t sequence, const Company& company);
-  // Where the launch told last stands, and where one of this kernel would if it came next.
+  // The place of the latest launch, and the place of a launch of this kernel if it came next.
   const Place& latest() const { return places_[latest_.first][latest_.second]; }
   Place next(KernelId kernel) const;
   void iteration(Duration took, bool disturbed);
@@ -59,8 +57,8 @@ class LearnedLaunches {
   const Place* place(const Timed& timed) const;
   // The launch of that number on its stream; null when it is too long ago.
   const Place* place(StreamSlot stream, uint64_t sequence) const;
-  // An undisturbed measurement of it (< 0: not of this), and what is known of its position; null: nothing. `kernel` is
-  // what is known of it everywhere.
+  // Takes an undisturbed measurement of a launch (< 0: this part was not measured). `position`: what is known of its
+  // position; null: nothing. `kernel`: what is known of the kernel at all positions.
   void timed(const Place& place, const policies::KernelProfile& kernel, Duration duration, Duration gap);
   const policies::KernelProfile* position(const Place& place,
                                           const policies::KernelProfile& kernel) const {

@@ -11,7 +11,7 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
   for (const auto& mine : client.seats) {
     const Device& on = device_of(*mine);
     if (on.busy.size() > (mine->units > 0 ? 1U : 0U)) return true;
-    // Nothing of a client has ended after it was touched last.
+    // No work of a client has ended later than its last touch.
     for (auto member = on.lately.rbegin(); member != on.lately.rend(); ++member) {
       if (*member == client.id) continue;
       const Client& other = *find(*member);
@@ -25,8 +25,8 @@ bool Engine::Core::had_company(const Client& client, Instant since) const {
   return false;
 }
 
-// Who has been there, as far as is known, beside a unit of this stream that came at `since`: others, and its own
-// client's work on other streams.
+// Co-running work, as far as is known, beside a unit of this stream launched at `since`: other clients', and the
+// client's own on other streams.
 LearnedLaunches::Company Engine::Core::company(const Device& on, const Client& client, const Seat& seat,
                                                size_t slot, Instant since) {
   LearnedLaunches::Company found{.present = on.busy.size() > (seat.units > 0 ? 1U : 0U),
@@ -42,7 +42,7 @@ LearnedLaunches::Company Engine::Core::company(const Device& on, const Client& c
   return found;
 }
 
-// What of its own client's work may have lengthened this launch. It may be measured before it is seen complete.
+// How much own work on other streams may have lengthened this launch. Its completion may not be seen yet.
 Duration Engine::Core::own_beside(const Client& client, const LearnedLaunches::Place& place) const {
   const size_t slot = slot_of(place.stream);
   if (place.completed || slot >= client.streams.size() || client.streams[slot].units.empty()) return place.own;
@@ -50,8 +50,8 @@ Duration Engine::Core::own_beside(const Client& client, const LearnedLaunches::P
   return std::max(place.own, company(device_of(seat), client, seat, slot, place.at).own);
 }
 
-// A launch that is no longer remembered may be any: it has run since before the oldest that is, but
-// a client could say so of each.
+// A launch that is no longer remembered is older than all that are. But a client could claim that of
+// any launch, so its age counts as 0.
 bool Engine::Core::is_possible(const Client& client, const Timed& timed) const {
   const LearnedLaunches::Place* place = client.learned.place(timed);
   const Duration since_launch = place == nullptr ? Duration{} : now_ - place->at;
@@ -79,12 +79,12 @@ void Engine::Core::measured(Client& client, TaskKernel& kernel, const Timed& inp
   const LearnedLaunches::Place* place = client.learned.place(input);
   policies::Known before{.kernel = &profile};
   if (place != nullptr) before = known(client, profile, *place, policies::Predictor::kPosition);
-  // Who is on the device for longer meets others more often: to leave out all that had company would
-  // leave out the long ones. What is as it was without, at the same place, did not suffer from it.
+  // Longer launches meet others more often: to leave out all that had co-running work would leave out
+  // the long ones. A length that was seen at the same place without others did not suffer from them.
   const auto suffered = [](bool in_company, const policies::LengthProfile* here, Duration length) {
     return in_company && (here == nullptr || !here->has_seen(length.ns));
   };
-  // Its own client's work on another stream says nothing of the pause, and little of the length where it is short.
+  // Own work on another stream does not change the pause, and hardly changes the length if that work is short.
   const bool own = place != nullptr && own_beside(client, *place).ns > input.duration.ns / kLittle;
   const Disturbed disturbed{
       .duration = suffered(company || own, durations_here(before), input.duration),
@@ -121,8 +121,8 @@ bool Engine::Core::is_seen(const KernelUse& use) const {
   return use.known != nullptr && use.known->profile.mean() >= kSeenByCompletion;
 }
 
-// Where the unit came to a device with little on it and nobody else did, it has run since its launch, or since what
-// was there was through. Beside others it may have waited for them, however long.
+// If the unit came to a device with little work, and nobody else's work came, it has run since its launch, or since
+// the work before it was done. Beside others it may have waited for them for any time.
 void Engine::Core::saw(Client& client, StreamSlot stream, const Unit& unit) {
   if (unit.ahead.ns < 0 || !unit.tracked) return;
   const Device& on = *device(unit.device);

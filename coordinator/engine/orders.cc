@@ -62,7 +62,7 @@ void Engine::Core::take(const JobContinued& input) {
   }
 }
 
-// What it still has in flight there counts as gone with it.
+// What the client still has in flight on that device counts as gone.
 void Engine::Core::take(const DeviceLeft& input) {
   Client* client = find(input.client);
   const Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
@@ -117,7 +117,7 @@ void Engine::Core::follow_orders() {
   }
 }
 
-// Without a whole iteration there is no better moment to wait for.
+// While no rank has completed an iteration, there is no better moment to wait for.
 bool Engine::Core::may_close(const Job& job) const {
   if (job.at_lowest || now_ >= job.close_by) return true;
   return std::ranges::none_of(job.members, [&](ClientId member) {
@@ -138,7 +138,7 @@ void Engine::Core::close(Job& job) {
   }
 }
 
-// How many launches the furthest rank has made; nothing where that cannot be said of all of them.
+// How many launches the furthest rank has made; nothing if a rank's launches are not all known.
 std::optional<uint64_t> Engine::Core::furthest(const Job& job) const {
   uint64_t index = 0;
   for (ClientId member : job.members) {
@@ -149,7 +149,8 @@ std::optional<uint64_t> Engine::Core::furthest(const Job& job) const {
   return index;
 }
 
-// And will come: it waits, launched lately, or launches as the others do.
+// Whether it has made fewer launches than `to` and will still make them: it waits at its gate,
+// launched lately, or runs the same launches as the others.
 bool Engine::Core::is_behind(const Client& client, uint64_t to) const {
   if (client.launches >= to) return false;
   if (!client.heads.empty()) return true;
@@ -171,8 +172,8 @@ Engine::Core::Standing Engine::Core::standing(const Job& job) const {
   return now_ >= job.stand_by ? Standing::kLate : Standing::kNot;
 }
 
-// When work in flight of a stopped job counts as waiting for what a rank is held with; kNever:
-// nothing is.
+// When work in flight of a closed job counts as waiting for a launch that is held; kNever: none is
+// held.
 Instant Engine::Core::hangs_at(const Job& job) const {
   Instant at = kNever;
   bool held = false;
@@ -189,9 +190,9 @@ Instant Engine::Core::hangs_at(const Job& job) const {
   return held ? at : kNever;
 }
 
-// Lets go what ranks of a stopped job wait with, as far as the job has to go on to stand: those
-// behind the furthest; and where the work of one hangs, a launch of each of those that have nothing
-// in flight themselves, else of all.
+// Releases held launches of a closed job, as far as it has to go on before it can stand: those of
+// ranks behind the furthest. If the work of a rank hangs, also one launch of each rank that has
+// nothing in flight; if no such rank waits, one of every rank.
 void Engine::Core::catch_up(Job& job) {
   const std::optional<uint64_t> to = furthest(job);
   const bool may_hang = job.stop == Stop::kClosed || (!job.is_stopped() && !to);
@@ -244,7 +245,7 @@ void Engine::Core::stand(JobId id, Job& job, bool drained) {
   put(JobStands{id, drained});
 }
 
-// When the order wants a look at this client, without anything that happens before.
+// When the order needs a look at this client if nothing happens before.
 Instant Engine::Core::order_due(const Client& client) const {
   const Job& job = *client.ranks;
   const auto hangs = [&] { return std::max(hangs_at(job), now_ + Duration{1}); };

@@ -41,8 +41,7 @@ struct TaskKernel {
   policies::PredictorChoice choice;
 };
 
-// Kernels that are one function in about the same size (kernel_kind): the last ones that were
-// measured for the first time.
+// The kernels of one function and about one size (kernel_kind) whose first measurements came last.
 struct KernelKind {
   static constexpr size_t kRemembered = 8;
   std::array<const TaskKernel*, kRemembered> measured{};
@@ -54,7 +53,7 @@ struct KernelKind {
   }
 };
 
-// Which of a measurement's two parts company may have changed.
+// Which of a measurement's two parts co-running work may have changed.
 struct Disturbed {
   bool duration = false;
   bool gap = false;
@@ -67,24 +66,25 @@ class TaskProfile {
   // Takes a measurement of one of this task's kernels.
   void add(KernelId id, TaskKernel& kernel, Duration duration, Duration gap,
            Disturbed disturbed = {});
-  // Takes up what is known from earlier; nothing where this kernel has been measured as often since.
+  // Takes over what an earlier run knew, unless this kernel has been measured as often since.
   void recall(KernelId id, const policies::KernelProfile::Saved& saved);
   // Every measured kernel, by id.
   std::vector<TaskRecord::Kernel> saved() const;
 
-  // Lengths and gaps by (the launch before, this), undisturbed: bounded, beyond it pairs are not
-  // learnt. `known` is what is known of this kernel everywhere.
+  // Undisturbed lengths and gaps by pair: the kernel before, and this one. Beyond kMaxPairsPerTask
+  // no more pairs are learnt. `known`: what is known of this kernel behind any other.
   void add_pair(KernelId before, KernelId kernel, const policies::KernelProfile& known,
                 Duration duration, Duration gap);
   const policies::KernelProfile* pair(KernelId before, KernelId kernel,
                                       const policies::KernelProfile& known) const;
 
-  // What to expect of a kernel that was never measured, and what to reckon with. Others of its kind
-  // say it: a program whose shapes change from step to step has new kernels all the time. Without
-  // them the mean over the known kernels, and what 19 in 20 were no longer than when first measured.
+  // How long a kernel that was never measured takes in the mean, and at most. Others of its kind
+  // tell both: a program whose shapes change from step to step has new kernels all the time.
+  // Without others, these are the mean over all known kernels, and the p95 of their first
+  // measurements.
   Duration unknown_kernel(KernelId id) const;
   Duration unknown_at_most(KernelId id) const;
-  // The same for what it may do to the measurements of others: it may take any time while few kernels are known.
+  // By how much it may lengthen other measurements: without limit while few kernels are known.
   Duration unmeasured_at_most(KernelId id) const {
     return known_ < kFewKernels ? Duration{policies::KernelProfile::kLongestNs} : unknown_at_most(id);
   }

@@ -53,7 +53,7 @@ uint64_t read_hex(const std::string& text) {
   return value;
 }
 
-// 1024 to the nanosecond, as three digits behind the point.
+// A mean is kept in 1024ths of a nanosecond and written in nanoseconds, with a fraction.
 double mean_of(int64_t x1024) { return static_cast<double>(x1024) / 1024.0; }
 int64_t x1024_of(const json& mean) {
   const auto ns = mean.get<double>();

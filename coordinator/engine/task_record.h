@@ -41,7 +41,7 @@ struct TaskRecord {
 };
 
 std::string write_task_record(const TaskRecord& record);
-// Errors are "why", of a line.
+// An error says why, in one line.
 std::expected<TaskRecord, std::string> read_task_record(std::string_view text);
 
 }  // namespace lull::engine

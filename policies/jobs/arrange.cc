@@ -8,14 +8,14 @@ namespace {
 
 // A job alone below this share of its best has something to gain.
 constexpr double kSlow = 0.9;
-// Arrangements below this share of the best are not gone on from.
+// The search does not go on from arrangements below this share of the best.
 constexpr double kNearly = 0.9;
-// Trials for one set of jobs. Six jobs have 195 arrangements on four GPUs in use, and more that
-// leave one free: a part of the trials is for those.
+// The most trials for one set of jobs, and the most of these with all GPUs in use. Six jobs have
+// 195 arrangements on four GPUs in use, and more that leave one free: the rest is for those.
 constexpr size_t kMostTrials = 192;
 constexpr size_t kMostInUse = 128;
-// GPUs are left free only where the same jobs have run for so long: that takes more trials, which
-// have to pay. With no such time jobs took 1 % longer in 20 simulated draws of `hundred`.
+// GPUs are left free only where the same jobs have run for this long: that takes more trials, which
+// have to pay. Without this time jobs took 1 % longer in 20 simulated draws of `hundred`.
 constexpr Duration kSettled{7'200'000'000'000};
 // Iterations of each job that tell that an arrangement is below kNearly. Two and four were
 // about as good in 1000 simulated draws.
@@ -55,7 +55,7 @@ std::optional<Arrange::Arrangement> Arrange::arrangement_of(const Cluster& clust
   return out;
 }
 
-// The same for arrangements that differ only by which of equal switches and sockets is which.
+// The same for arrangements that differ only in the order of equal switches and sockets.
 uint64_t Arrange::signature(const Cluster& cluster, const Arrangement& how) {
   struct At {
     uint32_t socket, pcie_switch;
@@ -268,7 +268,7 @@ void Arrange::carry_out(Instant now, Cluster& cluster, const Arrangement& from,
         const auto other = std::ranges::find_if(spot.jobs, [&](uint64_t one) { return one != id; });
         return other == spot.jobs.end() ? std::nullopt : std::optional(JobId{*other});
       };
-      // The one that it will be beside, else one whose place it takes, else one that it leaves.
+      // `other`: one to run beside, else one whose place the job takes, else one that it leaves.
       const Spot& left = *std::ranges::find_if(from, [&](const Spot& one) { return has(one, id); });
       const auto beside = another(to[i]);
       const auto instead = another(from[i]);
@@ -318,7 +318,7 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
       search.jobs = std::move(jobs);
       search.begun = now;
     }
-    // Somebody else has moved them: that is measured as any other.
+    // Somebody else has moved the jobs: this arrangement is measured as any other.
     const bool moved = search.trial ? *search.trial != *here
                                     : search.over && search.measured[search.best].how != *here;
     if (moved && search.measured.size() <= kMostTrials) {

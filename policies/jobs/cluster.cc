@@ -6,7 +6,7 @@
 namespace lull::jobs {
 namespace {
 
-// Iterations that make a pace worth comparing with.
+// A pace of this many iterations is worth comparing with.
 constexpr uint64_t kSteady = 20;
 
 template <typename... F>
@@ -350,7 +350,7 @@ void Cluster::take_out(Unit& pack, Job& job) {
   pack.unasked = false;
 }
 
-// Only a pack that was decided on waits as one, to go on together.
+// Only a pack that a decision has made waits as one, to go on together.
 void Cluster::stopped(Instant now, Unit& unit) {
   settle(now, unit);
   give(unit);

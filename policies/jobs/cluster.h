@@ -1,7 +1,7 @@
 // What a job policy knows: GPUs, jobs, who runs where, what was measured. Pure.
 //
 // Owned by a policy. `apply` takes the events in; the other calls are decisions: each is appended
-// to `out` and is a fact here from then on. Who has been decided about so is never asked for twice.
+// to `out` and is a fact here from then on. So nothing is decided twice.
 //
 //   cluster.cc             what is: GPUs, jobs, units; events
 //   cluster_decisions.cc   what is decided
@@ -25,8 +25,8 @@ struct Slot {
   bool present = true;
   uint32_t group = 0;
   Unit* unit = nullptr;   // that runs there
-  Unit* claim = nullptr;  // of the round that is being decided
-  bool extra = false;     // of its running unit's GPUs one that is on loan
+  Unit* claim = nullptr;  // that has claimed it in the round that is being decided
+  bool extra = false;     // it is on loan to the unit that runs there
 };
 
 // The GPUs of one kind in one node.
@@ -46,7 +46,7 @@ class Cluster {
  public:
   using Out = std::vector<Decision>;
 
-  // Whether who should run where may be different now.
+  // True: who should run where may have changed.
   bool apply(Instant now, const Event& event);
 
   // ---- what is -------------------------------------------------------------------------------
@@ -63,21 +63,21 @@ class Cluster {
   }
   GpuKind kind_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.kind; }
   NodeId node_of(const Unit& unit) const { return slots_[unit.gpus.front()].gpu.node; }
-  // What jobs of a unit need of each GPU together; none: one of them is not known.
+  // The memory that a unit's jobs need of each GPU together; nothing: not known of one of them.
   std::optional<uint64_t> memory_of(const Unit& unit) const;
   bool kind_will_do(const Unit& unit, const Group& group) const;
-  // GPU time that a job has had, or the least served of a unit.
+  // GPU time that a job has had; of a unit, its least served job.
   double served_gpu_ns(const Job& job, Instant now) const;
   double served_gpu_ns(const Unit& unit, Instant now) const;
-  // Its jobs' rates, each as a share of the best that it has made alone on such GPUs, summed; none
-  // while one is not known.
+  // The sum of its jobs' rates, each as a share of the job's best alone on such GPUs; nothing while
+  // one is not known.
   std::optional<double> sum_of_rates(const Unit& unit) const;
-  // The same of all that run in a node; none while one has not done so many iterations.
+  // The same of all that run in a node; nothing while one has done fewer iterations than this.
   std::optional<double> sum_of_rates(NodeId node, uint64_t iterations = kTrialIterations) const;
   // Null: it is of none.
   MultiJob* multi_job(const Job& job);
   MultiJob* multi_job(const Unit& unit);  // null: its jobs are not all of one
-  // Jobs that were not measured have what is expected of them by their multi-job from now on.
+  // Gives jobs that were not measured what their multi-job lets expect of them.
   void expect_of_siblings();
 
   // ---- decisions -----------------------------------------------------------------------------
@@ -92,11 +92,11 @@ class Cluster {
   Unit& unpack(Instant now, Job& job, Reason reason, Out& out);
   // A packed job goes on alone on free GPUs, in a unit of its own.
   Unit& part(Instant now, Job& job, Places gpus, Reason reason, Out& out);
-  // A pack that does not run: each of its jobs waits for itself.
+  // A pack that does not run: each of its jobs waits in a unit of its own.
   void dissolve(Instant now, Unit& unit);
   // The operator's command; true where it changed something.
   bool obey(Instant now, const Command& command, Out& out);
-  // Commands to migrate a job that could not be stopped then, and not leave those of its pack.
+  // Obeys earlier commands to migrate a packed job that could not be stopped then.
   void obey_wishes(Instant now, Out& out);
 
   GpuSet devices(const Places& gpus) const;
@@ -104,7 +104,7 @@ class Cluster {
  private:
   Unit& make_unit(Job& job, Instant now);
   void remove_unit(Unit& unit);
-  Job* leave(Instant now, JobId id);  // the job without its unit
+  Job* leave(Instant now, JobId id);  // takes the job out of its unit
   void forget(const Job& job);
   Unit& split(Instant now, Job& job);
   void stopped(Instant now, Unit& unit);

@@ -144,7 +144,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
         return true;
       }
       if (unit->jobs.size() > 1) {
-        if (unit->running && !job->may_leave()) {  // the others, as long as it cannot be stopped
+        if (unit->running && !job->may_leave()) {  // it stays as long as it cannot be stopped
           wishes_.push_back(command);
           return false;
         }
@@ -159,7 +159,7 @@ bool Cluster::obey(Instant now, const Command& command, Out& out) {
       if (command.priority == job->request.priority) return false;
       job->request.priority = command.priority;
       if (unit->jobs.size() > 1) {  // only jobs of one importance share GPUs
-        // It leaves the others, or they leave it: who cannot be stopped stays.
+        // It leaves the others; if it cannot be stopped, those of them that can be leave it.
         const bool ran = unit->running;
         const bool stays = ran && !job->may_stop();
         const std::vector<Job*> jobs = unit->jobs;

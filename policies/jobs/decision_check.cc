@@ -145,7 +145,7 @@ void DecisionCheck::event(const Event& event) {
             job->movable = e.movable;
             job->gpus = e.gpus;
             if (!e.running) return;
-            // Whoever runs there on other GPUs, too, does not any more, as far as it is known.
+            // A job there that has other GPUs counts as stopped.
             for (const DeviceId id : e.gpus) {
               const std::vector<JobId> there = devices_[id.value].jobs;
               for (const JobId other : there) {
@@ -343,7 +343,7 @@ DecisionCheck::Broken DecisionCheck::decide(const Decision& decision) {
                     decision.what);
 }
 
-// Any GPUs of a node would do for it, and nobody wants it on certain ones.
+// Whether any GPUs of a node would do for it, and nobody wants it on certain ones.
 bool DecisionCheck::goes_anywhere(const Job& job) const {
   if (job.pinned || job.request.gpus > largest_) return false;
   return job.state != State::kSuspended || (job.request.migratable && job.movable);
@@ -381,7 +381,7 @@ DecisionCheck::Broken DecisionCheck::importance(const std::vector<JobId>& starte
     uint32_t could = group.free + group.on_loan;
     for (size_t level = kLevels; level-- > 0;) {
       kind.gpus[level] = std::max(kind.gpus[level], could);
-      could += group.by_level[level];  // what less important ones than level - 1 have
+      could += group.by_level[level];  // what jobs less important than level - 1 have
     }
   }
   for (const JobId id : waiting_) {

@@ -1,22 +1,21 @@
 // Whether a job policy keeps the rules. It stands outside the policy, has a table of its own, and
 // is told the same events and every decision; whoever carries decisions out asks it first. Pure.
 //
-// A decision, in the order in which they were made:
+// Each decision, in the order in which they were made:
 //   - is about a job that has arrived and not gone, in the state that it needs (job_policy.h)
 //   - names GPUs that are there, each once, as many as the job asked for (elastic: up to its most),
 //     of one kind, of a kind that will do, in one node if the job fits into one
-//   - puts nobody on a GPU where somebody runs, but by Pack: beside jobs that have exactly these
+//   - puts nobody on a GPU where somebody runs, except by Pack: beside jobs that have exactly these
 //     GPUs and the same importance
-//   - puts no more on a GPU than its memory holds; who shares, has said what it needs
-//   - moves no job that cannot be moved, and none that the operator has pinned but to where he
-//   wants
-//     it; runs none that the operator has suspended
+//   - puts no more on a GPU than its memory holds; a job that shares has said what it needs
+//   - moves no job that cannot be moved, and a job that the operator has pinned only to where the
+//     operator wants it; runs none that the operator has suspended
 // At the end of a step:
-//   - a job whose importance has changed shares its GPUs with none of another, if either can go
+//   - a job whose importance has changed shares GPUs with no job of another, if either can go
 //   - no GPU's memory is exceeded by what its jobs have been seen to use, if one of them can go
-//   - importance does not yield: a policy that preempts leaves no job waiting that would fit where
-//     GPUs are free, on loan, or with less important jobs; another starts no job on GPUs that a
-//     more important waiting one could have had
+//   - importance comes first: a policy that preempts leaves no job waiting that would fit where
+//     GPUs are free, on loan, or with less important jobs; another policy starts no job on GPUs
+//     that a more important waiting job could have had
 #pragma once
 
 #include <array>
@@ -36,12 +35,12 @@ class DecisionCheck {
  public:
   explicit DecisionCheck(bool preemptive) : preemptive_(preemptive) {}
 
-  // Takes events in, then decisions; answers the first rule that was broken, in a line. After that
-  // the table is what the decisions up to there say.
+  // Takes events in, then decisions; returns the first rule that was broken, in one line. The table
+  // then stands as the decisions up to there leave it.
   std::optional<std::string> step(std::span<const Event> events,
                                   std::span<const Decision> decisions);
 
-  // Jobs that have arrived and not gone, by state; their sum is who is not lost.
+  // Jobs that have arrived and not gone, by state, without those that the operator has suspended.
   size_t running() const { return running_; }
   size_t waiting() const { return waiting_.size(); }
 
@@ -53,11 +52,11 @@ class DecisionCheck {
     GpuSet gpus;
     uint64_t memory_bytes = 0;
     bool held = false, pinned = false, movable = true;
-    GpuSet wanted;  // of a pinned one: where the operator wants it; empty: where it is
+    GpuSet wanted;  // if pinned: where the operator wants it; empty: where it is
     bool stays() const { return !request.suspendable || pinned || !movable; }
   };
-  // What a GPU counts as in its group: as the most important job there, and as staying where any
-  // job there is one that cannot be stopped.
+  // What a GPU counts as in its group. Its level is that of the most important job there; it stays
+  // if any job there cannot be stopped.
   enum class Use : uint8_t { kFree, kOnLoan, kGivesWay, kStays };
   struct Device {
     Gpu gpu;

@@ -17,7 +17,7 @@ namespace {
 constexpr double kNsPerSecond = 1e9;
 // A level's service is this many times that of the one before.
 constexpr double kLevelStep = 4;
-// Who has waited for so many turns is as good as one that had nothing yet.
+// A unit that has waited for this many turns counts as one that has had nothing yet.
 constexpr int64_t kPatienceTurns = 30;
 
 class Gandiva final : public OrderedPolicy {
@@ -38,7 +38,7 @@ class Gandiva final : public OrderedPolicy {
             .patience = Duration{values[0] * 1'000'000'000}};
   }
 
-  // Not yet measured alone, and not for longer than a turn.
+  // Whether it has not been measured alone yet; this lasts for a turn at most.
   bool to_be_profiled(Instant now, const Unit& unit) const {
     return unit.jobs.size() == 1 &&
            cluster_.served_gpu_ns(unit, now) <
@@ -71,7 +71,7 @@ class Gandiva final : public OrderedPolicy {
   }
 
   // While only jobs of its own multi-job wait, a unit has no turns: a single job stays until it has
-  // had more than one of them, and of a pack jobs change places one by one.
+  // had more than one that waits, and the jobs of a pack change places one by one.
   bool stays(Instant now, const Unit& unit) {
     const MultiJobId id = unit.multi_job();
     if (id.value == 0 || id != waiting_for_.multi_job) return false;
@@ -94,7 +94,7 @@ class Gandiva final : public OrderedPolicy {
     }
   }
 
-  // Where no GPU is free, who may run beside its siblings does so before anybody makes room for it.
+  // If no GPU is free, a job that may run beside its siblings does so before anybody makes room.
   void join_siblings(Instant now, Cluster::Out& out) {
     if (cluster_.free_gpus() > 0) return;
     std::vector<Unit*> waiting;
@@ -142,7 +142,7 @@ class Gandiva final : public OrderedPolicy {
     const int64_t at = level(now, unit);
     const bool sibling = unit.multi_job().value != 0;
     const int64_t looks = sibling ? had(now, unit).first : 0;
-    // Of siblings with as many looks the one that is nearest to the next.
+    // Of siblings with as many looks, the one nearest to its next look comes first.
     const int64_t left = sibling ? -static_cast<int64_t>(unit.first().iterations) : 0;
     if (unit.running && (turn_end(unit, quantum_) > now || stays(now, unit))) return {1, at, looks};
     if (!unit.running) return {2, at, looks, left, unit.since.ns};
@@ -156,9 +156,9 @@ class Gandiva final : public OrderedPolicy {
     look_at_waiting(now);
   }
 
-  // A pack that waits goes as one, unless its jobs could go apart: where GPUs are free, on loan
-  // or with less important jobs. One of two may be made anew with others, and one of siblings
-  // always.
+  // A pack that waits stays one, unless its jobs could go apart: where GPUs are free, on loan or
+  // with less important jobs. But a pack of two, and one of siblings, is dissolved: its jobs may be
+  // packed anew with others.
   bool order_again(Instant now, std::span<Unit* const> waiting) override {
     Priority least{0};
     size_t open = cluster_.free_gpus();

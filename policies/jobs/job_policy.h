@@ -5,7 +5,7 @@
 // for all its GPUs and calls `step` from its own thread, with what has happened since the last
 // call. The policy appends decisions; it never calls back, never reads a clock, and keeps no state
 // outside itself. Decisions are targets: carrying one out takes time, and a job that is to run
-// where another leaves waits until that one's memory has left. They apply in their order, and
+// where another leaves waits until the other's memory has left. They apply in their order, and
 // decision_check.h says which rules each must keep. A fresh instance that takes over from another
 // is told the present state by JobArrived and JobStands.
 //
@@ -42,8 +42,8 @@ struct JobFailed {
 struct JobLost {
   JobId job;
 };
-// Where a job really is: told when a decision could not be carried out (`movable` false: nor will
-// any other move of it), and to a policy that takes over.
+// Where a job really is: told when a decision could not be carried out, and to a policy that takes
+// over. `movable` false: the job cannot be moved at all.
 struct JobStands {
   JobId job;
   bool running = false;
@@ -71,13 +71,13 @@ struct DeviceAppeared {
 struct DeviceVanished {
   DeviceId device;
 };  // JobLost follows for those who ran there
-// A job that was placed, resumed, packed or migrated runs now; its GPUs did nothing for so long.
+// A job that was placed, resumed, packed or migrated runs now; its GPUs did nothing for `took`.
 struct MoveDone {
   JobId job;
   Duration took;
 };
-// A person's command. Suspend and migrate hold until resume or unpin. A job that gets another
-// importance keeps what is known of it; whoever runs beside it may not go on there with it.
+// A person's command. Suspend and migrate hold until resume or unpin. When a job gets another
+// importance, what is known of it stays, but it may not share GPUs with jobs of the old importance.
 struct Command {
   enum class Order : uint8_t { kSuspend, kResume, kPin, kUnpin, kMigrate, kResize, kPrioritise };
   JobId job;

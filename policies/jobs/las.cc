@@ -7,7 +7,7 @@
 namespace lull::jobs {
 namespace {
 
-// Rounds for jobs that pass the threshold come together.
+// Rounds come at multiples of this, so that one round serves all jobs that pass the threshold.
 constexpr Duration kGrid{10'000'000'000};
 
 class LeastAttainedService final : public OrderedPolicy {

@@ -5,11 +5,11 @@
 namespace lull::jobs {
 namespace {
 
-// Ends that are remembered, and that there must be before anything follows from them.
+// How many ends are remembered, and how many are needed before they tell anything.
 constexpr size_t kEndsKept = 32;
 constexpr size_t kEndsNeeded = 3;
-// Iterations are told of late: a look is taken to be so much later than it was seen. A job that is
-// stopped just before it would make its owner wait.
+// Iterations are told of late: a look is taken to come later than was seen, by this factor. A job
+// that is stopped just before a look would make its owner wait.
 constexpr double kLate = 1.1;
 
 }  // namespace
@@ -52,7 +52,7 @@ void MultiJob::expect(Job& job) const {
 
 uint64_t MultiJob::looks(uint64_t iterations) const {
   if (ends_.size() < kEndsNeeded) return 0;
-  // The first quarter: some may have ended early by a fault of theirs, others at later looks.
+  // The lower quartile: some may have ended early by a fault of theirs, others at later looks.
   std::vector<uint64_t> sorted(ends_.begin(), ends_.end());
   const auto quarter = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 4);
   std::nth_element(sorted.begin(), quarter, sorted.end());

@@ -1,9 +1,9 @@
-// What is known of the jobs of one multi-job, as those of a hyper-parameter search: they are alike.
+// What is known of the jobs of one multi-job, such as a hyper-parameter search: they are alike.
 // Pure; owned by Cluster (cluster.h).
 //
-// How fast one goes alone and how busy it keeps its GPU are expected of the others, so that not
-// each has to be profiled alone. After how many iterations their owner judges one is seen from
-// those that ended: most are ended at the first look at them.
+// How fast one goes alone, and how busy it keeps its GPU, is expected of the others, too: so not
+// each has to be profiled alone. Jobs that ended tell after how many iterations their owner looks
+// at a job: most are ended at the first look.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace lull::jobs {
 
 class MultiJob {
  public:
-  // One of them did so many iterations alone.
+  // One of them did `count` iterations alone.
   void ran_alone(GpuKind kind, size_t gpus, uint64_t count, Duration each);
   void was_busy(uint32_t per_mille);
   void ended(uint64_t iterations);
 
-  // What is expected of a job of it that was not measured itself.
+  // Gives a job of it that was not measured itself what is expected of it.
   void expect(Job& job) const;
-  // Looks of their owner that a job of so many iterations has passed; 0 while it is not known.
+  // How many looks of the owner a job has passed with this many iterations; 0: not known yet.
   uint64_t looks(uint64_t iterations) const;
 
-  // So many on a GPU are not tried again for `first`; the next time for twice as long.
+  // `together` jobs on a GPU are not tried again for `first`; the next time for twice as long.
   void too_many(Instant now, size_t together, Duration first);
 
   size_t members = 0;  // jobs of it that are there
 
-  // The most of them that were faster together than by turns; of a number that was not, until when
-  // it is not tried again.
+  // The most of them that were faster together than by turns; and a number that was not, which is
+  // not tried again until `bad_until`.
   size_t good_together = 1;
   size_t bad_together = SIZE_MAX;
   Instant bad_until;

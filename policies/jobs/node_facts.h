@@ -1,4 +1,4 @@
-// The node and its jobs as coordinator/moves sees them, which checks each decision as it checks a
+// The node and its jobs as coordinator/moves sees them. That checks each decision as it checks a
 // person's request, and carries it out. Pure.
 //
 //   coordinator/moves --- NodeFacts ---> turns                --- TurnDecision --> coordinator/moves
@@ -48,8 +48,8 @@ struct DeviceFacts {
 struct JobOnDevice {
   DeviceId device;
   uint64_t used_bytes = 0;   // there or moved out
-  uint64_t frees_bytes = 0;  // that going out would free
-  uint64_t needs_bytes = 0;  // to return, or beyond what it has for an allocation that waits
+  uint64_t frees_bytes = 0;  // what going out would free
+  uint64_t needs_bytes = 0;  // what it needs to return, or needs more for an allocation that waits
 };
 
 struct JobFacts {
@@ -63,7 +63,7 @@ struct JobFacts {
   bool pinned = false;       // nobody moves it
   bool suspends = false;     // it is suspended, or being so
   bool migrates = false;     // it is on its way to other GPUs
-  bool by_policy = false;    // suspended, or being so, by a policy's decision: one may resume it
+  bool by_policy = false;    // suspended, or being so, by a policy: a policy may resume it
   Instant since;             // in this state
   std::vector<JobOnDevice> devices;  // by device
 };

@@ -17,12 +17,12 @@ class OrderedPolicy : public JobPolicy {
   void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) final;
 
  protected:
-  // Less comes first; then the unit's id. Importance comes before all of it.
+  // Units are ordered by importance, then by key, less first, then by id.
   using Key = std::array<int64_t, 6>;
   virtual Key key_of(Instant now, Unit& unit) = 0;
   virtual void before_round(Instant, Cluster::Out&) {}
-  // After a round: whether there are other units now, so that one more is to be held. A pack that
-  // nobody has decided on waits as single jobs.
+  // After a round: may change the units that wait. True: one more round is to be held. Unless it is
+  // overridden, packs that wait are dissolved: their jobs wait as single jobs.
   virtual bool order_again(Instant now, std::span<Unit* const> waiting);
   // Whether packs of this group of GPUs leave its free ones free.
   virtual bool keeps_free(size_t /*group*/) const { return false; }
@@ -51,7 +51,7 @@ class OrderedPolicy : public JobPolicy {
 
 // Turns are counted from the same instants for all units, so that a job that needs many GPUs finds
 // them free at once. A turn ends at the first multiple of `quantum` at which the unit has run for
-// at least half of it, and for 100 times what starting it had cost: moves take 1 % at most.
+// at least half a quantum, and for 100 times what starting it had cost: moves take 1 % at most.
 Instant turn_end(const Unit& unit, Duration quantum);
 Instant next_multiple(Instant now, Duration of);
 

@@ -12,12 +12,11 @@ namespace {
 // Use of the GPU by all jobs of a pack, in thousandths, above which a trial is not worth its time:
 // Gandiva's table 1 has no gain from 87 % on for two of a kind.
 constexpr uint32_t kMostUse = 1750;
-// Siblings on trial together; their number is then known from their rates.
+// As many siblings are tried together as fill a GPU; their rates then tell how many shall stay.
 constexpr uint32_t kFull = 1000;
-// Turns, as long as its moves make them, for which a pair that was bad is not tried again, at
-// first.
+// A pair that was bad is not tried again for this many turns at first. Moves may make turns longer.
 constexpr int64_t kBadTurns = 15;
-// Hosts that are looked at for one job; the list is sorted by use, the first that fits is taken.
+// Hosts that are looked at for one job, the least used first.
 constexpr size_t kMostHosts = 64;
 
 uint32_t use_of(const Unit& unit) {
@@ -102,7 +101,7 @@ void Packing::judge(Instant now, Cluster& cluster, const Arrange& arrange, Clust
 void Packing::note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a,
                        const Job& b) {
   const Duration first{kBadTurns * unit.turn(rules_.patience).ns};
-  if (MultiJob* of = cluster.multi_job(unit)) {  // of siblings their number counts, not who
+  if (MultiJob* of = cluster.multi_job(unit)) {  // of siblings it counts how many, not which
     of->too_many(now, unit.jobs.size(), first);
     return;
   }
@@ -226,7 +225,7 @@ void Packing::try_more(Instant now, Cluster& cluster, std::vector<Unit*> waiting
     const auto found = hosts.find({single->priority(), single->size()});
     if (found == hosts.end()) continue;
     auto& some = found->second;
-    // The first that it has not been tried with, else the one with which it was best.
+    // The first host that it has not been tried with, else the one with which it made most.
     Unit* best = nullptr;
     double best_worth = 0;
     const size_t looked_at = std::min(some.size(), kMostHosts);

@@ -1,15 +1,16 @@
-// Packs: which jobs are tried together on their GPUs, and which of them stay together. By trial
-// and measurement; nothing is assumed about how jobs slow each other. Pure; owned by `gandiva`.
+// Packs: which jobs are tried together on their GPUs, and which of them stay together. Measurements
+// decide; nothing is assumed about how jobs slow each other. Pure; owned by `gandiva`.
 //
-// A pack's worth is the sum of its jobs' rates, each as a share of the best that the job has made
-// alone on such GPUs. Taking turns makes 1. A trial ends when each job has done kTrialIterations in
-// it, or after `patience` with at least one: the pack is kept if its worth has risen above 1, and
-// above what it was without the new job, by the margin; else the new job leaves, and the two are
+// A pack's worth is the sum of its jobs' rates, each as a share of the job's best alone on such
+// GPUs. Taking turns makes 1. A trial ends when each job has done kTrialIterations in it, or after
+// `patience` if each has done at least one. The pack is kept if its worth has risen above 1, and
+// above what it was without the new job, by the margin. Else the new job leaves, and the two are
 // not tried again for kBadTurns turns, the next time for twice as many. A kept pack whose worth
-// falls below 1 loses the job that joined last. Jobs of one multi-job are alike: of them it counts
-// how many are together. As many are tried at a time as fill the GPU by their use, and as many
-// stay as the sum of their rates says, rounded up. While nobody waits, other
-// arrangements of a node are tried: arrange.h.
+// falls below 1 loses the job that joined last.
+//
+// Jobs of one multi-job are alike: what counts is how many are together. As many are tried at a
+// time as fill the GPU by their use; as many stay as the sum of their rates, rounded up. While
+// nobody waits, other arrangements of a node are tried: arrange.h.
 #pragma once
 
 #include <map>
@@ -25,15 +26,15 @@ class Packing {
  public:
   explicit Packing(TrialRules rules) : rules_(rules) {}
 
-  // Ends trials that have an answer, and packs that are no longer worth it or do not fit; but for
-  // those that an arrangement keeps.
+  // Ends trials that have an answer, and packs that are no longer worth it, except those that an
+  // arrangement keeps.
   void judge(Instant now, Cluster& cluster, const Arrange& arrange, Cluster::Out& out);
-  // Waiting jobs of a multi-job join their siblings, as many as were faster together before, and
-  // with `try_others` more on trial. Those that do are no longer in `waiting`.
+  // Waiting jobs of a multi-job join their siblings: as many as were faster together before, and
+  // with `try_others` more on trial. Jobs that join are taken out of `waiting`.
   void join_siblings(Instant now, Cluster& cluster, std::vector<Unit*>& waiting, bool try_others,
                      Cluster::Out& out);
-  // Somebody waits: the least busy of those who wait are tried beside the least busy that run.
-  // `waiting` in the policy's order.
+  // Somebody waits: the least busy jobs that wait are tried beside the least busy that run.
+  // `waiting`: in the policy's order.
   void try_more(Instant now, Cluster& cluster, std::vector<Unit*> waiting, Cluster::Out& out);
 
  private:
@@ -43,7 +44,7 @@ class Packing {
   bool may_join(Instant now, const Cluster& cluster, const Job& job, const Unit& from,
                 const Unit& host) const;
   void note_bad(Instant now, Cluster& cluster, const Unit& unit, const Job& a, const Job& b);
-  // Of siblings that stay together on trial: those that are not needed for what all make leave.
+  // Siblings have passed a trial: those that are not needed for the sum of their rates leave.
   void hold_enough(Instant now, Cluster& cluster, MultiJob& of, Unit& unit, double sum,
                    const std::vector<Job*>& joined, Cluster::Out& out);
   // What the two made together when they were measured; 0: never.
@@ -52,8 +53,8 @@ class Packing {
   void forget_the_gone(const Cluster& cluster);
 
   TrialRules rules_;
-  // Were slower together than by turns; tried again after a while, each time twice as long: it may
-  // have been those beside them, and jobs change.
+  // Two jobs that were slower together than by turns. They are tried again after a while, twice as
+  // long each time: others beside them may have been the cause, and jobs change.
   struct Bad {
     Instant until;
     Duration next;

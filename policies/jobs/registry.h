@@ -43,7 +43,7 @@ struct JobPolicyChoice {
 std::span<const JobPolicyRow> job_policy_rows();
 inline constexpr std::string_view kDefaultJobPolicy = "static";
 
-// One line saying what would be right, where the text is not.
+// An error says in one line what would be right.
 [[nodiscard]] std::expected<JobPolicyChoice, std::string> parse_job_policy(std::string_view text);
 
 }  // namespace lull::jobs

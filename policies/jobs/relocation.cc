@@ -8,9 +8,9 @@
 namespace lull::jobs {
 namespace {
 
-// A job that was moved for its own good stays for so long: a move has to pay.
+// A job that was moved for its own good stays for this long: a move has to pay.
 constexpr Duration kRest{600'000'000'000};
-// Slower than this share of its best is worth a move.
+// A job slower than this share of its best is worth a move.
 constexpr double kSlow = 0.9;
 constexpr uint64_t kSteady = 20;  // iterations after which a pace is believed
 
@@ -33,7 +33,7 @@ Spread spread_of(const Cluster& cluster, const Places& gpus) {
   return out;
 }
 
-// Whether enough GPUs are free of a faster kind that is not known to be no better than `here`.
+// Whether enough GPUs of a faster kind are free, unless that is known to be no better than `here`.
 bool may_be_faster(const Cluster& cluster, const Unit& unit, double here) {
   for (uint32_t kind = 0; kind < cluster.kind_of(unit).value; ++kind) {
     if ((unit.first().request.kinds >> kind & 1) == 0) continue;
@@ -93,7 +93,7 @@ void Relocation::defragment(Instant now, Cluster& cluster, std::span<Unit* const
     if (unit->pinned || unit->size() < 2 || unit->size() > cluster.free_gpus()) continue;
     if (!unit->gpus.empty() && unit->started() && !unit->may_move()) continue;
     const auto& groups = cluster.groups();
-    // The node with the most free GPUs that the others have room for the rest of.
+    // Nodes by free GPUs, the most first. One will do if enough smaller jobs there fit elsewhere.
     std::vector<size_t> by_free;
     for (size_t g = 0; g < groups.size(); ++g) {
       if (groups[g].present >= unit->size() && groups[g].free > 0 &&

@@ -1,9 +1,9 @@
-// Moves of running jobs that have their GPUs alone to better ones: to a faster kind, to
-// GPUs that are nearer to each other, away from where they are slow; and out of the way of a larger
-// job that waits. Pure; owned by `gandiva`.
+// Moves running jobs that have their GPUs alone: to a faster kind, to GPUs that are nearer to each
+// other, away from where they are slow, and out of the way of a larger job that waits. Pure; owned
+// by `gandiva`.
 //
-// Each is tried: what a job makes at its new place is measured as everywhere. A job that was moved
-// is left alone for `rest`.
+// Each move is a trial: what a job makes at its new place is measured as everywhere. A job that was
+// moved for its own good is left alone for kRest.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@ namespace lull::jobs {
 
 class Relocation {
  public:
-  // Nobody waits: GPUs that are free are for those who run badly.
+  // Nobody waits: free GPUs go to jobs that run badly.
   void spread(Instant now, Cluster& cluster, Cluster::Out& out);
-  // The first of those who wait that all free GPUs together would hold gets them in one node:
-  // smaller jobs there move to where GPUs are free.
+  // The first waiting job that all free GPUs together would hold gets its GPUs in one node: smaller
+  // jobs there move to where GPUs are free.
   void defragment(Instant now, Cluster& cluster, std::span<Unit* const> waiting, Cluster::Out& out);
 
  private:

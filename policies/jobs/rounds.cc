@@ -25,7 +25,7 @@ void candidates_of(const Cluster& cluster, const Group& group, bool preempt,
     if (slot.unit == nullptr || slot.unit->displaced) {
       out.push_back({index, kNobody});
     } else if (slot.extra && preempt) {
-      // The last first: with fewer workers a launcher uses the first GPUs.
+      // The last GPU goes first: a launcher with fewer workers uses the first ones.
       out.push_back({index, kNobody - 1 - (slot.unit->gpus.back() - index)});
     } else if (preempt) {
       out.push_back({index, slot.unit->rank});
@@ -33,7 +33,7 @@ void candidates_of(const Cluster& cluster, const Group& group, bool preempt,
   }
 }
 
-// Of GPUs that are as good, those that are near each other, and leave whole switches to others.
+// Of equally good GPUs, takes those that are near each other, and leaves whole switches to others.
 Places nearest(const Cluster& cluster, std::vector<Candidate>& found, size_t gpus) {
   const auto place = [&](const Candidate& one) {
     const Gpu& gpu = cluster.slots()[one.gpu].gpu;
@@ -42,7 +42,7 @@ Places nearest(const Cluster& cluster, std::vector<Candidate>& found, size_t gpu
   std::sort(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) {
     return std::tuple{b.rank, place(a), a.gpu} < std::tuple{a.rank, place(b), b.gpu};
   });
-  // How many must be had from each rank: all before the last one, and some of that.
+  // Takes all GPUs of the ranks before the last one, and some of that rank.
   const size_t last_rank = found[gpus - 1].rank;
   size_t begin = 0;
   while (found[begin].rank != last_rank) ++begin;
@@ -52,7 +52,7 @@ Places nearest(const Cluster& cluster, std::vector<Candidate>& found, size_t gpu
   Places out;
   for (size_t i = 0; i < begin; ++i) out.push_back(found[i].gpu);
   if (begin == 0) {
-    // A whole switch or socket with enough, the one with the fewest.
+    // One switch, or else one socket, that has enough; the one with the fewest.
     for (const bool by_switch : {true, false}) {
       size_t best_from = 0, best_count = 0;
       for (size_t from = 0; from < end;) {
@@ -124,7 +124,7 @@ class Round {
     }
   }
 
-  // Where the operator wants it, and it can go there.
+  // Whether it shall go where the operator wants it, and can.
   static bool goes_where_wanted(const Unit& unit) {
     if (!unit.pinned || unit.wanted.empty()) return false;
     if (unit.wanted == unit.gpus) return !unit.running;
@@ -148,8 +148,7 @@ class Round {
     }
   }
 
-  // GPUs on loan count as open from the begin; those of a unit that keeps its place are not its
-  // claim, so that a later one may have them.
+  // A unit that keeps its place claims no GPUs that it has on loan: a later unit may have them.
   bool keeps_its_own(Unit& unit) {
     size_t base = 0;
     for (const GpuIndex index : unit.gpus) {
@@ -226,7 +225,7 @@ class Round {
     return true;
   }
 
-  // The rank of the first in the order who would have to leave; 0: not enough GPUs.
+  // The rank of the first unit in the order that would have to leave; 0: not enough GPUs.
   size_t victim_rank(const Group& group, size_t gpus) {
     candidates_of(cluster_, group, true, found_);
     if (found_.size() < gpus) return 0;
@@ -236,7 +235,7 @@ class Round {
     return found_[gpus - 1].rank;
   }
 
-  // Whether the jobs there have as many GPUs each; a node without jobs is nobody's.
+  // Whether the jobs there have as many GPUs each; not for a node without jobs.
   bool alike(const Group& group, size_t gpus) const {
     for (const GpuIndex index : group.gpus) {
       const Slot& slot = cluster_.slots()[index];
@@ -246,7 +245,7 @@ class Round {
     return false;
   }
 
-  // Larger than any node: nodes of one kind of which nothing is claimed.
+  // For a unit larger than any node: nodes of one kind of which nothing is claimed.
   bool find_whole_nodes(Unit& unit) {
     const auto& groups = cluster_.groups();
     for (const bool open_only : {true, false}) {

@@ -1,5 +1,5 @@
-// `static`: a job starts at once where the least is in use, beside others where no GPU is free and
-// their memory allows it, and stays there: a node without a job policy. Jobs of different
+// `static`: a job starts at once where the least is in use, and stays there, as on a node without a
+// job policy. If no GPU is free, it starts beside others if memory allows it. Jobs of different
 // importance do not share.
 #pragma once
 

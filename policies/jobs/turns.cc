@@ -11,7 +11,7 @@ bool is_leaving(const JobFacts& job) {
   return job.state == JobState::kStopping || job.state == JobState::kLeaving;
 }
 
-// It waits for its turn, and nobody else has said that it shall not have one.
+// Whether it waits for a turn, and no person has suspended it.
 bool needs_turn(const JobFacts& job) {
   if (!job.takes_turns) return false;
   if (job.state == JobState::kSuspended) return job.by_policy;
@@ -30,7 +30,7 @@ uint64_t frees(const JobFacts& job, DeviceId device) {
 }  // namespace
 
 Instant Turns::step(Instant now, const NodeFacts& facts, std::vector<TurnDecision>& out) const {
-  // What is free, or will be once those who leave have left, and is promised to nobody yet.
+  // Memory that is free, or will be once leaving jobs have left, and is promised to nobody yet.
   std::map<DeviceId, uint64_t> left;
   for (const DeviceFacts& device : facts.devices) left[device.device] = device.free_bytes;
   for (const JobFacts& job : facts.jobs) {
@@ -47,7 +47,7 @@ Instant Turns::step(Instant now, const NodeFacts& facts, std::vector<TurnDecisio
     return std::tuple(job->priority, job->since, job->job);
   });
   std::vector<JobId> sent;    // they make room
-  std::vector<JobId> served;  // and these have, or get, a turn: nobody's room
+  std::vector<JobId> served;  // they have, or get, a turn: they make no room
   const auto in = [](const std::vector<JobId>& list, JobId job) {
     return std::ranges::find(list, job) != list.end();
   };

@@ -2,16 +2,16 @@
 // Never by paging: a job that runs has all of its memory there. A job policy (vocabulary.h); pure.
 //
 // Only jobs that asked for it (`lull run --oversubscribe`), that can be moved and that nobody has
-// pinned take part. One needs a turn when it is suspended by this policy, or when an allocation of
-// its waits for memory that is not free. Then others make room for it:
+// pinned take part. A job needs a turn if a policy has suspended it, or if it waits for memory that
+// is not free, for an allocation or to return. Then others make room for it:
 //
 //   less important than it      at once, wherever they are in their iteration
 //   as important as it          once they have run for a quantum, at their next iteration
 //   more important than it      never
 //
-// Least important first, and of those who has run longest; nobody more than has to, and nobody at
-// all where even all of them would not free enough. Who needs a turn is served by priority, then by
-// how long it has waited, and each GPU's memory is promised to one at a time.
+// The least important go first, and of these the one that has run longest. No more jobs go than
+// must, and none if even all of them would not free enough. Jobs that need a turn are served by
+// priority, then by how long they have waited. No memory is promised to two.
 #pragma once
 
 #include "policies/jobs/node_facts.h"
@@ -26,7 +26,7 @@ class Turns {
   explicit Turns(Duration quantum = kQuantum) : quantum_(quantum) {}
   void set_quantum(Duration quantum) { quantum_ = quantum; }
 
-  // Appends what to do. Returns when to ask again at the latest; kNever: when the facts have
+  // Appends what to do. Returns when to ask again at the latest; kNever: only when facts have
   // changed.
   Instant step(Instant now, const NodeFacts& facts, std::vector<TurnDecision>& out) const;
 

@@ -1,5 +1,5 @@
-// What a job policy knows of a job, and of those that run together. Plain data of Cluster
-// (cluster.h), which alone changes it, but for the marks of a round (rounds.h) and of a trial
+// What a job policy knows of a job, and of jobs that run together. Plain data of Cluster
+// (cluster.h). Only Cluster changes it, except for the marks of a round (rounds.h) and of a trial
 // (packing.h).
 //
 // A *unit* is what runs on a set of GPUs: one job, or several that are packed. A unit is placed,
@@ -18,14 +18,14 @@ struct Unit;
 // Iterations of each job that a comparison needs.
 inline constexpr uint64_t kTrialIterations = 10;
 
-// Of jobs that are tried together (packing.h) or elsewhere (arrange.h).
+// Rules for trying jobs together (packing.h) or at other places (arrange.h).
 struct TrialRules {
   size_t most = 8;       // jobs on a GPU
   double margin = 0.05;  // by which it has to be better
   Duration patience{60'000'000'000};
 };
 
-// Iterations since who runs with the job, or where, last changed.
+// A job's iterations since its place, or the jobs beside it, last changed.
 struct Pace {
   uint64_t iterations = 0;
   Duration time;
@@ -48,9 +48,9 @@ struct Job {
   Pace pace;
   uint64_t iterations = 0;  // that were told of, in all
   Unit* unit = nullptr;
-  double served_gpu_ns = 0;  // GPU time that it has had; of a packed job its share. Up to settle()
+  double served_gpu_ns = 0;  // GPU time that it has had up to settle(); if packed, its share
 
-  // Its pace alone on so many GPUs of a kind; null: not measured.
+  // Its pace alone on this many GPUs of a kind; null: not measured.
   const Pace* alone(GpuKind kind, size_t gpus) const;
   Pace& note_alone(GpuKind kind, size_t gpus);
   bool may_leave() const { return request.suspendable && movable; }  // at a person's command
@@ -74,23 +74,23 @@ struct Job {
   std::vector<Alone> alone_;
 };
 
-// Places of GPUs in the policy's view; of use within it only.
+// Where a GPU is in Cluster::slots(); of use within a policy only.
 using GpuIndex = uint32_t;
 using Places = std::vector<GpuIndex>;  // ascending
 
 struct Unit {
-  uint64_t id = 0;         // that of its first job's arrival: ascending, one of its own
+  uint64_t id = 0;         // ascending in the order in which units were made
   std::vector<Job*> jobs;  // never empty
   Places gpus;             // where it runs, or ran last; empty: never placed
   bool running = false;
   bool held = false;     // suspended by the operator
   bool pinned = false;   // any of its jobs is: it stays where it is
-  bool unasked = false;  // somebody came onto its GPUs by himself: no decision has made this pack
-  Places wanted;         // of a pinned one: where the operator wants it
+  bool unasked = false;  // a job came onto its GPUs by itself: no decision has made this pack
+  Places wanted;         // if pinned: where the operator wants it
   Instant since;         // running: from when; else: when it stopped (or arrived)
-  Instant settled;       // until when its jobs were charged for what they had
-  Duration move_cost;    // what its GPUs lost when it last started
-  // The pack that is being tried: who joined last, when, and the sum of rates before.
+  Instant settled;       // until when its jobs are charged for what they had
+  Duration move_cost;    // how long its GPUs did nothing when it last started
+  // While the pack is on trial: who joined last, when, and the sum of rates before.
   std::vector<Job*> joined;
   Instant joined_at;
   double sum_before = 0;

@@ -49,7 +49,7 @@ struct JobRequest {
   bool elastic() const { return most_gpus > gpus; }
 };
 
-// Why. One row a reason in reason.cc, which has the words.
+// Why something is decided. reason.cc has the words, one row a reason.
 enum class Why : uint8_t {
   kFreeGpus,       // GPUs were free
   kOnlySharing,    // no GPU was free: the least used ones are shared

@@ -1,7 +1,7 @@
 // What a launch policy knows of the clients of its device, kept from the events it is told.
 //
-// A policy owns one and applies every event to it, then decides on the result. Says nothing twice:
-// `open`, `close` and `credit` append a decision only where the client has not been told the same.
+// A policy owns one and applies every event to it, then decides on the result. `open`, `close` and
+// `credit` append a decision only if the client has not been told the same already.
 #pragma once
 
 #include <array>
@@ -14,9 +14,8 @@ namespace lull::policies {
 
 inline constexpr int kLevels = 10;
 inline constexpr int kNoLevel = kLevels;  // below every client
-// A client counts as active for so long after its last launch: pauses of a program at work are
-// shorter, and whoever has paused for longer loses little by its first launch finding the device
-// busy.
+// A client counts as active for this long after its last launch. Pauses of a program at work are
+// shorter; one that has paused for longer loses little if its first launch finds the device busy.
 inline constexpr Duration kActiveFor{1'000'000'000};
 
 struct WaitingHead {
@@ -60,10 +59,10 @@ class ClientTable {
   std::vector<Member>& members() { return members_; }  // by client id
   const std::vector<Member>& members() const { return members_; }
 
-  // The most important level with an active client, with work; kNoLevel without one.
+  // The most important level with an active client, or with work; kNoLevel: none.
   int top_active(Instant now) const;
   int top_busy() const;
-  // When the next active level may cease to be; kNever if no time alone changes it.
+  // When the next level may cease to be active; kNever: time alone changes none.
   Instant next_expiry(Instant now) const;
   bool has_several_levels() const;
 

@@ -1,8 +1,8 @@
-// exclusive: one job at a time has the device, by arrival; when it leaves, the next one.
+// exclusive: one job at a time has the device, in the order of their arrival.
 //
-// Arrival is the job's on the node, not on this device: devices that are shared by the same jobs
-// then agree on who goes first, and jobs over several devices do not wait for each other in a ring.
-// A job that came earlier elsewhere therefore takes the device when it arrives here.
+// What counts is the job's arrival on the node, not on this device. So devices shared by the same
+// jobs agree on who goes first, and jobs over several devices do not wait for each other in a ring.
+// A job that came earlier elsewhere takes the device when it arrives here.
 #pragma once
 
 #include <memory>

@@ -48,14 +48,14 @@ class Fikit final : public LaunchPolicy {
     ClientId owner;
     Instant begin;  // the high kernel's end
     Instant end;
-    Instant free;   // the device is through with the fillers so far
+    Instant free;   // when the device is through with the fillers so far
   };
 
   void begin_gap(const Submitted& launch, const Member& member) {
     const bool queued = gap_ && gap_->owner == launch.client && member.units > 1;
     const Instant start = queued ? std::max(launch.at, gap_->begin) : launch.at;
     const Instant begin = start + launch.predicted;
-    // A kernel without a known pause has none: its gap keeps the place in the queue only.
+    // If the pause is not known, the gap is empty: it only says when the kernel ends.
     const Duration pause{std::max<int64_t>(0, launch.gap.ns)};
     gap_ = Gap{launch.client, begin, begin + pause, begin};
   }
@@ -102,7 +102,7 @@ class Fikit final : public LaunchPolicy {
     }
   }
 
-  // BestPrioFit: the longest that fits, of the highest level that has one that fits.
+  // BestPrioFit: the longest launch that fits, of the highest level that has one.
   std::pair<Member*, WaitingHead*> best_fit(Duration budget) {
     Member* best_member = nullptr;
     WaitingHead* best = nullptr;

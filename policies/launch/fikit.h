@@ -1,19 +1,19 @@
 // fikit epsilon_us switch_cost_us max_hold_ms: the published gap-filling rule, as a yardstick.
 //
-// Wu, "FIKIT", arXiv 2311.10359: on each launch of the most important task, the mean pause SG after
-// that kernel is a budget; from the waiting launches of the less important ones, highest level
-// first and within a level the longest whose mean length SK fits, launches are released and SK
-// taken off the budget, until nothing fits, the rest is not above epsilon, or the next launch of
-// the most important task comes.
+// Wu, "FIKIT", arXiv 2311.10359. On each launch of the most important task, the mean pause SG after
+// that kernel is a budget. Waiting launches of less important tasks are released: the highest level
+// first, and within a level the longest whose mean length SK fits. Each takes its SK off the
+// budget. This ends when nothing fits, when what is left is not above epsilon, or when the most
+// important task launches again.
 //
 //   high launches k ........ k ends ......................... its next launch, predicted
 //      |<----- SK[k] ------>|<------------- SG[k] ---------------->|
 //      | fillers released here, at once; they run here: |x1|x2|...x|
-//                                    a later head fits into what is left: max(now, x's end) .. gap end
+//                               a later launch fits into what is left: max(now, x's end) .. gap end
 //
 // What is ours, where the publication leaves room:
-//   - Candidates are the visible heads, one a thread; a head that comes later competes for what is
-//     then left of the gap, so waiting shrinks the budget as running does.
+//   - Candidates are the launches that wait, one a thread. One that comes later competes for what
+//     is left of the gap then: time shrinks the budget, as fillers do.
 //   - The gap begins when the high kernel is predicted to end (after what it queues behind), and
 //     moves when its completion is seen.
 //   - Each filler costs SK + switch_cost_us.

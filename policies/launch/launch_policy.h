@@ -5,7 +5,7 @@
 // clock, and keeps no state outside itself. What it says stands until it says otherwise. The engine
 // checks every decision and replaces a policy that breaks a rule:
 //   - decide only about clients that have joined and not left
-//   - release only a head that is waiting, once
+//   - release only a launch that waits, once
 //   - a credit bound is 0 .. kMaxCreditBound
 //   - a timer lies after `now`
 // A fresh instance that takes over from another is told the present state in the same events.
@@ -33,7 +33,7 @@ struct Joined {  // a client may launch on this device from now on; its gate is 
   Priority priority;
   uint64_t arrival = 0;            // of its job, ascending over the whole node: one order everywhere
   Instant last_launch = kLongAgo;  // known when a policy takes over
-  SlowdownBound bound = {};        // what it may lose to lower ones, where it says so itself
+  SlowdownBound bound = {};        // what it may lose to lower clients, if it states that itself
 };
 struct Left { ClientId client; };
 struct Reprioritised { ClientId client; Priority priority; };
@@ -45,9 +45,10 @@ struct IterationPlace {
   uint32_t length = 0;      // launches of an iteration; 0: not known
   uint64_t generation = 0;  // changes when positions get another meaning
 };
-// Lengths and pauses are as the engine's predictor says them (prediction/predictor.h). `predicted`
-// is what others must reckon with, cautious unless the predictor is `mean`; `expected` is the mean.
-struct Submitted {  // a unit went to the driver; a head waiting on `thread` is that unit
+// The engine's predictor says lengths and pauses (prediction/predictor.h). `predicted` is what
+// others must be prepared for, rather too long than too short unless the predictor is `mean`.
+// `expected` is the mean.
+struct Submitted {  // a unit went to the driver; if a launch waited on `thread`, it was that unit
   ClientId client;
   ThreadSlot thread;
   KernelId kernel;
@@ -58,17 +59,17 @@ struct Submitted {  // a unit went to the driver; a head waiting on `thread` is 
   IterationPlace place = {};
   StreamSlot stream = {};
   bool copy = false;  // it occupies a copy engine, no multiprocessor
-  Duration charged = expected;  // what a credit had to hold for it
-  Duration marker;  // what its progress marker takes of the client; 0: it has none
+  Duration charged = expected;  // the credit that it cost
+  Duration marker;  // what its progress marker costs the client; 0: it has none
 };
 struct Completed {  // `units` units of a client are done, or were cancelled
   ClientId client;
   uint32_t units = 0;
   Duration predicted;  // the sum of what was predicted for them at launch
   StreamSlot stream = {};  // that they were launched to
-  bool reported = true;    // else they are taken to be done: they are expected to be by now
+  bool reported = true;    // false: nobody reported them, but they are expected to be done by now
 };
-struct Waiting {  // a thread is held with this launch: a visible head
+struct Waiting {  // a thread is held with this launch
   ClientId client;
   ThreadSlot thread;
   Ticket ticket;
@@ -76,14 +77,14 @@ struct Waiting {  // a thread is held with this launch: a visible head
   Duration predicted;
   Instant since;
   Duration expected = predicted;
-  Duration charged = predicted;  // what a credit must hold for it
+  Duration charged = predicted;  // the credit that it needs
 };
 struct Synced {  // the host of the client has waited for all of its work on a stream, until `at`
   ClientId client;
   Instant at;
   StreamSlot stream = {};
 };
-struct Withdrawn { ClientId client; ThreadSlot thread; };  // the head is gone without a launch
+struct Withdrawn { ClientId client; ThreadSlot thread; };  // its launch no longer waits
 struct TimerDue {};
 
 using Event =
@@ -93,8 +94,8 @@ using Event =
 // ---- decisions ------------------------------------------------------------------------------
 struct Open { ClientId client; };
 // Launches go as long as no more than `bound` of predicted time is in flight. `any_length`: one unit
-// longer than the bound goes when nothing of the client is; without, it waits for a ReleaseHead.
-// The engine tops the credit up on completions.
+// longer than the bound goes when nothing of the client is in flight; without it, such a unit waits
+// for a ReleaseHead. The engine tops the credit up on completions.
 struct Credit { ClientId client; Duration bound; bool any_length = true; };
 struct Close { ClientId client; };
 struct ReleaseHead { ClientId client; ThreadSlot thread; Ticket ticket; };
@@ -103,20 +104,20 @@ struct WakeAt { Instant at; };
 
 using Decision = std::variant<Open, Credit, Close, ReleaseHead, WakeAt>;
 
-// For a person: lately the longest unit of one client, and the most that another, more important one
-// could wait at once. Where the first is more, they cannot share the device.
+// For people: the longest unit of one client lately, and the longest time that another, more
+// important one could wait at once. If the unit is longer, the two cannot share the device.
 struct PairFigures { Duration longest; Duration slack; };
 
 class LaunchPolicy {
  public:
   virtual ~LaunchPolicy() = default;
   virtual void step(Instant now, std::span<const Event> events, std::vector<Decision>& out) = 0;
-  // Asked for a status only. Nothing: it is not known, or this policy does not ask.
+  // Asked for a status only. Nothing: not known, or this policy keeps no such figures.
   virtual std::optional<PairFigures> figures(ClientId /*high*/, ClientId /*low*/) const { return std::nullopt; }
-  // So long a launch of this client is held at most, where the user says `preset`.
+  // How long a launch of this client is held at most, if the user's setting is `preset`.
   virtual Duration holds_for(ClientId /*client*/, Duration preset) const { return preset; }
-  // It counts how long single launches had the device, and so wants each reported, also where a client
-  // has many in flight.
+  // Whether it counts how long single launches had the device. Then each launch is reported, also
+  // where a client has many in flight.
   virtual bool counts_device_time() const { return false; }
 };
 

@@ -36,7 +36,7 @@ class PriorityPolicy final : public LaunchPolicy {
   }
 
  private:
-  // A client that was not counted among the active ones is about to be.
+  // Whether the client is not active yet, and is about to be.
   bool wakes_up(ClientId client, Instant now) {
     const Member* member = table_.find(client);
     return member != nullptr && !member->is_active(now);
@@ -59,8 +59,8 @@ class PriorityPolicy final : public LaunchPolicy {
     }
   }
 
-  // Only looks again where time alone can change something; a launch in between makes it early,
-  // which is harmless.
+  // Looks again only when time alone can change something. A launch in between makes the look too
+  // early, which is harmless.
   void set_timer(Instant now, std::vector<Decision>& out) {
     if (wake_ != kNever || !table_.has_several_levels()) return;
     wake_ = table_.next_expiry(now);

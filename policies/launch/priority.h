@@ -6,9 +6,9 @@
 //
 // A client is active while it has work and for kActiveFor after its last launch. Clients of one
 // level share. in_flight_us is what a more important launch may find ahead of it, so the less
-// important clients that are active divide it. A single unit longer than its client's part goes
-// when nothing of that client is in flight; until it completes it counts in full, so it is paid
-// back before anything else of that client goes.
+// important clients that are active divide it. A unit longer than its client's part goes when
+// nothing of that client is in flight. It counts in full until it completes, so nothing else of
+// that client goes before.
 #pragma once
 
 #include <memory>

@@ -25,7 +25,7 @@ enum class ProgressNeed : uint8_t {
   kBetweenLevels,  // clients of different priority share the device
   kBetweenJobs,    // clients of different jobs share the device
 };
-// Why a launch is held: by prediction, which the watchdog bounds, or by order, which it does not.
+// Why a launch is held: by prediction (the watchdog limits that), or by order (it does not).
 enum class Holding : uint8_t { kNothing, kByPrediction, kByOrder };
 
 struct PolicyRow {
@@ -34,7 +34,7 @@ struct PolicyRow {
   ProgressNeed progress = ProgressNeed::kNever;
   Holding holding = Holding::kNothing;
   std::unique_ptr<LaunchPolicy> (*make)(const SettingValues&) = nullptr;
-  Predictor predictor = Predictor::kMean;  // of the lengths and pauses that it is told
+  Predictor predictor = Predictor::kMean;  // says the lengths and pauses that it is told
 };
 // Watchdog setting: by this key, in ms, 0 for off.
 inline constexpr std::string_view kMaxHoldKey = "max_hold_ms";
@@ -49,10 +49,10 @@ struct PolicyChoice {
 
 // All policies, in the order in which they are listed to a user.
 std::span<const PolicyRow> policy_rows();
-// The one of an engine and a daemon that are told none.
+// The policy of an engine or daemon that is told none.
 inline constexpr std::string_view kDefaultPolicy = "guarded";
 
-// One line saying what would be right, where the text is not.
+// An error says in one line what would be right.
 [[nodiscard]] std::expected<PolicyChoice, std::string> parse_policy(
     std::string_view text, std::span<const PolicyRow> rows = policy_rows());
 

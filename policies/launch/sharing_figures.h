@@ -1,7 +1,7 @@
 // The two figures that tell a person whether two clients can share a device: the longest unit of
 // the less important one, and the most that the important one could wait at once. Where the first
-// is larger, such units go by exception only. Kept by a policy that knows them, of the last 10 to
-// 20 s; nothing is told before 10 s are over. No decision hangs on it. Pure.
+// is larger, such units go by exception only. A policy that knows the figures keeps them, over the
+// last 10 to 20 s; there are none before 10 s are over. No decision depends on them. Pure.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ class SharingFigures {
  public:
   static constexpr Duration kWindow{10'000'000'000};
 
-  // A unit of the client has come, or waits; it costs those above it so much.
+  // A unit of the client has come, or waits; it costs the clients above it `cost`.
   void unit(ClientId low, Duration cost, Instant now) { units_[low].add(cost, now); }
-  // With no lower work in flight, a unit of that length could go before the client; < 0: none.
+  // With no lower work in flight, a unit that costs `room` could go before the client; < 0: none.
   void room(ClientId high, Duration room, Instant now) { rooms_[high].add(room, now); }
   void left(ClientId client) {
     units_.erase(client);

@@ -86,7 +86,7 @@ class TimeSlice final : public LaunchPolicy {
     idle_since_ = kNever;
   }
 
-  // True if who runs has changed.
+  // True if gates have to change.
   bool take_turns(Instant now) {
     others_wait_ = false;
     if (jobs_.empty()) return false;
@@ -152,7 +152,7 @@ class TimeSlice final : public LaunchPolicy {
   uint64_t running_ = 0;          // arrival of the job whose turn it is
   bool draining_ = false;
   bool others_wait_ = false;
-  Instant since_{0};              // of the quantum or of draining
+  Instant since_{0};              // when the quantum, or draining, began
   Instant idle_since_ = kNever;
   Instant wake_ = kNever;
 };

@@ -5,8 +5,8 @@
 //   running ---------------------> draining -----------------------> running (the next job)
 //   its gates open                 all gates closed                  by arrival, round and round
 //
-// A job that has had nothing to do for kIdlePass hands over before its quantum is over; alone, it
-// keeps the device. Draining ends after kDrainQuanta at the latest, so that work which never
+// A job that has had nothing to do for kIdlePass hands over before its quantum is over. A job alone
+// keeps the device. Draining ends after kDrainQuanta quanta at the latest, so that work which never
 // completes (or waits for another device) does not stop the others for good.
 #pragma once
 

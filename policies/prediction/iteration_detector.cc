@@ -5,7 +5,7 @@
 namespace lull::policies {
 namespace {
 
-constexpr uint32_t kUnitLook = 5;   // the same unit so often in a row is worth a look
+constexpr uint32_t kUnitLook = 5;   // the same unit this many times in a row is worth a look
 constexpr uint32_t kReturnRun = 6;  // launches that show where in the template the program is
 constexpr uint32_t kLostAfterLeast = 8;
 constexpr uint32_t kLostAfterMost = 32;
@@ -14,7 +14,7 @@ constexpr uint32_t kShareWindow = 64;
 constexpr uint32_t kGood = 900;
 constexpr uint64_t kSettledAfter = 24;  // iterations
 constexpr uint64_t kProven = 2;         // iterations followed
-constexpr uint32_t kVainRounds = 3;     // of the template, in which hardly a launch was its own
+constexpr uint32_t kVainRounds = 3;     // iterations that hardly followed the template
 
 }  // namespace
 
@@ -69,20 +69,20 @@ IterationDetector::Mark IterationDetector::launch(KernelId kernel, Instant at,
   return mark;
 }
 
-// More and more rarely: the cost of a look, spread over the launches until the next, is bounded.
+// Looks more and more rarely: so the cost of a look is bounded for each launch until the next look.
 void IterationDetector::analyse() {
   const uint32_t n = history_.size();
   const bool settled = in_step() && confidence_per_mille() >= kGood && n > LaunchHistory::kMost / 2;
   uint64_t pause = locked() ? n / 8 : (n < 2048 ? n / 16 : n / 8);
-  // What the program does since it left what it did may be short as yet.
+  // If the program has left its iteration, what it does now may be short as yet: look sooner.
   if (!locked() && left_at_ != 0) {
     pause = std::min(pause, std::max<uint64_t>((launches_ - left_at_) / 4, n / 32));
   }
   if (settled || looks_in_vain_ > 4) pause = n;
   if (looks_in_vain_ > 16) pause = 4 * uint64_t{n};
   analyse_at_ = launches_ + std::max<uint64_t>(pause, n < 64 ? 1 : 4);
-  // Long in step, with all loops around it looked for: nothing to learn from the history until the
-  // program leaves it.
+  // It has long been in step, and every loop around it has been looked for: the history teaches
+  // nothing until the program leaves the iteration.
   if (settled && launches_ - locked_at_ > LaunchHistory::kMost) {
     resting_ = true;
     history_.clear();
@@ -90,7 +90,7 @@ void IterationDetector::analyse() {
     return;
   }
 
-  // While it follows, only a loop around what it follows counts; when it has lost it, anything.
+  // While it follows an iteration, only a loop around that counts; when it has lost it, any loop.
   const bool gone = lost_ && lost_for_ > std::max<uint64_t>(2 * template_length(), kGoneAfterLeast);
   LaunchHistory::Inner inside;
   if (locked() && !gone) {
@@ -151,7 +151,7 @@ void IterationDetector::use(size_t index, uint32_t cursor) {
   low_bytes_ = bytes_at_lowest_ = UINT64_MAX;
 }
 
-// The template stays, should the program come back to it; not one that hardly ever was followed.
+// The template stays, in case the program comes back to it, unless it was hardly ever followed.
 void IterationDetector::unlock() {
   if (locked() && completed_ < kProven) {
     templates_.erase(templates_.begin() + current_);
@@ -175,7 +175,7 @@ void IterationDetector::score(bool hit) {
 
 void IterationDetector::begin(Instant at, Mark& mark) {
   const uint32_t length = current().length();
-  // Left half way, or hardly what the template says: no iteration to judge by.
+  // If it was left half way, or hardly followed the template, it does not count.
   const bool enough =
       in_iteration_ * 2 >= length && hits_ * 2 >= known_ && hits_ * 8 >= in_iteration_;
   vain_ = enough ? 0 : vain_ + 1;
@@ -261,7 +261,7 @@ IterationDetector::Mark IterationDetector::follow(KernelId kernel, Instant at,
   mark.in_step = true;
   mark.position = position;
 
-  // The next one. Launches left out or put in show as one displacement again and again.
+  // The next position. If launches are left out or put in, the same displacement comes repeatedly.
   int32_t shift = 0;
   if (displaced_ != 0 && displaced_times_ >= 3) shift = displaced_;
   if (shift == 0 && std::abs(drift_x16_) >= 24 && plan.slack() > 1) {
@@ -276,7 +276,7 @@ IterationDetector::Mark IterationDetector::follow(KernelId kernel, Instant at,
   }
   const int32_t reached = static_cast<int32_t>(before) + 1 + shift;
   if (reached >= static_cast<int32_t>(length)) wrapped_ = true;
-  // Back over the beginning: the iteration had not ended yet, and will again.
+  // Back over the beginning: the iteration before had not ended, and will end once more.
   if (reached < 0 && in_iteration_ * 2 < length) whole_ = false;
 
   const uint32_t most = 2 * std::clamp(length / 4, kLostAfterLeast, kLostAfterMost);
@@ -340,7 +340,7 @@ void IterationDetector::look_for_return(KernelId kernel, Instant at) {
   }
   use(return_template_, return_cursor_);
   last_position_ = current().moved(cursor_, -1);
-  // A period shorter than what was looked at has wrapped meanwhile.
+  // If more launches were looked at than the template has, it has begun again meanwhile.
   if (began != kNever && launches < current().length()) {
     started_ = began;
     whole_ = true;

@@ -1,7 +1,7 @@
 // The launches of one iteration in their order, and where each kernel comes in it.
 //
-// Built by IterationDetector when it locks; reading is O(1), `nearest` O(log of how often the kernel
-// comes in the iteration). It does not follow the program: the detector keeps the cursor.
+// IterationDetector builds it when it locks. Reading is O(1); `nearest` is O(log n) if the kernel
+// comes n times in the iteration. It does not follow the program: the detector keeps the cursor.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ class IterationTemplate {
 
   uint32_t length() const { return static_cast<uint32_t>(launches_.size()); }
   KernelId at(uint32_t position) const { return launches_[position]; }
-  // How far from its place a launch may come and still be it.
+  // How far from its place a launch may come and still count as that launch.
   uint32_t slack() const { return slack_; }
   void widen(uint32_t slack) { slack_ = slack; }
 
-  // Signed distance on the circle, of `position` from `from`.
+  // Signed distance from `from` to `position`, the shorter way round the iteration.
   int32_t distance(uint32_t position, uint32_t from) const;
   uint32_t moved(uint32_t position, int32_t by) const;
   // Where the kernel comes nearest to `position`; nothing for one that does not come.
   std::optional<uint32_t> nearest(KernelId kernel, uint32_t position) const;
-  // Where it comes, for a kernel that comes once.
+  // Where the kernel comes, if it comes exactly once.
   std::optional<uint32_t> only(KernelId kernel) const;
   bool knows(KernelId kernel) const { return find(kernel) != nullptr; }
 
@@ -43,7 +43,7 @@ class IterationTemplate {
 
   std::vector<KernelId> launches_;
   std::vector<Entry> table_;         // open addressing, a power of two
-  std::vector<uint32_t> positions_;  // of each kernel together, ascending
+  std::vector<uint32_t> positions_;  // grouped by kernel, ascending within a group
   uint32_t slack_ = 0;
 };
 

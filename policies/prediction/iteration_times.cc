@@ -20,7 +20,7 @@ Duration median(std::vector<Duration> values) {
 
 void IterationTimes::add(uint64_t generation, Duration took, bool disturbed) {
   if (generation != generation_) {
-    // What was recalled may be of the first iteration that is found.
+    // What was recalled may belong to the first iteration that is found, but to no later one.
     if (generation_ != 0) recalled_ = Duration{};
     generation_ = generation;
     lately_.clear();

@@ -1,6 +1,6 @@
 // How long a task's iterations take now, and how long they took while it had the device to itself:
 // the two make its slowdown. An iteration is undisturbed when no other client of its devices had
-// work on them from its start to its end. One of it for each client, kept by the engine.
+// work on them from its start to its end. The engine keeps one for each client.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ class IterationTimes {
  public:
   static constexpr size_t kLately = 15;       // iterations that count as now
   static constexpr size_t kUndisturbed = 63;  // the last undisturbed ones
-  static constexpr uint64_t kTrusted = 3;     // as many make a figure
+  static constexpr uint64_t kTrusted = 3;     // iterations that make a figure
 
-  // `generation` of the detector: another iteration begins anew.
+  // `generation`: of the detector. With another one all figures begin anew.
   void add(uint64_t generation, Duration took, bool disturbed);
-  // What was kept of an earlier run, used until there are enough of this one.
+  // The figure of an earlier run: used until this run has enough iterations.
   void recall(Duration undisturbed, uint64_t count);
 
   Duration now() const;          // median of the last kLately; 0 with fewer than kTrusted

@@ -1,6 +1,6 @@
 // What is known of one kernel of one task: how long it runs, and how long the pause after it is.
 // Learnt from measured durations as they come; length_profile.h says how, and what is done about
-// others' company and about drift.
+// co-running work and drift.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class KernelProfile {
 
   const LengthProfile& durations() const { return durations_; }
   const LengthProfile& gaps() const { return gaps_; }
-  // How often one of the two was forgotten: what was learnt beside it is of another kernel.
+  // How often durations or gaps were forgotten. What a PlaceProfile learnt before no longer holds.
   uint32_t relearnt() const { return durations_.relearnt() + gaps_.relearnt(); }
 
   uint64_t count() const { return durations_.count(); }
@@ -42,8 +42,8 @@ class KernelProfile {
     return gap_count() == 0 ? Duration{-1} : gaps_.quantile(per_mille);
   }
 
-  // All that is known, to be kept and taken up again; `from` corrects what cannot be. A drift that
-  // is just being noticed is not kept.
+  // All that is known, to be kept and taken up again; `from` corrects impossible values. A drift
+  // that is only being noticed is not kept.
   struct Saved {
     uint64_t count = 0;
     int64_t mean_x1024 = 0;
@@ -62,14 +62,14 @@ class KernelProfile {
   LengthProfile gaps_{LengthProfile::Company::kShortens};
 };
 
-// The same of a kernel at one place only (after one kernel, at one position). Learnt from
-// undisturbed samples alone, since the kernel's own profile is there to fall back on, and begun
-// anew when that one has noticed a drift: it would take this one far longer.
+// The same of a kernel at one place only (after one kernel, at one position). It learns only from
+// undisturbed samples: where it knows too little, the kernel's own profile is used. It begins anew
+// when the kernel's profile has noticed a drift, which it would notice far later itself.
 class PlaceProfile {
  public:
-  // < 0: not of this one.
+  // < 0: not measured.
   void add(const KernelProfile& kernel, Duration duration, Duration gap);
-  // Null where nothing is known of the kernel as it is now.
+  // Null: nothing is known of the kernel since its last drift.
   const KernelProfile* of(const KernelProfile& kernel) const {
     const bool known = profile_.count() > 0 || profile_.gap_count() > 0;
     return known && relearnt_ == kernel.relearnt() ? &profile_ : nullptr;

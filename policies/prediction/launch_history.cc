@@ -7,24 +7,24 @@ namespace lull::policies {
 namespace {
 
 constexpr uint32_t kAgreement = 600;  // per mille, beyond chance
-constexpr uint32_t kExact = 950;      // of such agreement, place by place: nothing strays
+constexpr uint32_t kExact = 950;      // agreement, without slack, at which nothing strays
 constexpr uint32_t kSupport = 150;    // per mille of the launches
 constexpr uint32_t kBits = 32;        // of evidence
 constexpr uint32_t kHops = 16;        // occurrences of a kernel looked at one by one
 constexpr uint32_t kCandidates = 24;
 constexpr uint32_t kBurstApart = 128;  // launches between two bursts of a kernel, at least
-constexpr uint32_t kPart = 8;          // the latest part of the history: one in so many,
-constexpr uint32_t kPartFrom = 1024;   // of this many launches or more
+constexpr uint32_t kPart = 8;          // the latest eighth of the history is looked at by itself
+constexpr uint32_t kPartFrom = 1024;   // if the history has this many launches
 constexpr uint32_t kSample = 192;      // launches of a candidate looked at first
 constexpr uint32_t kSlackFrom = 16;    // shorter periods must be exact
 constexpr uint32_t kPeriods = 3;       // repeats that establish a period
-constexpr uint32_t kFewLaunches = 48;  // shorter windows take in more periods, where there are
+constexpr uint32_t kFewLaunches = 48;  // shorter windows take in more periods, if there are more
 constexpr uint32_t kUnitRepeats = 5;
 constexpr uint32_t kLikelyPeriods =
-    4;  // where chance is more likely: short ones, a settled inner one
-constexpr uint32_t kSurePeriods = 5;  // and most: few inner repeats
+    4;  // ... where chance is likelier: a short period, or a settled inner loop
+constexpr uint32_t kSurePeriods = 5;  // ... where it is likeliest: few inner repeats
 constexpr uint32_t kUnitPauseNs = 50'000;
-constexpr uint32_t kKnownFor = 1024;  // launches: a kernel not seen for longer is not known
+constexpr uint32_t kKnownFor = 1024;  // a kernel not seen for this many launches is not known
 constexpr uint32_t kUnitRun = 64;
 
 uint64_t spread(uint64_t x) {
@@ -40,7 +40,7 @@ bool alike(uint32_t a, uint32_t b) {  // pauses of one kind: within a factor of 
 int64_t bits_x16(uint64_t numerator, uint64_t denominator) {
   const uint64_t ratio_x16 = numerator * 16 / denominator;
   const int64_t octave = std::bit_width(ratio_x16) - 1;
-  // Between powers of two the chord: at most 0.09 bits too little.
+  // Linear between powers of two: at most 0.09 bits too little.
   return octave * 16 + static_cast<int64_t>((ratio_x16 - (uint64_t{1} << octave)) * 16 >> octave) -
          64;
 }
@@ -159,14 +159,14 @@ int32_t LaunchHistory::back(uint32_t index, uint32_t period, uint32_t slack, boo
   }
   for (uint32_t hop = 0; j > nearest; ++hop) {
     if (hop >= kHops) {
-      often = period;  // so frequent that being there says nothing
+      often = period;  // the kernel is so frequent that finding it says nothing
       return kNone;
     }
     ++often;
     j = links[static_cast<size_t>(j)];
   }
   if (j < farthest || j < 0) return kNone;
-  // Of several within the slack the one that is nearest to its place.
+  // Of several within the slack it takes the one nearest to its place.
   for (int32_t next = links[static_cast<size_t>(j)];
        next >= farthest && next >= 0 &&
        std::abs(next + static_cast<int32_t>(period) - static_cast<int32_t>(index)) <
@@ -210,7 +210,7 @@ LaunchHistory::Score LaunchHistory::score(uint32_t period, uint32_t periods, uin
     if (slack > 0) lags.push_back(i - static_cast<uint32_t>(j));
     bits += bits_x16(period, uint64_t{width} * often);
     if (slack == 0) {
-      // Pauses that tell: unlike the one before.
+      // Only a pause unlike the one before it tells something.
       const uint32_t gap = gaps_ns_[i];
       if (!alike(gap, gaps_ns_[i - 1])) {
         time_bits += alike(gap, gaps_ns_[static_cast<size_t>(j)]) ? 24 : -32;
@@ -235,7 +235,7 @@ LaunchHistory::Score LaunchHistory::score(uint32_t period, uint32_t periods, uin
 
 LaunchHistory::Score LaunchHistory::score(uint32_t period, uint32_t periods) const {
   periods = std::max(periods, std::min(1 + kFewLaunches / period, size() / period));
-  // A sample tells what is not worth the whole.
+  // A sample tells which candidates are not worth a whole look.
   const uint32_t stride = std::max(1U, (periods - 1) * period / kSample);
   Score best;
   for (const uint32_t share : {0U, 16U, 8U}) {
@@ -257,8 +257,8 @@ LaunchHistory::Score LaunchHistory::score(uint32_t period, uint32_t periods) con
   return best;
 }
 
-// Distances that are frequent in the whole history and, lest a program that has changed what it
-// does be looked at in the light of what it did before, in the latest part of it.
+// Distances that are frequent in the whole history, or in its latest part: the program may have
+// changed what it does.
 std::vector<uint32_t> LaunchHistory::candidates() const {
   std::vector<uint32_t> periods;
   add_candidates(0, periods);
@@ -271,10 +271,10 @@ std::vector<uint32_t> LaunchHistory::candidates() const {
 void LaunchHistory::add_candidates(uint32_t from, std::vector<uint32_t>& periods) const {
   const uint32_t length = size() - from;
   const uint32_t most = std::min(kLongestPeriod, length / kPeriods);
-  // Between launches of the same kernel, or of the same three in a row.
+  // Distances between launches of the same kernel, or of the same three in a row.
   std::vector<uint32_t> counts(most + 2, 0);
-  // Between beginnings: of the bursts in which a kernel comes, and of what follows a pause. A loop
-  // around others may show in nothing else.
+  // Distances between beginnings: of bursts in which a kernel comes, and of what follows a pause.
+  // A loop around other loops may show in nothing else.
   std::vector<uint32_t> beginnings(most + 2, 0);
   std::vector<int32_t> began(kernels_.size(), kNone);
   uint64_t host_ns = 0;
@@ -319,7 +319,7 @@ void LaunchHistory::add_candidates(uint32_t from, std::vector<uint32_t>& periods
     }
     if (counts[best] == 0) best = best_beginning;
     if (beginnings[best_beginning] < 2) best_beginning = best;
-    // At least one launch in each period, over half of the launches looked at.
+    // At least one match in each period, over half of the launches looked at.
     if (mass >= 2 && mass * low * 2 >= length) bands.push_back({best, best_beginning, mass * low});
     low = end;
   }
@@ -335,8 +335,8 @@ void LaunchHistory::add_candidates(uint32_t from, std::vector<uint32_t>& periods
 
 // ---- loops within loops -----------------------------------------------------------------------
 
-// The host pauses in each of the last periods, at the same place. With `inner`: in more of them,
-// and each time for much longer than between the rounds of that inner loop.
+// Whether the host pauses in each of the last periods, at the same place. With `inner`: in more of
+// them, and each time for much longer than where the inner loop begins again.
 bool LaunchHistory::pauses(uint32_t period, uint32_t inner) const {
   const uint32_t n = size();
   const uint32_t periods = inner > 0 ? kLikelyPeriods : kPeriods;
@@ -360,7 +360,7 @@ bool LaunchHistory::pauses(uint32_t period, uint32_t inner) const {
       return false;
     }
     if (back > 0) {
-      // Two pauses a period may be longest by turns.
+      // If a period has two pauses, now the one and now the other may be the longest.
       const uint32_t there = before - period;
       const uint32_t least = std::max(there - period / 8, end - period);
       bool again = false;
@@ -381,7 +381,7 @@ bool LaunchHistory::pauses(uint32_t period, uint32_t inner) const {
   return true;
 }
 
-// The host waits for the device in each of the last periods, at the same place.
+// Whether the host waits for the device in each of the last periods, at the same place.
 bool LaunchHistory::waits(uint32_t period) const {
   const uint32_t n = size();
   if (n < kPeriods * period) return false;
@@ -393,9 +393,9 @@ bool LaunchHistory::waits(uint32_t period) const {
   return false;
 }
 
-// The last so many periods are the same kernels with the same waits, and the host waits in each:
-// requests that come at random are taken for groups else, where the time between them comes again
-// by chance.
+// Whether the last `times` periods are the same kernels with the same waits, and the host waits in
+// each. Then they count one by one: requests that come at random would else be taken for groups,
+// where the times between them repeat by chance.
 bool LaunchHistory::is_same(uint32_t period, uint32_t times) const {
   const uint32_t n = size();
   if (n < (times + 1) * period || !waits(period)) return false;
@@ -421,7 +421,7 @@ bool LaunchHistory::encloses(const Valid& inner, const Valid& outer) const {
     return i >= in.period + in.score.slack &&
            back(i, in.period, in.score.slack, by_context, often) != kNone;
   };
-  // Kernels of the inner loop, and launches that do not find themselves one inner period back.
+  // Kernels of the inner loop, and how many launches have no match one inner period back.
   std::vector<bool> is_inner(kernels_.size(), false);
   uint32_t misses = 0;
   for (uint32_t i = from; i < n; ++i) {
@@ -429,7 +429,7 @@ bool LaunchHistory::encloses(const Valid& inner, const Valid& outer) const {
     if (here) is_inner[symbols_[i]] = true;
     misses += here ? 0 : 1;
   }
-  // What does not belong to the inner loop must come in every round of the outer one.
+  // What does not belong to the inner loop must come in every repetition of the outer one.
   uint32_t others = 0;
   uint32_t own[2] = {0, 0};
   for (uint32_t i = from; i < n; ++i) {
@@ -437,14 +437,15 @@ bool LaunchHistory::encloses(const Valid& inner, const Valid& outer) const {
     others += 1;
     if (found(i, outer, outer.score.by_context)) own[i < n - outer.period ? 0 : 1] += 1;
   }
-  // Of requests with pauses at random some pairs look as if the host paused after each second.
+  // If requests come at random, it may look as if the host paused after every second one.
   const bool by_chance = outer.period < 4 * inner.period || outer.period % inner.period == 0;
   if (!pauses(inner.period) && pauses(outer.period, by_chance ? inner.period : 0)) return true;
   if (own[0] == 0 || own[1] == 0 || (own[0] + own[1]) * 4 < others * 3) return false;
   if (is_layer_like(inner.period)) return true;
-  // Nothing comes between: every so many of them look different.
+  // If the outer period is a multiple of the inner one, nothing comes between: every few inner
+  // repetitions only look different.
   const uint32_t rest = outer.period % inner.period;
-  // Where the outer loop is exact the inner ones do not stray, whatever they were found with.
+  // If the outer loop is exact the inner one does not stray, whatever slack it was found with.
   const Score long_look =
       score(outer.period, outer.period < 4 * inner.period ? kSurePeriods : kLikelyPeriods);
   const bool exact = outer.score.slack == 0 && outer.score.agreement >= kExact &&
@@ -454,12 +455,12 @@ bool LaunchHistory::encloses(const Valid& inner, const Valid& outer) const {
             : std::max(outer.score.slack,
                        inner.score.slack * ((outer.period + inner.period / 2) / inner.period));
   if (std::min(rest, inner.period - rest) <= stray) return false;
-  // A few rounds of one that strays come to about as many launches again, sooner or later.
+  // A few repetitions of a loop that strays take about the same number of launches again by chance.
   if (outer.period < 4 * inner.period &&
       (inner.score.slack > 0 ? !exact : !long_look.established())) {
     return false;
   }
-  // The first inner one after the interruption does not find itself either.
+  // The first inner repetition after the interruption has no match either.
   const uint32_t interruption = misses / 2 - std::min(misses / 2, inner.period);
   return interruption * 4 <= inner.period || interruption >= 4 * inner.period;
 }
@@ -524,7 +525,7 @@ std::optional<LaunchHistory::Repetition> LaunchHistory::repetition(const Inner& 
   std::vector<Valid> valid;
   for (const uint32_t period : candidates()) {
     if (period <= inside.period) continue;
-    // Few launches come three times by chance, where someone does this and that.
+    // A few launches may come three times by chance, in a program that does a little of everything.
     const bool careful = inside.settled || period <= kLayerLaunches;
     const Score scored = score(period, careful ? kLikelyPeriods : kPeriods);
     if (!scored.established()) continue;
@@ -548,8 +549,8 @@ std::optional<LaunchHistory::Repetition> LaunchHistory::repetition(const Inner& 
     }
   }
   if (found.period <= inside.period) return std::nullopt;
-  // A short loop in which the host neither pauses nor waits is the iteration when it goes on for longer than
-  // any program has layers.
+  // A short loop in which the host neither pauses nor waits is the iteration only if it repeats
+  // more often than any program has layers.
   if (is_layer_like(found.period) && !score(found.period, kMostInner).established()) {
     return std::nullopt;
   }

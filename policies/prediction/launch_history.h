@@ -3,14 +3,15 @@
 // Used by IterationDetector only. `push` is O(1); `repetition` reads the history and costs time in
 // proportion to its length, so the detector asks more and more rarely. Integers only.
 //
-// How a period is found. Each launch knows where its kernel, and where the same three kernels in a
-// row, came last; distances that come up often are candidates. A candidate P is scored over the
-// last periods: a launch agrees when its kernel is found P back, give or take a sixteenth (none for
-// short periods, and none where that suffices); it contradicts when its kernel is known but not
-// there; a kernel not seen before says nothing. Agreement is counted beyond chance, the chance being
-// the kernel's own frequency, so that few kernels in random order score nothing. A repetition is
-// established when that agreement, the share of agreeing launches and the evidence in bits all
-// suffice. What is the iteration among loops within loops: iteration_detector.h.
+// How a period is found. For each launch the history knows where its kernel, and the same three
+// kernels in a row, came last. Frequent distances are candidates. A candidate P is scored over the
+// last periods. A launch agrees if its kernel is found P launches back, exactly, or if that is not
+// enough, within a slack of a sixteenth or an eighth of P (short periods must be exact). It
+// contradicts if its kernel is known but not there. A kernel not seen before says nothing. Only
+// agreement beyond chance counts, and the chance is the kernel's own frequency: so few kernels in
+// random order score nothing. A repetition is established when that agreement, the share of
+// agreeing launches and the evidence in bits are all high enough. Which loop within loops is the
+// iteration: iteration_detector.h.
 #pragma once
 
 #include <cstddef>
@@ -42,11 +43,11 @@ class LaunchHistory {
   // When a launch was made; costs time in proportion to its age.
   Instant at(uint32_t index) const;
 
-  // The iteration known so far; only one that it is a part of is of interest then.
+  // The iteration known so far. If there is one, only a loop around it is looked for.
   struct Inner {
     uint32_t period = 0;  // 0: none
     uint32_t slack = 0;
-    bool settled = false; // for long
+    bool settled = false; // it has been known for long
   };
 
   // The iteration that the history shows at its end.
@@ -59,7 +60,7 @@ class LaunchHistory {
     uint32_t agreement = 0;  // beyond chance, per mille
     uint32_t support = 0;    // launches that agree, per mille
     uint32_t bits = 0;
-    uint32_t period = 0;     // as the agreeing launches have it in the mean
+    uint32_t period = 0;     // the median distance of agreeing launches
     bool established() const;
     uint32_t slack = 0;
     bool by_context = false;  // three kernels in a row were compared, not one
@@ -86,7 +87,7 @@ class LaunchHistory {
   Score score(uint32_t period, uint32_t periods) const;
   Score score(uint32_t period, uint32_t periods, uint32_t slack, bool by_context,
               uint32_t stride) const;
-  // Where the launch's kernel is found `period` back, or kNone; `often`: how often it came since.
+  // Where the launch's kernel is found `period` back, or kNone. `often`: how often it came since.
   int32_t back(uint32_t index, uint32_t period, uint32_t slack, bool by_context,
                uint32_t& often) const;
   bool pauses(uint32_t period, uint32_t inner = 0) const;
@@ -105,7 +106,7 @@ class LaunchHistory {
   std::vector<int32_t> previous_;      // where the same kernel was before
   std::vector<int32_t> previous_context_;
   std::vector<uint32_t> gaps_ns_;      // host time since the launch before
-  std::vector<bool> waited_;           // the host waited for the device in it
+  std::vector<bool> waited_;           // the host waited for the device in that time
   Instant last_at_{INT64_MIN};
 };
 

@@ -44,7 +44,7 @@ void LengthProfile::derive() {
   at_most_ns_ = sketch_.quantile(kLongPerMille).ns;
 }
 
-// Whether the sample belongs to a run that may become a drift, and needs no counting.
+// Whether the sample belongs to a run that may become a drift, and so is not counted now.
 bool LengthProfile::notice(int64_t ns, bool disturbed) {
   const int side = ns > p99_ns_ + margin(p99_ns_) ? 1 : ns < p1_ns_ - margin(p1_ns_) ? -1 : 0;
   const int pushed = static_cast<int>(company_);
@@ -72,7 +72,7 @@ bool LengthProfile::notice(int64_t ns, bool disturbed) {
   return true;
 }
 
-// No drift: the undisturbed ones are samples like others.
+// Counts the undisturbed samples of the run as any others.
 void LengthProfile::end_run() {
   for (const int64_t ns : run_) count(ns, run_alone_);
   if (!run_.empty()) derive();
@@ -102,7 +102,7 @@ void LengthProfile::relearn() {
     seen_alone_ = true;
   } else {
     relearnt_ += 1;
-    // So many that it is trusted.
+    // Repeated, until there are enough to be trusted.
     for (size_t i = 0; run_.size() < kTrusted; ++i) run_.push_back(run_[i]);
   }
   count_ = sketch_.samples();

@@ -1,37 +1,39 @@
-// One length of time that comes again and again, learnt from measurements as they come: its mean,
-// its last value, its quantiles. Two of it make a KernelProfile; pure, integers only: the same
-// samples give the same figures on every machine. O(1) a sample; it predicts nothing itself.
+// One length of time that is measured again and again: its mean, its last value, its quantiles. Two
+// such profiles make a KernelProfile. Pure, integers only: the same samples give the same figures
+// on every machine. O(1) a sample. It predicts nothing itself.
 //
-// The mean follows: beyond kMeanWindow samples it is exponential, and the histogram is halved when
-// full. Two things are done beyond that.
+// The mean follows the samples: beyond kMeanWindow of them it is exponential, and the histogram is
+// halved when full. Two more things are done.
 //
-// Company. A sample taken while others, or its own client on another stream, had work on the device is
-// `disturbed`: what it says is the length and that work in its way, which moves it one way only (a
-// kernel seems longer, the pause after it shorter). Of what company lengthens, the shortest is all that is known until one is
-// undisturbed: others' kernels can be a hundred times as long. Pauses vary by themselves, so of what
-// it shortens the first kTrusted samples count as they come. From then on a disturbed one counts
-// neither where it is long nor where it is short: to take only those that seem credible would bias the
-// mean towards them.
+// Co-running work. A sample is `disturbed` if others, or the same client on another stream, had
+// work on the device meanwhile. Such work moves a sample one way only: a kernel seems longer, the
+// pause after it shorter. Of a kernel, only the shortest disturbed sample is kept until an
+// undisturbed one comes: others' kernels can be a hundred times as long. Pauses vary by themselves,
+// so their first kTrusted samples all count. After that no disturbed sample counts, long or short:
+// to count only those that seem credible would bias the mean.
 //
-// Drift. A sample is outside when it is beyond p99, or below p1, by an eighth of it and kNoise. So
-// many outside on the same side, with none between that contradicts, make a drift; what was known is
-// forgotten, and the profile begins again with them:
+// Drift. A sample is outside if it is above p99, or below p1, by more than an eighth of that
+// quantile and more than kNoise. If there are enough samples outside on the same side, and none
+// between that contradicts, that is a drift: the profile forgets what it knew and begins again with
+// them. Enough:
 //
-//   on the side to which company moves nothing (a shorter kernel)   kDrift, disturbed or not
-//   on the other, undisturbed                                       kDrift
-//   on the other, disturbed                                         kDriftInCompany or more
+//   on the side to which others' work moves nothing (a shorter kernel)   kDrift, disturbed or not
+//   on the other, undisturbed                                            kDrift
+//   on the other, disturbed                                              kDriftInCompany or more
 //
-// For the last, waiting alone must not explain them. Of n waits that spread evenly from none the
-// least is about 1/n of the longest; e^-kUnlikely is the chance that it is more than kUnlikely times
-// that. So a kernel three times as long is noticed in kDriftInCompany samples where the waits are up
-// to as long as it is, in more where they are longer, and one that only waits is not, unless it never
-// waits for little. It begins with the undisturbed samples of the run where there are some,
-// else with the one that company has moved least, the shortest of a kernel's; and is put right by the
-// first ones that did not wait. A disturbed sample that is not outside says nothing against a shorter
-// kernel, which may be outside and moved back: kSilent such for each that is outside are borne.
-// What is forgotten is kept aside until the next drift. If that one leads back to it, the two were no
-// drifts but two lengths taking turns, and are kept together from then on; except a length in which
-// nobody ever saw the task alone: that was company, and is dropped.
+// In the last case, waiting for others must not explain the samples. If n waits are spread evenly
+// from 0 on, the shortest is about 1/n of the longest; the chance that it is more than kUnlikely
+// times that is e^-kUnlikely. So a kernel that has become three times as long is noticed in
+// kDriftInCompany samples if waits are up to as long as the kernel, in more samples if they are
+// longer. A kernel that only waits is not taken for a longer one, unless all its waits are long.
+// A disturbed sample that is not outside does not contradict a shorter kernel: others' work may
+// have moved it back. kSilent such samples are accepted for each one outside.
+//
+// The profile begins again with the undisturbed samples of the run. If there are none, it begins
+// with the sample that others' work moved least, for a kernel the shortest; the first samples that
+// did not wait correct that. What was forgotten is kept aside until the next drift. If that drift
+// leads back to it, the profile has two lengths that take turns, and keeps both from then on. But a
+// length of which no sample was undisturbed is dropped: others' work caused it.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +54,7 @@ class LengthProfile {
   static constexpr uint32_t kUnlikely = 12;
   static constexpr uint32_t kSilent = 8;
   static constexpr int64_t kNoise = 1000;  // ns
-  // What is cautious for a length that others have to fit in, or that has to fit elsewhere.
+  // The cautious quantiles: long for a length that must fit elsewhere, short for one to be filled.
   static constexpr uint32_t kLongPerMille = 950;
   static constexpr uint32_t kShortPerMille = 100;
 
@@ -68,14 +70,14 @@ class LengthProfile {
   Duration last() const { return last_; }
   // Upper edge of the bucket below which `per_mille` thousandths of the samples lie; 0 without any.
   Duration quantile(uint32_t per_mille) const { return sketch_.quantile(per_mille); }
-  // p95, never too short, and p10, never too long; kept at hand.
+  // The p95, rounded up, and the p10, rounded down; kept at hand.
   Duration at_most() const { return {at_most_ns_}; }
   Duration at_least() const { return {at_least_ns_}; }
 
-  // Whether it is as samples of this length have been, from p1 to p99.
+  // Whether `ns` lies between the p1 and the p99 of the samples.
   bool has_seen(int64_t ns) const { return count_ > 0 && ns >= p1_ns_ && ns <= p99_ns_; }
 
-  // All that is known, to be kept and taken up again; `take_up` corrects what cannot be.
+  // All that is known, to be kept and taken up again; `take_up` corrects impossible values.
   struct Saved {
     uint64_t count = 0;
     int64_t mean_x1024 = 0;
@@ -113,10 +115,10 @@ class LengthProfile {
   uint32_t run_weight_ = 0;
   uint32_t run_outside_ = 0;
   uint32_t run_silent_ = 0;
-  int64_t run_nearest_ = 0;        // that company has moved least, and most
+  int64_t run_nearest_ = 0;        // the sample that others' work moved least, and most
   int64_t run_farthest_ = 0;
   std::vector<int64_t> run_;       // the undisturbed ones
-  bool run_alone_ = true;          // false: begun again with what company has moved least
+  bool run_alone_ = true;          // false: `run_` is the sample that others' work moved least
 
   // ---- what was forgotten last ----
   QuantileSketch left_;

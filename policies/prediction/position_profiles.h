@@ -1,6 +1,6 @@
 // How long the launch at each position of the detected iteration runs, and the pause after it: the
-// same kernel in two layers may have one length and two pauses. One of it for each client, kept by
-// the engine; begins anew when the detector gives positions another meaning (`generation`).
+// same kernel in two layers may have one length and two pauses. The engine keeps one for each
+// client. It begins anew when the detector gives positions another meaning (`generation`).
 // Positions beyond kMostPositions have no profile. It predicts nothing itself.
 #pragma once
 

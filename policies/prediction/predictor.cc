@@ -6,10 +6,10 @@ namespace lull::policies {
 namespace {
 
 constexpr std::string_view kNames[] = {"mean", "quantile", "pair", "position", "best"};
-// Samples from which a place is worth asking.
+// A place is asked if it has this many samples.
 constexpr uint64_t kPlaceKnown = 3;
 
-// The finest profile of a place that `how` may use and that knows; `of` chooses what it must know.
+// The finest place that `how` may use and that has enough samples. `of` chooses lengths or gaps.
 template <typename Of>
 const LengthProfile* here(Predictor how, const Known& known, Of of) {
   for (const auto& [at_least, place] : {std::pair{Predictor::kPosition, known.position},

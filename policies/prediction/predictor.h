@@ -1,5 +1,5 @@
-// How long a launch will run and how long the pause after it will be, from what is known of its
-// kernel: five ways to say it, and the score that tells which of them says it best.
+// Predicts how long a launch will run and how long the pause after it will be, from what is known
+// of its kernel. There are five ways, and a score that tells which of them is best.
 //
 //   mean      the kernel's mean, as the published rule (fikit.h) has it
 //   quantile  the kernel's p95, and p10 of its pause
@@ -8,22 +8,22 @@
 //   best      for each kernel the one that has scored best
 //
 // The finer ways fall back where too little is known: position on pair, pair on quantile. The
-// engine asks at each launch and at each held head, and scores what was said of a launch when its
-// measurement comes. Pure; O(1), integers only. What a kernel that was never measured is worth is
-// not said here: its task knows.
+// engine asks at each launch, and when one is held. It scores what was said of a launch when the
+// launch's measurement comes. Pure; O(1), integers only. A kernel that was never measured is not
+// predicted here: its task does that.
 //
-// Three figures, since they serve different ends. `length` is what others must reckon with, and
-// errs towards too long; `gap` is what may be filled, and errs towards too short; `expected` is the
-// mean of whatever the length was taken from, and may be added up along an iteration, as quantiles
-// may not. The mean is all three to itself.
+// There are three figures, for different uses. `length` is what others must be prepared for: rather
+// too long than too short. `gap` is what others may fill: rather too short than too long.
+// `expected` is the mean of the samples that the length was taken from; unlike quantiles, it may be
+// added up along an iteration. With `mean` all three are means.
 //
-// The score is the pinball loss at the quantile that is wanted, 19 : 1 against what is too short for
-// a length and 9 : 1 against what is too long for a pause: its minimum is the true quantile, so a
-// way that is nearer to it scores better, and one that is only higher does not. (The absolute error
-// would reward the median.) It is smoothed over the last kScoreWindow measurements of the kernel,
-// for lengths and pauses apart, as the position may tell the pause and not the length. A simpler way
-// is kept unless a finer one is better by a sixteenth. Before kEnough measurements the kernel's
-// quantile speaks.
+// The score is the pinball loss at the wanted quantile. For a length, too short counts 19 times as
+// much as too long; for a pause, too long counts 9 times as much as too short. The true quantile
+// has the least loss, so a way that is nearer to it scores better, and one that is only higher does
+// not. (The absolute error would reward the median.) The score is smoothed over the last
+// kScoreWindow measurements of the kernel. Lengths and pauses are scored apart: the position may
+// tell the pause and not the length. A finer way is used only if it is better by a sixteenth.
+// Before kEnough measurements `quantile` is used.
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ struct Known {
   const KernelProfile* position = nullptr;
 };
 
-// The finest of them with enough samples; null: none but the kernel's own.
+// The finest profile with enough samples; null: only the kernel's own has.
 const LengthProfile* durations_here(const Known& known);
 const LengthProfile* gaps_here(const Known& known);
 
@@ -61,7 +61,7 @@ Duration predicted_length(Predictor how, const Known& known);
 Duration expected_length(Predictor how, const Known& known);
 Duration predicted_gap(Predictor how, const Known& known);  // < 0: not known
 
-// Which of them has said best of late what came.
+// Which of the ways has lately predicted best.
 class PredictorScore {
  public:
   static constexpr int64_t kScoreWindow = 32;
@@ -83,7 +83,7 @@ class PredictorScore {
 // The scores of one kernel.
 class PredictorChoice {
  public:
-  // What was measured of a launch undisturbed, and what was known of it before. < 0: was not.
+  // An undisturbed measurement of a launch, and what was known before it. < 0: not measured.
   void add(const Known& before, Duration duration, Duration gap);
   Predictor length() const { return length_.best(); }
   Predictor gap() const { return gap_.best(); }

@@ -1,7 +1,7 @@
 // Quantiles of a stream of lengths of time, in little memory: a histogram of kPerOctave buckets an
-// octave (each 4 % wide), only those with samples kept, halved when full so that it follows drift.
-// Integers only: the same samples give the same figures on every machine. Used by the profiles of
-// this folder; no time of its own, no thread.
+// octave (each 4 % wide). Only buckets with samples are kept. When it is full, all counts are
+// halved: so it follows drift. Integers only: the same samples give the same figures on every
+// machine. Used by the profiles of this folder. No clock, no thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class QuantileSketch {
   Duration quantile_floor(uint32_t per_mille) const;
   uint32_t samples() const { return samples_; }
 
-  // What it holds, ascending by index; and taken over from there: what does not hold is left out.
+  // Its buckets, ascending by index. `from` takes buckets over, and leaves out impossible ones.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   static QuantileSketch from(const std::vector<Bucket>& buckets);
 

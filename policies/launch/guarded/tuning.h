@@ -70,7 +70,8 @@ inline constexpr int64_t kKeptFree = 8, kUnseen = 32, kErrorsRemembered = 512;
 // An error counts as two limits at most: a pause of the host's own, or a client above, may have caused it.
 inline constexpr int64_t kMostError = 2;
 // While more than three requests are owed, less is let go; while six are owed, nothing is. So however often errors
-// come, ten of any thousand requests are over at most, and thirteen where errors begin once eight exceptions have gone.
+// come, of any thousand requests ten are over at most, eleven where errors exceed slack and limit together, and
+// thirteen or fourteen where errors begin once the exceptions of nearly a thousand requests have gone.
 inline constexpr int64_t kTrustsAll_x1000 = 3'000, kTrustsNothing_x1000 = 6'000;
 // An exception goes where at most an eighth of the largest slack is missing. A launch by chance goes where it is at
 // most twice as likely to be too long as at the best moment. The largest slack seen is forgotten by a sixteenth a

@@ -1,6 +1,6 @@
-// Processes that `lull compare` starts, and what must be gone when it ends: each child leads a
-// process group of its own, gets a signal when compare dies however it dies, and is ended and
-// reaped by its destructor. Used by one thread.
+// Processes that `lull compare` starts, and what must be gone when it ends. Each child leads a
+// process group of its own and gets a signal when compare dies, however it dies. The destructor
+// ends the child and reaps it. Used by one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ namespace lull::command {
 struct ChildStart {
   std::vector<std::string> words;           // words[0]: path of the executable
   std::map<std::string, std::string> set;   // added to the environment
-  std::vector<std::string> unset_prefixes;  // variables that begin so are taken out before
+  std::vector<std::string> unset_prefixes;  // variables with these prefixes are taken out before
   std::string output_file;                  // stdout and stderr
 };
 
@@ -55,8 +55,8 @@ class StopSignals {
   static int seen();  // the signal, or 0
 };
 
-// A private folder, removed with its content at the end. One that was left by a killed process (its
-// pid is gone and nobody holds its lock) is removed when the next is made.
+// A private folder, removed with its content at the end. If a killed process has left one (its pid
+// is gone and nobody holds its lock), it is removed when the next is made.
 class ScratchFolder {
  public:
   static std::expected<std::unique_ptr<ScratchFolder>, std::string> make();

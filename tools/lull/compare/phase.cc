@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kTurn{5};
 constexpr std::chrono::milliseconds kSimSampleEvery{25};
 constexpr std::chrono::milliseconds kDaemonSampleEvery{100};
 constexpr std::chrono::milliseconds kProgressEvery{250};
-constexpr double kLowHeadStart_s = 0.5;  // a low task that launches but finishes no iteration yet
+constexpr double kLowHeadStart_s = 0.5;  // at most, while the low task finishes no iteration
 
 double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
@@ -77,8 +77,8 @@ class Sampler {
     } catch (const nlohmann::json::exception&) {
       return;
     }
-    // On hardware nobody tells how long the device as a whole was busy: the sum of the clients'
-    // times stands for it.
+    // On hardware nothing tells how long the device as a whole was busy: the sum of the clients'
+    // times is used instead.
     double busy = 0;
     for (const auto& [pid, had] : now) busy += had.device_ns;
     for (const auto& [pid, had] : seen_) {
@@ -153,7 +153,7 @@ std::expected<PhaseRecord, std::string> run_phase(
     return {};
   };
 
-  // The low task first: the high one is to meet it at work.
+  // The low task starts first: it shall be at work when the high one comes.
   if (plan.low) {
     if (auto up = bring_up(*plan.low, low); !up) return std::unexpected(up.error());
     const auto since = Clock::now();
@@ -218,8 +218,8 @@ std::expected<PhaseRecord, std::string> run_phase(
   }
   sampler.sample(/*at_once=*/true);
 
-  // What they say at the end: how late they were, how far the unfinished iteration was. The high
-  // task first, so that the low one is not measured against its last moments.
+  // The tasks report at their end how late they were, and how far the unfinished iteration was. The
+  // high task ends first, so that the low task's last moments are not measured.
   for (Task* task : {high.get(), low.get()}) {
     if (task == nullptr) continue;
     task->ask_to_finish();

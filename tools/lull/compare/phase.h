@@ -18,15 +18,15 @@ struct Goal {
 // Real time. The defaults make a pair under four policies take under 90 s.
 inline constexpr double kDefaultIterations = 30;
 inline constexpr double kCommandIterations = 5;
-inline constexpr double kPhaseShortest_s = 4;  // default goal: measured at least so long ...
+inline constexpr double kPhaseShortest_s = 4;  // default goal: measured at least this long ...
 inline constexpr double kPhaseEnough_s = 12;   // ... and stopped here with a few iterations ...
 inline constexpr double kPhaseLongest_s = 30;  // ... or here with any
 inline constexpr double kReadyWait_s = 60;
-inline constexpr double kStallWait_s = 60;  // no iteration finished for so long
+inline constexpr double kStallWait_s = 60;  // no iteration finished for this long
 inline constexpr double kFinishWait_s = 4;
-// A low task may have launched many iterations' worth of the high one's time ahead before the high
-// one came; nothing can hold that back any more. It is not measured: the warm-up lasts until the
-// low task has finished the iteration it was in, or for so long.
+// Before the high task comes, the low task may have launched as much ahead as many iterations of
+// the high task take. Nothing can hold that work back any more, so it is not measured: the warm-up
+// lasts until the low task has finished the iteration it was in, or this long.
 inline constexpr double kSettleWait_s = 6;
 inline constexpr uint64_t kFewIterations = 8;
 
@@ -41,7 +41,7 @@ struct PhasePlan {
 };
 
 // `progress` is called a few times a second with "12 iterations". The error is one line; after a
-// stop signal (StopSignals) it is empty. `device_name` is filled in when a player says it.
+// stop signal (StopSignals) it is empty. `device_name` is filled in when a player reports it.
 std::expected<PhaseRecord, std::string> run_phase(
     const PhasePlan& plan, const Lab& lab, int serial,
     const std::function<void(const std::string&)>& progress, std::string& device_name);

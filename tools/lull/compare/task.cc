@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A command has the time to end by itself after SIGTERM; a player drains what it has launched.
+// After SIGTERM, a command has this long to end by itself, a player to drain what it has launched.
 constexpr std::chrono::milliseconds kEndGrace{300};
 
 ChildStart under_lull(const TaskPlan& plan, const Lab& lab, int serial,
@@ -115,7 +115,7 @@ class PlayedTask : public Task {
         record.work.add(one.end_ns, work_);
         record.late_p99_ns = std::max(record.late_p99_ns, number(event, "late_p99_ns"));
       } else if (kind == "done") {
-        // The quantile over all calls; until it comes, the worst iteration's stands for it.
+        // The quantile over all calls. Until it comes, that of the worst iteration is used.
         record.late_p99_ns = number(event, "late_p99_ns");
         if (record.work.empty()) record.work.add(number(event, "start_ns"), 0);
         record.work.add(number(event, "end_ns"), work_ + number(event, "partial_kernel_ns"));

@@ -1,5 +1,5 @@
-// One side of a comparison while it runs: a real process (or one after another) under lull, and
-// what is known of its progress. Used by phase.cc on one thread; `poll` never waits.
+// One side of a comparison while it runs: a real process under lull, or several one after another,
+// and what is known of its progress. Used by phase.cc on one thread; `poll` never waits.
 #pragma once
 
 #include <chrono>
@@ -41,14 +41,14 @@ struct Lab {
 class Task {
  public:
   virtual ~Task() = default;
-  // Starts the process; it gets ready, but does not work yet where it can wait.
+  // Starts the process. It gets ready, but does not work yet if it can wait.
   static std::expected<std::unique_ptr<Task>, std::string> start(const TaskPlan& plan,
                                                                  const Lab& lab, int serial);
   // Reads what is new. An error ends the comparison: the program failed.
   virtual std::expected<void, std::string> poll() = 0;
   virtual bool ready() const = 0;
   virtual void begin() = 0;
-  // Asks it to finish; `finished` says when everything it had to say is read.
+  // Asks it to finish; `finished` says when everything that it reports is read.
   virtual void ask_to_finish() = 0;
   virtual bool finished() const = 0;
   // Ends whatever still runs.
@@ -56,7 +56,7 @@ class Task {
   virtual bool owns(pid_t pid) = 0;
   virtual bool seen_working() const = 0;  // at least one iteration
 
-  // A command's progress is its launches, seen by the sampler; a player tells its own.
+  // A command's progress is its launches, seen by the sampler; a player reports its own.
   virtual bool counts_launches() const = 0;
   TaskRecord record;
   std::string device_name;  // as the player sees it

@@ -201,8 +201,8 @@ Chain chain_of(const Script& script, bool greedy) {
   const Flow flow = flow_of(script, greedy);
   Chain chain;
   const int64_t pause = greedy ? 0 : static_cast<int64_t>(script.pause_after_ns);
-  // Of each work: the last link it waits for, the time from that one's end to its own, and when it
-  // would be done for the host's sake alone, in its stretch.
+  // For each work: the last link that it waits for, the time from that link's end to its own end,
+  // and when it would be done, in its stretch, if only the host delayed it.
   struct Behind {
     int64_t link = -1, lag = 0, host = 0;
   };
@@ -263,7 +263,7 @@ Chain chain_of(const Script& script, bool greedy) {
   }
   if (chain.links.empty()) return chain;
   // The iteration ends with a wait for all, so the last link's end is waited for.
-  // What the host does after its return from that wait, the next iteration follows.
+  // The next iteration begins after what the host does once that wait has returned.
   const int64_t tail = stretch.back().group == 0 ? 0 : stretch.back().shift;
   for (size_t i = 0; i < chain.links.size(); ++i) {
     if (group_of_link[i] != 0) continue;

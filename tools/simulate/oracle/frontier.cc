@@ -10,21 +10,21 @@
 namespace lull::simulate {
 namespace {
 
-// Of the graph of rounded states: a few per low kernel and segment, in 200 MB. If there are more,
-// the grid becomes coarser.
+// Bounds of the graph of rounded states: a few states per low kernel and segment, in 200 MB. If
+// there are more, the grid becomes coarser.
 constexpr size_t kMostStates = 500'000;
 constexpr size_t kMostEdges = 6'000'000;
 constexpr int64_t kCoarser = 2;
-// Prices are compared by so many edges looked at, a fifth of a second.
+// Edges that are looked at to compare prices: a fifth of a second.
 constexpr size_t kMostLooks = 100'000'000;
 constexpr uint64_t kLeastSweeps = 32;
-// A bound so near to a schedule is as good as it: nearer than the steps are.
+// A bound this near to a schedule is good enough: it is nearer than a step.
 constexpr double kNear = 0.998;
-// Where states are left out: classes of what is spent of the mean allowance, and how many states
-// stay in each.
+// Where states are left out: in how many classes the spent mean allowance falls, and how many
+// states stay in each.
 constexpr int64_t kBuckets = 32;
 constexpr size_t kInBucket = 4;
-constexpr int kPrices = 6;  // of a delay, that are tried
+constexpr int kPrices = 6;  // that are tried for a delay
 
 }  // namespace
 
@@ -81,7 +81,7 @@ double Frontier::reach(int64_t most, bool& thinned) {
   std::vector<Reached> now, next;
   for (const LowState& start : starts_) {
     Reached first{.low = interval_.canonical(start, interval_.grid())};
-    // What it finds running is not its doing.
+    // The delay by what runs at the start is not charged.
     first.delay = first.least = -interval_.least_delay(interval_.folded(first.low));
     now.push_back(first);
   }
@@ -204,11 +204,11 @@ double Frontier::value(double price, uint64_t sweeps) const {
   const double idle =
       static_cast<double>(interval_.high().alone + interval_.high().pause - interval_.high().work) -
       std::max(0.0, price - 1) * static_cast<double>(q_.tail);
-  double jump = 0;  // the most that one of these gains
+  double jump = 0;  // the most that an iteration beyond the tail gains
   double rest = 0;
-  std::vector<double> earlier = before;  // when so many iterations were left
+  std::vector<double> earlier = before;  // the values after `since` iterations
   uint64_t since = 0;
-  // The states at the start of a segment that can be reached in so many iterations.
+  // Calls `act` for the states at the start of a segment that can be reached within `iterations`.
   const auto each = [&](size_t segment, uint64_t iterations, const auto& act) {
     for (size_t n = segment; n < within_.size() && n / segments <= iterations; n += segments) {
       for (uint32_t x = n == 0 ? 0 : within_[n - 1]; x < within_[n]; ++x) act(x);
@@ -244,7 +244,7 @@ double Frontier::value(double price, uint64_t sweeps) const {
       rest = static_cast<double>(q_.iterations - n) * most_gain;
       break;
     }
-    // As many more iterations gain no more than the last so many did.
+    // Each further n - since iterations gain no more than the last n - since did.
     const uint64_t left = q_.iterations - n;
     if (n >= sweeps && left > 0) {
       rest = static_cast<double>((left + n - since - 1) / (n - since)) * most_since;
@@ -280,7 +280,7 @@ double Frontier::relaxed(double reached) {
   attempt(0);
   if (q_.most_delay > 0) {
     attempt(1);
-    // Convex in the price: by golden section, on its logarithm.
+    // The bound is convex in the price: golden-section search on the price's logarithm.
     constexpr double kGolden = 0.6180339887498949;
     double from = -3, to = 5;
     double a = to - kGolden * (to - from), b = from + kGolden * (to - from);

@@ -1,5 +1,6 @@
-// What the oracle says: all Pareto-best states after each segment, one segment after the other, or,
-// where these are too many, the best of a few and bounds from above, priced.h's among them. Pure.
+// Computes the oracle's figure. It keeps all Pareto-best states after each segment, one segment
+// after the other. Where these are too many, it keeps a few of the best, and computes bounds from
+// above, among them that of priced.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace lull::simulate {
 
-// Of the question that `interval` was asked, beginning with any of `starts`.
+// For the question that `interval` was asked; the low task begins in any of `starts`.
 class Frontier {
  public:
   Frontier(Interval& interval, std::vector<LowState> starts)
       : interval_(interval), q_(interval.question()), starts_(std::move(starts)) {}
 
   OracleRate rate();
-  // As if the high task were not there, over any time that it may take: a bound.
+  // A bound: the low task as if it were alone, over any time that the high task may take.
   double undisturbed() const;
 
  private:
@@ -27,7 +28,7 @@ class Frontier {
     double work = 0, work_end = 0;
     uint64_t over = 0;
   };
-  // Between rounded states.
+  // From one rounded state to another.
   struct Edge {
     uint32_t to = 0;
     float delay = 0;
@@ -36,18 +37,19 @@ class Frontier {
 
   // No iteration is delayed by more than `most`. `thinned`: states were left out.
   double reach(int64_t most, bool& thinned);
-  // The best few for each share of the allowances that is spent; finer about the even pace.
+  // Keeps the best few for each amount of the allowances spent; finer near an even pace.
   void thin_out(std::vector<Reached>& states, double iterations) const;
 
   // ---- a bound: the mean allowance has a price ----
-  // No sharper than `reached`, which some schedule does.
+  // It need not be sharper than `reached`, which some schedule does.
   double relaxed(double reached);
-  // All rounded states that can be reached at the start of a segment, in the order of how soon.
+  // Finds all rounded states that can be at the start of a segment, the soonest first. False: they
+  // are too many.
   bool explore(int64_t grid);
-  // The most of work - price * delay over all iterations. Where longer delays let more go, those
-  // that exceed the tail are not played: they may end in any state, and have the device do nothing
-  // but the two tasks' work.
-  // After so many sweeps, what is left gains at most what the last of them did.
+  // The most of work - price * delay over all iterations. Iterations that exceed the tail are not
+  // played. If longer delays would let more go, such an iteration may end in any state, and the
+  // device is taken to do nothing but the two tasks' work in it.
+  // After `sweeps` iterations the rest are not played either: they gain at most what the last did.
   double value(double price, uint64_t sweeps) const;
 
   Interval& interval_;
@@ -55,10 +57,10 @@ class Frontier {
   std::vector<LowState> starts_;
   std::vector<Edge> edges_;
   std::vector<uint32_t> first_edge_;  // by state
-  std::vector<uint32_t> within_;      // states that can be reached in so many segments
+  std::vector<uint32_t> within_;      // by number of segments: how many states can be reached
   size_t states_ = 0;
-  int64_t found_ = 0;     // least delay by what runs at the start: nobody's doing
-  bool complete_ = true;  // none of them gains by an iteration that exceeds the tail
+  int64_t found_ = 0;     // least delay by what runs at the start: it is not charged
+  bool complete_ = true;  // no state gains by an iteration that exceeds the tail
 };
 
 }  // namespace lull::simulate

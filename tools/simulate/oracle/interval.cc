@@ -3,8 +3,8 @@
 namespace lull::simulate {
 namespace {
 
-constexpr int64_t kBeyond = 16;  // of a delay beyond the tail: a step
-constexpr int64_t kTiny = 32;    // of an iteration: a segment that gets no allowance of its own
+constexpr int64_t kBeyond = 16;  // beyond the tail a step is this part of the delay
+constexpr int64_t kTiny = 32;    // a segment below this part of an iteration gets no allowance
 
 }  // namespace
 
@@ -118,10 +118,10 @@ bool Interval::no_worse(const LowState& a, const LowState& b) const {
 
 // ---- a segment ---------------------------------------------------------------------------------
 
-// The next low kernel goes behind the last high one. Its host is held until that has joined the
-// queue, or not as long: had those before it begun later than they did, one behind each high
-// kernel, it might have been launched while they were in the queue. That is taken to be free, where
-// the high kernels allow for it; returned is how much more they would have to.
+// The next low kernel goes behind the last high one. Its host is held until that high kernel has
+// joined the queue, or for less: if the low kernels before it had begun later, one behind each high
+// kernel, it might have been launched while they were in the queue. Where the high kernels may be
+// late enough, this is taken to cost nothing. Returns how much later they would have to be, too.
 int64_t Interval::hold(LowState& low) const {
   const InFront& behind = in_front_.back();
   const Link& link = at(low.next);
@@ -129,14 +129,15 @@ int64_t Interval::hold(LowState& low) const {
   int64_t missing = kEver;
   const int64_t unheld = low.base_ns + link.offset + link.call;
   int64_t go = behind.joined;
-  // Low kernels so far, and all work, from the end of the high kernel in front.
+  // The low kernels so far, and all work, since the end of the high kernel in front.
   int64_t lows = 0, between = behind.length;
-  int64_t joined = behind.joined;  // of the next high kernel, then
+  int64_t joined = behind.joined;  // when the next high kernel joins then
   for (size_t i = in_front_.size() - 1, back = 1; go > unheld && back <= low.next; ++back, --i) {
     const Link& earlier = at(low.next - back);
     if (earlier.waited || earlier.offset <= -kEver) break;
     const int64_t since = link.offset - earlier.offset - earlier.call;
-    const int64_t latest = joined - earlier.length + since;  // it ends when that joins, or later
+    // The earlier low kernel ends when that high kernel joins, or later.
+    const int64_t latest = joined - earlier.length + since;
     lows += earlier.length;
     between += earlier.length;
     if (i == 0) {
@@ -193,7 +194,7 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
                  .alone = flow.work_end[item.index] - segment.start,
                  .length = work.length,
                  .finish = finish};
-    // What joins later goes behind this one.
+    // A low kernel that joins later goes behind this high one.
     while (low.ready_ns <= joined) {
       const int64_t start = std::max(free, low.ready_ns);
       const Link& link = at(low.next);
@@ -216,7 +217,7 @@ Played Interval::play(const Segment& segment, const LowState& from, int64_t allo
   if (held) played.missing = std::min(played.missing, hold(low));
   back = std::max<int64_t>(0, back);
   played.delay = std::max<int64_t>(0, back - segment.alone);
-  // What was running at the start, and is not counted in its link.
+  // The kernel that was running at the start is not counted above.
   if (from.running_ns > 0 && at(from.next + length() - 1).kernel) {
     played.work += std::min(from.running_ns, back);
   }

@@ -1,8 +1,10 @@
-// The low task's work in one segment of the high one, for each delay of it that is worth having:
-// what the oracle's searches (frontier.h, priced.h) put together. Also the low task alone. Pure.
+// How much the low task does in one segment of the high task, for each delay of the segment that
+// lets more low work go. The oracle's searches (frontier.h, priced.h) put these options together.
+// It also plays the low task alone. Pure.
 //
-// A segment is played kernel by kernel. What decides is when a kernel joins the device's queue: it
-// is launched and the one before it in its stream is done. The device takes them up in that order.
+// A segment is played kernel by kernel. What counts is when a kernel joins the device's queue: when
+// it is launched and the kernel before it in its stream is done. The device runs kernels in the
+// order in which they join.
 //
 //   h1 joins   h2 joins           h3 joins         a low kernel joins in an interval between two
 //   |          |                  |                high ones: by itself, when its host launches it
@@ -24,18 +26,18 @@
 
 namespace lull::simulate {
 
-// What is asked of the oracle: an allowance over so many iterations, in ns.
+// What the oracle is asked: an allowance over a number of iterations. Times are in ns.
 struct Question {
   int64_t most_delay = 0, tail = 0;
   uint64_t most_over = 0, iterations = 0;
   double time = 0;  // of the iterations alone, with the pauses between them
 };
 
-// What a segment may come to.
+// One way in which a segment may end.
 struct Option {
   LowState low;
   int64_t delay = 0;
-  int64_t least = 0;    // for which one low kernel fewer would have gone: a step is one option
+  int64_t least = 0;    // the least delay at which more low kernels go than in the option before
   double work = 0;      // until the next segment begins
   double work_end = 0;  // until this one ends
 };
@@ -48,14 +50,14 @@ struct Options {
 struct Played {
   LowState low;
   int64_t delay = 0;
-  int64_t missing = kEver;  // the least more that would have let another low kernel go
+  int64_t missing = kEver;  // the least further delay that would have let another low kernel go
   int64_t work = 0, work_end = 0;
   bool crossing = false;  // the last low kernel began before the end and goes on; without it:
   LowState before;
   int64_t before_work = 0;
 };
 
-// A low state and what the iteration may come to from there depends on.
+// A low state, and what else the options from there depend on.
 using Key = std::array<int64_t, 6>;
 struct KeyHash {
   size_t operator()(const Key& key) const;
@@ -81,33 +83,33 @@ class Interval {
            chain_.longest > question_.tail;
   }
 
-  // Times that are over say nothing; the rest is rounded down.
+  // Cuts times that are past, and rounds the others down.
   LowState canonical(LowState low, int64_t grid) const;
-  // Of the low task's first iteration; the same of any other.
+  // The same state in the low task's first iteration.
   LowState folded(LowState low) const;
   // The next link begins at `start`.
   void begin(LowState& low, int64_t start) const;
-  // Low work with nobody else from `free` to `boundary`; its times become relative to that.
+  // Plays the low task alone from `free` to `boundary`; its times become relative to `boundary`.
   void run_low(LowState low, int64_t free, int64_t end, int64_t boundary, Played& played) const;
   // Kernel ns of the low task that are done.
   double done(const LowState& low) const;
 
-  // What a segment may come to that begins with `low` so, delayed by `most` or less.
+  // The options of a segment that begins with the low task at `low`, delayed by `most` at most.
   void options(size_t segment, const LowState& low, int64_t most, int64_t grid, Options& out);
-  // The same, kept; of a folded state.
+  // The same for a folded state; the answer is kept.
   const Options& known_options(size_t segment, const LowState& low, int64_t most);
-  // What `low` finds running delays the iteration by at least this.
+  // The least delay of an iteration by what runs at its start.
   int64_t least_delay(LowState low);
 
-  // Whoever starts from `a` can do whatever may be done from `b`.
+  // Whether all that can be done from `b` can be done from `a`.
   bool no_worse(const LowState& a, const LowState& b) const;
-  // Leaves the Pareto-best.
+  // Leaves only the Pareto-best.
   template <typename State>
   void prune(std::vector<State>& states) const;
 
  private:
   // A high kernel of the segment that is being played: when it joined the device's queue, when it
-  // ended, when it does alone, and how late that may be.
+  // ended, when it ends if the task is alone, and when it must end (`finish`).
   struct InFront {
     int64_t joined = 0, ended = 0;
     int64_t alone = 0, length = 0, finish = 0;
@@ -122,7 +124,7 @@ class Interval {
   Question question_;
   int64_t grid_ = 0;
   std::vector<int64_t> done_;     // low kernel ns before each link
-  std::vector<uint64_t> waited_;  // links that are waited for before each
+  std::vector<uint64_t> waited_;  // how many links before each are waited for
   std::vector<std::unordered_map<Key, Options, KeyHash>> known_;  // by segment
 
   // scratch of play()
@@ -136,7 +138,8 @@ void Interval::prune(std::vector<State>& states) const {
     return std::tie(b.low.next, a.delay, a.low.running_ns, a.low.ready_ns, b.work_end) <
            std::tie(a.low.next, b.delay, b.low.running_ns, b.low.ready_ns, a.work_end);
   });
-  // The best of a block's states in each respect: what this does not dominate, none of them does.
+  // The best of a block's states in each respect. If this does not dominate a state, no state of
+  // the block does.
   struct Corner {
     int64_t delay = kEver, least = kEver, running_ns = kEver, ready_ns = kEver;
     uint64_t over = UINT64_MAX;

@@ -31,7 +31,7 @@ class Oracle::Impl {
     } else {
       const size_t call = std::min(low.call, chain.calls.size() - 1);
       state.base_ns = low.waiting ? -link.horizon : low.due.ns - chain.calls[call];
-      // The host is about to wait for what runs, or waits: it comes back no sooner than that ends.
+      // If the host waits for what runs, or is about to, it comes back no sooner than that ends.
       const bool waits =
           state.next == low.launched && state.next > 0 && interval_.at(state.next - 1).waited;
       if (waits) {
@@ -61,9 +61,9 @@ class Oracle::Impl {
       starts = {interval_.canonical(waited.low, 0)};
       if (waited.crossing) starts.push_back(interval_.canonical(waited.before, 0));
     }
-    // Of a segment's delay a step is not counted: where there are many segments that may be more than the device has.
-    // What the high task's kernels leave of it is all there is, but for those that nobody waits for at the end; a
-    // schedule that does more was none.
+    // Up to a step of each segment's delay is not counted. With many segments the figure may so
+    // exceed what the high task's kernels leave of the device. No schedule can do more than that.
+    // The kernels of the last iteration do not count, as its end may not wait for them.
     const double left = 1 - (count - 1) * static_cast<double>(interval_.high().work) / (time + most_delay);
     const OracleRate found = Frontier(interval_, starts).rate();
     if (found.most <= left) return found;

@@ -9,11 +9,11 @@
 namespace lull::simulate {
 namespace {
 
-// Prices are in an iteration's time, and those that are tried powers of two about these: far and
-// then close.
+// The prices that are tried lie around these by powers of two: first in coarse steps far around,
+// then in fine steps around the best.
 constexpr double kMiddleDelay = 64, kMiddleOver = 64;
 constexpr int kFar = 20, kClose = 3;
-// Of all searches together: some 10 s.
+// Labels of all searches together: about 10 s.
 constexpr size_t kMostLabels = 3'000'000;
 constexpr double kNear = 0.998;  // as Frontier's
 
@@ -59,7 +59,8 @@ Priced::Found Priced::search(const Price& price) {
   const double begun = interval_.done(starts_.front());
   const std::vector<Segment>& segments = interval_.high().segments;
   std::vector<std::vector<Label>> kept(segments.size());
-  // At no more cost: where one has paid for an iteration beyond the tail, the other may have to.
+  // Whether `a` makes `b` useless, at no more cost. If `a` has paid for an iteration beyond the
+  // tail, `b` has paid as well, or may have to.
   const auto better = [&](const Label& a, const Label& b) {
     return (a.here > q_.tail || (a.here <= b.here && b.here <= q_.tail)) &&
            interval_.no_worse(a.low, b.low);
@@ -83,7 +84,7 @@ Priced::Found Priced::search(const Price& price) {
   };
   for (const LowState& start : starts_) {
     Label label{.low = interval_.canonical(start, interval_.grid())};
-    // What it finds running is not its doing.
+    // The delay by what runs at the start is not charged.
     label.here = label.least = label.delay = -interval_.least_delay(interval_.folded(label.low));
     label.cost = cost(label, price);
     push(label);
@@ -105,7 +106,7 @@ Priced::Found Priced::search(const Price& price) {
     if (far > found.furthest) {
       found.furthest = far;
       found.at = label;
-      // All of that, and the least delay that pays for it.
+      // It has done that much, in the time that it takes with the least delay that pays for it.
       const double without = all - static_cast<double>(q_.most_delay) * price.delay;
       const double late = std::max(0.0, label.cost - without) / price.delay;
       found.most = std::max(found.most, far / (q_.time + late));
@@ -140,8 +141,8 @@ Priced::Found Priced::search(const Price& price) {
 OracleRate Priced::rate(double reached) {
   OracleRate rate{.most = 1, .reached = reached};
   Price best;
-  // Every price gives a bound; what one price lets the low task do, it may do at every other that
-  // pays for the same.
+  // Every price gives a bound. What the low task does at one price it can do at every other price
+  // whose budget pays for it: such prices need not be tried.
   const auto try_all = [&](std::vector<Price> prices) {
     while (!prices.empty() && rate.reached < kNear * rate.most) {
       const Price price = middle(prices);
