@@ -50,8 +50,12 @@ class CreditLedger {
 
   bool stands() const { return stands_; }
   bool fits(Duration charged) const { return stands_ && spent_ + charged <= granted_; }
-  // Nothing of the grant is spent: any waiting launch may go if nothing is in flight.
+  // Nothing of the grant is spent.
   bool is_untouched() const { return stands_ && spent_.ns == 0 && granted_.ns > 0; }
+  // The untouched grant lets a launch with this charge through: it fits, or the grant is for any length.
+  bool lets_through(Duration charged) const {
+    return is_untouched() && (charged <= granted_ || (granted_.ns & 1) != 0);
+  }
   Duration granted() const { return granted_; }
   Duration limit() const { return limit_; }
   Instant granted_at() const { return granted_at_; }

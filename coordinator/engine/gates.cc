@@ -14,8 +14,7 @@ Instant head_expiry(const Head& head, const Seat& seat) {
   if (seat.gate == Gate::kOpen) {
     return std::max(head.since, seat.opened_at) + kGrantedHeadExpires;
   }
-  // Nothing of a fresh grant is spent and nothing is in flight: even the longest unit may go.
-  if (seat.units == 0 && seat.credit.is_untouched()) {
+  if (seat.units == 0 && seat.credit.lets_through(head.charged)) {
     return std::max(head.since, seat.credit.granted_at()) + kGrantedHeadExpires;
   }
   return kNever;

@@ -105,6 +105,22 @@ class Teller final : public pol::LaunchPolicy {
 };
 const pol::PolicyRow kTellerRows[] = {row_of<Teller>("teller", "plus")};
 
+// Once a client has launched, it has as much credit as the setting says, in units of 10 us.
+class Miser final : public pol::LaunchPolicy {
+ public:
+  explicit Miser(int64_t credit) : credit_(credit) {}
+  void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>& out) override {
+    for (const pol::Event& event : events) {
+      if (const auto* launch = std::get_if<pol::Submitted>(&event))
+        out.push_back(pol::Credit{launch->client, Duration{10'000 * credit_}, /*any_length=*/false});
+    }
+  }
+
+ private:
+  const int64_t credit_;
+};
+const pol::PolicyRow kMiserRows[] = {row_of<Miser>("miser", "credit")};
+
 // Its credit is never the same for long, but always more than one launch of unknown length.
 class Waverer final : public pol::LaunchPolicy {
  public:
@@ -478,5 +494,24 @@ TEST_CASE("Grants taken back count until taking back is in effect") {
     } else {
       CHECK(granted(step(engine, 142, {})) == 50);
     }
+  }
+}
+
+// The grant stands unspent for as long as a unit runs that was launched before it. Both kernels are taken for 50 us.
+TEST_CASE("A launch that no credit lets through is not given up, however long the credit stands") {
+  for (const bool fits : {false, true}) {
+    EngineOptions options;
+    options.policies = kMiserRows;
+    options.policy = fits ? "miser credit=20" : "miser credit=8";
+    Engine engine(options);
+    step(engine, 0, {attach(1, 7), uses(1)});
+    step(engine, 10, {Launched{.client = ClientId{1}, .device = DeviceId{0}, .stream = StreamSlot{0}, .sequence = 1,
+                               .kernel = KernelId{1}, .at = Instant{10'000}, .tracked = true}});
+    step(engine, 20, {held(1, 0, 1, 20)});
+    for (int64_t ms = 1; ms < 100; ++ms) step(engine, ms * 1'000, {});
+    step(engine, 100'000, {Progressed{ClientId{1}, StreamSlot{0}, 1}});
+    const EngineStatus status = engine.status(ClientId{0}, 10);
+    REQUIRE(status.clients.size() == 1);
+    CHECK(status.clients[0].held.empty() == fits);
   }
 }
