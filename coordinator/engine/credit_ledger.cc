@@ -27,7 +27,7 @@ std::optional<CreditLedger::Grant> CreditLedger::grant(const Ask& ask, Instant n
   Duration granted = std::min(spent_ + room, kMaxCreditBound);
   // Once something is spent the bit means nothing. It stays, so that it alone causes no new grant.
   const bool any_length = ask.any_length && (spent_.ns == 0 ? ask.units == 0 && voided_.ns == 0
-                                                            : !renew && (granted_.ns & 1) != 0);
+                                                            : !renew && is_for_any_length());
   granted.ns = any_length ? (granted.ns | 1) : (granted.ns & ~int64_t{1});
   const bool same_bound = limit_ == ask.bound;
   limit_ = ask.bound;

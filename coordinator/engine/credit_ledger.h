@@ -54,7 +54,7 @@ class CreditLedger {
   bool is_untouched() const { return stands_ && spent_.ns == 0 && granted_.ns > 0; }
   // The untouched grant lets a launch with this charge through: it fits, or the grant is for any length.
   bool lets_through(Duration charged) const {
-    return is_untouched() && (charged <= granted_ || (granted_.ns & 1) != 0);
+    return is_untouched() && (fits(charged) || is_for_any_length());
   }
   Duration granted() const { return granted_; }
   Duration limit() const { return limit_; }
@@ -63,6 +63,7 @@ class CreditLedger {
   Instant settles_at() const { return stands_ && voided_.ns > 0 ? voided_until_ : kNever; }
 
  private:
+  bool is_for_any_length() const { return (granted_.ns & 1) != 0; }
   bool renews(const Ask& ask) const;
   void void_rest(Instant now, Duration latency);
 
