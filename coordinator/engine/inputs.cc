@@ -131,8 +131,7 @@ void Engine::Core::take(const DeviceUsed& input) {
                         .job = client->job,
                         .priority = client->priority,
                         .arrival = job.arrival,
-                        .bound = client->bound,
-                        .has_peers = client->has_peers});
+                        .bound = client->bound});
   watch_device(input.device, on);
   mark(*client);
 }
@@ -167,13 +166,11 @@ void Engine::Core::set_job_priority(Job& job) {
   for (ClientId member : job.members) highest = std::min(highest, find(member)->own);
   for (ClientId member : job.members) {
     Client& client = *find(member);
-    const bool has_peers = job.members.size() > 1;
-    if (client.priority == highest && client.has_peers == has_peers) continue;
+    if (client.priority == highest) continue;
     client.priority = highest;
-    client.has_peers = has_peers;
     for (const auto& seat : client.seats) {
       Device& on = *device(seat->device);
-      tell(on, client, policies::Reprioritised{client.id, highest, has_peers});
+      tell(on, client, policies::Reprioritised{client.id, highest});
       watch_device(seat->device, on);
       recount_stuck(on);
       mark_all(on);

@@ -13,10 +13,8 @@ constexpr int64_t kUsualOf = 8;       // requests
 
 }  // namespace
 
-void RequestGuard::submitted(Submitted launch, bool lower_in_flight) {
+void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   settle(lower_in_flight);
-  const Duration held = clock_.go_on(launch.at);
-  launch.at = clock_.at(launch.at);
   IterationModel& timeline = schedule_.timeline();
   const IterationPlace place = pattern_.launch(launch.kernel, launch.at, launch.place);
   if (place.length != 0 && (generation_ != place.generation || timeline.length() != place.length)) {
@@ -33,7 +31,6 @@ void RequestGuard::submitted(Submitted launch, bool lower_in_flight) {
     price_ = {};
     exceptions_lose_ = followed_ = follows_ = {};
     deep_x4_ = 0;
-    by_turns_ = false;
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
   schedule_.look_for_wait();
@@ -58,20 +55,9 @@ void RequestGuard::submitted(Submitted launch, bool lower_in_flight) {
   request_.markers += launch.marker;
   marker_ = std::max(marker_, launch.marker);
 
-  count_held(held, request_);
-  launch.place = place;
-  schedule_.submitted(launch, in_step_, lower_in_flight);
-}
-
-// The client was held, at the beginning of this request or within it.
-void RequestGuard::count_held(Duration held, Request& delayed) {
-  if (held.ns == 0) return;
-  held_ += held;
-  delayed.held += held;
-  delayed.lost += held;
-  mean_.cost(held);
-  // The next wait may be in another request of the program's, which shall not be over, too.
-  if (delayed.lost > limit() && !begins_surely()) delayed.excepted = false;
+  Submitted placed = launch;
+  placed.place = place;
+  schedule_.submitted(placed, in_step_, lower_in_flight);
 }
 
 void RequestGuard::settle(bool lower_in_flight) {
@@ -85,7 +71,7 @@ void RequestGuard::settle(bool lower_in_flight) {
   const bool was_over = is_over();
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
-  count_lately(wait->delay + std::exchange(held_, Duration{}));
+  count_lately(wait->delay);
   const bool over = is_over();
   if (request_.excepted && over && !was_over && others_lately() > 0) went_deep(lower_in_flight);
   // The request is over: the next wait may be in another request of the program's, but not in a third one.
@@ -144,8 +130,6 @@ void RequestGuard::end_request(bool whole) {
     // Where kernels run together, an exception need not be over although that was foretold.
     if (compares && request_.excepted && !over && request_.foretold > limit() && price_.is_low())
       went_deep(/*left_behind=*/false);
-    if (compares && request_.exceptions > 0 && request_.held.ns == 0 && request_.foretold > limit())
-      by_turns_ = 2 * request_.lost.ns >= request_.foretold.ns;
     if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
     draw(whole);
     compared_ = compared_ || compares || (is_whole && request_.beside_higher);
@@ -156,11 +140,7 @@ void RequestGuard::end_request(bool whole) {
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
   // An exception that is not over after all costs the error budget nothing. So while the budgets go unused, each
   // request begins as an exception until one is over.
-  // But first it may be planned that the next one holds the client.
-  const bool ample = whole && !kept_ && holds_exception();
-  if (ample && !next_.excepted && (was_ample_ || !holding_helps())) except(next_);
-  was_ample_ = ample;
-  plans_in_ -= std::min(plans_in_, 1U);
+  if (exceptions_go_unused(whole)) except(next_);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }
@@ -168,13 +148,13 @@ void RequestGuard::end_request(bool whole) {
 // The whole time of this request is known. It says what requests take, if others cost this one next to nothing; else
 // what this one has lost.
 void RequestGuard::compare() {
-  const Duration said = request_.lost - request_.held;
+  const Duration said = request_.lost;
   const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
   if (request_.undisturbed || as_good)
     times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_,
                        /*surely=*/request_.undisturbed);
   else
-    request_.lost = times_.cost(request_.took, said) + request_.held;
+    request_.lost = times_.cost(request_.took, said);
 }
 
 // What requests take by themselves, and their markers. A request that was seen only in part has the weight of one in
@@ -264,7 +244,7 @@ void RequestGuard::learn_price(bool compares) {
   const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                      std::min(limit(), tuning::kDeepestCredit).ns;
   price_.slow_ones(times_.spread());
-  if (compares && tells && request_.held.ns == 0) price_.learn(request_.foretold, request_.lost);
+  if (compares && tells) price_.learn(request_.foretold, request_.lost);
 }
 
 // Draws whether the request after the next is kept undisturbed. However strange requests are, lower work must go on.
@@ -277,35 +257,16 @@ void RequestGuard::draw(bool whole) {
 }
 
 // Both budgets hold an exception, and no launch waits for more than the mean budget holds.
-bool RequestGuard::holds_exception() const {
+bool RequestGuard::exceptions_go_unused(bool whole) const {
   if (!parts_.has(Part::kExceptions) || !parts_.has(Part::kUnused)) return false;
-  return times_.known() && error_.is_ample() &&
+  return whole && times_.known() && error_.is_ample() && !kept_ &&
          mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted());
-}
-
-bool RequestGuard::plan_stands() const {
-  return launched_all() && holding_helps() && request_.exceptions == 0 && !next_.excepted && !kept_ && !keeps_next_ &&
-         holds_exception();
-}
-
-void RequestGuard::hold_next() {
-  except(next_);
-  next_.may_hold = true;
-}
-
-// What an exception may yet take by holding the client.
-Duration RequestGuard::may_be_held(Instant now) const {
-  const Duration held = (through() ? next_ : request_).held + clock_.stands_for(now);
-  const Duration most = std::min({mean_.beyond(tuning::kKeptByException), Duration{tuning::kHeldAtMost * allowance().ns},
-                                  tuning::kHeldForAtMost});
-  return std::max(Duration{}, most - held);
 }
 
 void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
   if (surely) except(delayed);
-  delayed.may_hold = delayed.may_hold || surely;
   const Duration followed = std::min(std::exchange(followed_, Duration{}), most_held());
   follows_ += Duration{(followed - follows_).ns / tuning::kTakenRemembered};
   mean_.spent();
@@ -340,13 +301,12 @@ bool RequestGuard::best_moment(Duration slack) const {
 }
 
 // The most lower work in flight. `next`: what goes now delays the next request.
-Duration RequestGuard::depth_of(Instant at, const Moment& moment, const Request& delayed, bool next) const {
+Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
   // Half of the slack, and half of what a request may lose: even if half of the slack is an error, no request is over.
   const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
   const Duration half{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
   Duration most = depth(moment);
   if (mean_.is_ample()) most = std::max(most, half);
-  if (may_hold()) return std::max(most, may_be_held(at));
   if (!delayed.excepted || !knows() || next) return most;
   // What an exception lets go shall make no other request be over. What comes behind the client's last launch may still
   // be there when the next request begins. So that is no more than the host's pause, half of the slack and half of what
@@ -359,13 +319,11 @@ Duration RequestGuard::depth_of(Instant at, const Moment& moment, const Request&
   return std::max({std::min(most, timeline().sure_pause() + half), to_launch, to_do});
 }
 
-Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration change, Duration own_done) {
-  const Instant now = clock_.at(at);
-  const Duration held = clock_.stands_for(at);
+Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
   const bool next = through();
   Request& delayed = next ? next_ : request_;
   const Duration soon = knows() ? schedule_.about_to_lose(now) : Duration{};
-  const Duration lost = delayed.lost + held + (next ? Duration{} : soon);
+  const Duration lost = delayed.lost + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
   slack += own_done;
   // The device changes back when the client launches, however long the device has been idle.
@@ -386,7 +344,7 @@ Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration chang
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   if (delayed.excepted) {
-    const Duration plenty = mean_.beyond(tuning::kKeptByException) - held;
+    const Duration plenty = mean_.beyond(tuning::kKeptByException);
     if (plenty > std::min(budget, tail)) budget = tail = plenty;
   }
   const auto believed = [&](Duration of) { return parts_.has(Part::kTrust) ? error_.believed(of, limit()) : of; };
@@ -399,9 +357,7 @@ Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration chang
   moment.tail = tail;
   // A second exception in a request lasts to the request's end. It takes much of the mean budget, which would do for
   // other exceptions. So while that is less than half full, the second waits until the first is counted.
-  // Nor does one come behind an exception that has held the client.
-  const bool was_held = delayed.held.ns > 0;
-  const bool waits = next || (!delayed.excepted && (was_held || !mean_.is_ample()));
+  const bool waits = next || (!delayed.excepted && !mean_.is_ample());
   if (parts_.has(Part::kExceptions) && counts(delayed) && best_moment(slack))
     moment.exceptions_x1000 = error_.left_x1000(/*uncounted=*/waits ? request_.exceptions : 0);
   if (idle()) best_idle_ = std::max(best_idle_, slack);
@@ -419,7 +375,7 @@ Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration chang
   if (exceptions_lose_.ns > 0) moment.exception_takes = std::min(moment.exception_takes, exceptions_lose_);
   moment.follows = follows_;
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
-  moment.depth = depth_of(at, moment, delayed, next);
+  moment.depth = depth_of(moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }
