@@ -124,6 +124,7 @@ struct Client {
   Job* ranks = nullptr;  // what the engine knows of that job
   Priority own;
   Priority priority;  // the highest of its job's ranks
+  bool has_peers = false;  // its job has other ranks
   SlowdownBound bound;
   std::string task;
   TaskProfile* profile = nullptr;

@@ -134,7 +134,7 @@ void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
   seat.stuck = false;
   tell(on, client,
        policies::Joined{client.id, client.job, client.priority, client.ranks->arrival,
-                        seat.last_launch, client.bound});
+                        seat.last_launch, client.bound, client.has_peers});
   for (uint32_t slot = 0; slot < client.streams.size(); ++slot) {
     for (const Unit& unit : client.streams[slot].units) {
       if (unit.device != id) continue;

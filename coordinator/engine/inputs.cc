@@ -131,7 +131,8 @@ void Engine::Core::take(const DeviceUsed& input) {
                         .job = client->job,
                         .priority = client->priority,
                         .arrival = job.arrival,
-                        .bound = client->bound});
+                        .bound = client->bound,
+                        .has_peers = client->has_peers});
   watch_device(input.device, on);
   mark(*client);
 }
@@ -166,11 +167,13 @@ void Engine::Core::set_job_priority(Job& job) {
   for (ClientId member : job.members) highest = std::min(highest, find(member)->own);
   for (ClientId member : job.members) {
     Client& client = *find(member);
-    if (client.priority == highest) continue;
+    const bool has_peers = job.members.size() > 1;
+    if (client.priority == highest && client.has_peers == has_peers) continue;
     client.priority = highest;
+    client.has_peers = has_peers;
     for (const auto& seat : client.seats) {
       Device& on = *device(seat->device);
-      tell(on, client, policies::Reprioritised{client.id, highest});
+      tell(on, client, policies::Reprioritised{client.id, highest, has_peers});
       watch_device(seat->device, on);
       recount_stuck(on);
       mark_all(on);

@@ -67,6 +67,7 @@ Member* ClientTable::apply(const Event& event) {
             member.arrival = e.arrival;
             member.last_launch = e.last_launch;
             member.bound = e.bound;
+            member.has_peers = e.has_peers;
             at = members_.insert(at, std::move(member));
             count_levels();
             return &*at;
@@ -82,6 +83,7 @@ Member* ClientTable::apply(const Event& event) {
             Member* member = find(e.client);
             if (member != nullptr) {
               member->priority = e.priority;
+              member->has_peers = e.has_peers;
               count_levels();
             }
             return member;

@@ -36,6 +36,7 @@ struct Member {
   uint64_t arrival = 0;
   Instant last_launch = kLongAgo;
   SlowdownBound bound;
+  bool has_peers = false;
   uint32_t units = 0;  // launched and not known complete
   Duration in_flight;  // their predicted length
   std::vector<WaitingHead> heads;  // by thread

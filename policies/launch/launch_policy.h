@@ -34,9 +34,10 @@ struct Joined {  // a client may launch on this device from now on; its gate is 
   uint64_t arrival = 0;            // of its job, ascending over the whole node: one order everywhere
   Instant last_launch = kLongAgo;  // known when a policy takes over
   SlowdownBound bound = {};        // what it may lose to lower clients, if it states that itself
+  bool has_peers = false;          // its job has other clients, here or on other devices: who holds one holds all
 };
 struct Left { ClientId client; };
-struct Reprioritised { ClientId client; Priority priority; };
+struct Reprioritised { ClientId client; Priority priority; bool has_peers = false; };
 // Where a launch stands in its client's own repetition (prediction/iteration_detector.h).
 struct IterationPlace {
   bool in_step = false;     // the iteration is known, and the launch is where it should be

@@ -37,7 +37,8 @@ TEST_CASE(
   REQUIRE(low.cannot_share.size() == 1);
   const engine::UnsharableStatus& pair = low.cannot_share.front();
   CHECK(pair.with == ClientId{1});
-  CHECK(pair.figures.longest >= Duration{6'000'000});
+  // Each of them begins with its launch, so its end is seen a few us late, and that is taken off.
+  CHECK(pair.figures.longest >= Duration{5'990'000});
   CHECK(pair.figures.longest < Duration{7'000'000});
   CHECK(pair.figures.slack < Duration{200'000});  // a request takes 165 us
 }

@@ -94,7 +94,7 @@ Duration reckoned_length(Duration p95, Duration mean) {
 }
 
 Duration credit_holds(Duration room) {
-  return std::max(Duration{room.ns / tuning::kHeldPart}, tuning::kLeastHeld);
+  return std::max(Duration{room.ns / tuning::kCreditPart}, tuning::kLeastHeld);
 }
 
 Duration busy_credit(const LowHost& host, Duration room, Duration depth) {

@@ -29,6 +29,9 @@ struct Client {
   int64_t beyond_charge_ns = 0;
   uint32_t kernels = 0;  // on the device, copies apart
   Instant unreported_until = kNever;  // launches until then may still be there; nobody reports when they are through
+  bool planned = false;            // its gate is closed before it comes, for an exception
+  Instant holding_since = kNever;  // its gate is closed since then
+  Instant lower_until{0};          // until when lower work was last there, in an exception that holds it
   bool awake = true;
   bool waited = false;  // an event of this step was about it
 
@@ -61,7 +64,12 @@ class Guarded final : public LaunchPolicy {
     }
     look_in_ = kForEver;
     rooms_ = {};
-    for (const uint32_t index : awake_) decide(index, now, out);
+    for (const uint32_t index : awake_) {
+      if (!has_higher(member(index))) hold(index, now, out);
+    }
+    for (const uint32_t index : awake_) {
+      if (has_higher(member(index))) decide(index, now, out);
+    }
     rest(now, out);
     Instant wake = table_.has_several_levels() ? table_.next_expiry(now) : kNever;
     if (look_in_ < kForEver) wake = std::min(wake, now + look_in_);
@@ -99,6 +107,8 @@ class Guarded final : public LaunchPolicy {
     if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
     if (const auto* wait = std::get_if<Synced>(&event))
       if (own_[*index].guard) own_[*index].guard->synced(*wait, lower_units(member(*index)) > 0);
+    if (std::holds_alternative<Withdrawn>(event) && own_[*index].guard && member(*index).heads.empty())
+      own_[*index].guard->goes_on(now);
     if (const auto* head = std::get_if<Waiting>(&event)) {
       const Member& low = member(*index);
       if (has_higher(low))
@@ -144,7 +154,7 @@ class Guarded final : public LaunchPolicy {
     const Member& low = member(index);
     const Instant ran_from = queue_.moved_at();
     for_above(low, [&](const Member&, RequestGuard& guard) {
-      guard.lower_kernels().ended(done.client, done.stream, now);
+      guard.lower_unit_ended(done.client, done.stream, now);
     });
     const DeviceQueue::Through through = queue_.completed(done, now);
     if (done.reported && through.launched > own_[index].unreported_until) earlier_work_is_through(index);
@@ -188,7 +198,7 @@ class Guarded final : public LaunchPolicy {
     if (first == nullptr || first->copy) return;
     const KernelCosts::Unit unit{first->client, stream, first->kernel, first->predicted};
     for_above(low,
-              [&](const Member&, RequestGuard& guard) { guard.lower_kernels().began(unit, now); });
+              [&](const Member&, RequestGuard& guard) { guard.lower_began(unit, now); });
   }
 
   // ---- who is there ----
@@ -225,7 +235,7 @@ class Guarded final : public LaunchPolicy {
     queue_.left(client);
     count(index, 0, gone);
     for_above(*low, [&](const Member& high, RequestGuard& guard) {
-      guard.lower_kernels().left(client);
+      guard.lower_left(client);
       guard.lower_ended(gone, lower_kernels(high), now);
     });
     own_.erase(own_.begin() + index);
@@ -254,6 +264,11 @@ class Guarded final : public LaunchPolicy {
         its.guard.reset();
       else if (!its.guard)
         its.guard = std::make_unique<RequestGuard>(bound_of(member(index)), parts_);
+      if (!its.guard) continue;
+      const bool can_be_held = !has_higher(member(index)) && !member(index).has_peers;
+      its.guard->can_be_held(can_be_held);
+      if (!can_be_held) its.guard->goes_on(now);
+      its.guard->neighbours_changed();
     }
     if (had_guards) return;
     // Until now no client was asked to report which launches are through.
@@ -295,7 +310,10 @@ class Guarded final : public LaunchPolicy {
       Member& one = member(index);
       if (its.kernels > 0 || is_active(index, now) || (its.guard && !its.guard->may_rest()))
         return false;
-      if (has_higher(one)) ClientTable::close(one, out);
+      if (has_higher(one))
+        ClientTable::close(one, out);
+      else
+        stop_holding(index, out);
       its.awake = false;
       resting_[one.priority.level] += 1;
       return true;
@@ -419,9 +437,70 @@ class Guarded final : public LaunchPolicy {
   }
 
   // ---- what is decided ----
+  // Nobody is above this client: its gate is open, but for an exception. The exception's lower work runs in a row, and
+  // the client's next launch waits until it is through. The client is held from a pause on, while the lower work is more
+  // than the slack, or pauses for a little, and as long as the budget bears it.
+  void hold(uint32_t index, Instant now, std::vector<Decision>& out) {
+    Client& its = own_[index];
+    Member& high = member(index);
+    if (!its.guard) return stop_holding(index, out);
+    RequestGuard& guard = *its.guard;
+    bool holds = plans_to_hold(its, high);
+    if (guard.may_hold()) {
+      const Moment moment = this->moment(high, guard, now);
+      const Duration pause = guard.waits_for_lower(now);
+      if (!moment.alone) its.lower_until = now;
+      const bool late = !moment.alone && moment.ahead > std::max(Duration{}, moment.slack);
+      const bool holds_on = its.holding_since != kNever && now - its.lower_until < pause;
+      holds = holds || (late && pause.ns > 0) || holds_on;
+    }
+    // Whatever is known of the budgets, no launch waits for longer than this.
+    const bool waits = !high.heads.empty();
+    holds = holds && !(waits && now - high.heads.front().since > tuning::kHeldForAtMost);
+    if (!holds) return stop_holding(index, out);
+    if (waits) guard.held(now);
+    if (guard.idle()) look_in_ = std::min(look_in_, tuning::kLookAgain);
+    if (its.holding_since == kNever) its.holding_since = now;
+    ClientTable::close(high, out);
+  }
+
+  // A plan closes the gate when all of a request is launched, so that the client does not come before the lower work.
+  // When the client is between two requests, the next one is an exception.
+  bool plans_to_hold(Client& its, const Member& high) {
+    RequestGuard& guard = *its.guard;
+    if (!lower_launch_waits(high, guard) || !(its.planned ? guard.plan_stands() : guard.may_plan())) {
+      its.planned = false;
+      return false;
+    }
+    if (!std::exchange(its.planned, true)) guard.plan();
+    if (!guard.is_between() && high.heads.empty()) return true;
+    its.planned = false;
+    if (!guard.is_between()) {  // it came too early
+      guard.drop_plan();
+      return false;
+    }
+    guard.hold_next();
+    return true;
+  }
+
+  void stop_holding(uint32_t index, std::vector<Decision>& out) {
+    own_[index].holding_since = kNever;
+    own_[index].planned = false;
+    ClientTable::open(member(index), out);
+  }
+
+  // A lower launch waits and has done so for a whole request: none of its moments had enough slack.
+  bool lower_launch_waits(const Member& high, const RequestGuard& guard) const {
+    const auto waits = [&](const WaitingHead& head) { return !head.released && guard.since_before_request(head.since); };
+    return std::ranges::any_of(awake_, [&](uint32_t index) {
+      return member(index).priority > high.priority && std::ranges::any_of(member(index).heads, waits);
+    });
+  }
+
   void decide(uint32_t index, Instant now, std::vector<Decision>& out) {
     Member& low = member(index);
-    if (!has_higher(low)) return ClientTable::open(low, out);
+    own_[index].holding_since = kNever;
+    own_[index].planned = false;
     give_floor(index, now, out);
     if (let_go(index, now, out)) rooms_ = {};
     const Duration bound = credit_of(index, now);

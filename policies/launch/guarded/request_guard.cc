@@ -13,8 +13,10 @@ constexpr int64_t kUsualOf = 8;       // requests
 
 }  // namespace
 
-void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
+void RequestGuard::submitted(Submitted launch, bool lower_in_flight) {
   settle(lower_in_flight);
+  const Duration held = clock_.go_on(launch.at);
+  launch.at = clock_.at(launch.at);
   IterationModel& timeline = schedule_.timeline();
   const IterationPlace place = pattern_.launch(launch.kernel, launch.at, launch.place);
   if (place.length != 0 && (generation_ != place.generation || timeline.length() != place.length)) {
@@ -31,6 +33,7 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
     price_ = {};
     exceptions_lose_ = followed_ = follows_ = {};
     deep_x4_ = 0;
+    by_turns_ = false;
   }
   const bool was_in_step = std::exchange(in_step_, place.in_step && timeline.has_waits());
   schedule_.look_for_wait();
@@ -55,9 +58,18 @@ void RequestGuard::submitted(const Submitted& launch, bool lower_in_flight) {
   request_.markers += launch.marker;
   marker_ = std::max(marker_, launch.marker);
 
-  Submitted placed = launch;
-  placed.place = place;
-  schedule_.submitted(placed, in_step_, lower_in_flight);
+  count_held(held, request_);
+  launch.place = place;
+  schedule_.submitted(launch, in_step_, lower_in_flight);
+}
+
+// The client was held, at the beginning of this request or within it.
+void RequestGuard::count_held(Duration held, Request& delayed) {
+  if (held.ns == 0) return;
+  held_ += held;
+  delayed.held += held;
+  delayed.lost += held;
+  mean_.cost(held);
 }
 
 void RequestGuard::settle(bool lower_in_flight) {
@@ -67,15 +79,15 @@ void RequestGuard::settle(bool lower_in_flight) {
   if (!wait->clean) request_.undisturbed = false;
   request_.took += wait->at - wait->from;
   request_.pauses += std::exchange(pause_, Duration{});
-  const auto is_over = [&] { return std::max(request_.lost, lost_lately_) > limit(); };
-  const bool was_over = is_over();
   request_.lost += wait->delay;
   mean_.cost(wait->delay);
-  count_lately(wait->delay);
-  const bool over = is_over();
-  if (request_.excepted && over && !was_over && others_lately() > 0) went_deep(lower_in_flight);
+  count_lately(wait->delay + std::exchange(held_, Duration{}));
   // The request is over: the next wait may be in another request of the program's, but not in a third one.
-  if (over && !begins_surely() && request_.exceptions < 2) request_.excepted = false;
+  const bool over = std::max(request_.lost, lost_lately_) > limit();
+  if (over && !begins_surely() && request_.exceptions < 2) {
+    if (request_.excepted && others_lately() > 0) went_deep(lower_in_flight);
+    request_.excepted = false;
+  }
 }
 
 // Where nobody can tell with which wait a request ends, any run of as many waits as a request has is held to its limit.
@@ -130,6 +142,8 @@ void RequestGuard::end_request(bool whole) {
     // Where kernels run together, an exception need not be over although that was foretold.
     if (compares && request_.excepted && !over && request_.foretold > limit() && price_.is_low())
       went_deep(/*left_behind=*/false);
+    if (compares && request_.exceptions > 0 && request_.held.ns == 0 && request_.foretold > limit())
+      by_turns_ = 2 * request_.lost.ns >= request_.foretold.ns;
     if (over && request_.exceptions > 0 && others_lately() == 0) went_deep(schedule_.lower_there());
     draw(whole);
     compared_ = compared_ || compares || (is_whole && request_.beside_higher);
@@ -140,7 +154,11 @@ void RequestGuard::end_request(bool whole) {
   if (request_.exceptions > 0 && schedule_.lower_there()) next_.meant = true;
   // An exception that is not over after all costs the error budget nothing. So while the budgets go unused, each
   // request begins as an exception until one is over.
-  if (exceptions_go_unused(whole)) except(next_);
+  // But first it may be planned that the next one holds the client.
+  const bool ample = whole && !kept_ && holds_exception();
+  if (ample && !next_.excepted && (was_ample_ || !holding_helps())) except(next_);
+  was_ample_ = ample;
+  plans_in_ -= std::min(plans_in_, 1U);
   request_ = std::exchange(next_, Request{});
   request_.undisturbed = schedule_.clean();
 }
@@ -148,13 +166,13 @@ void RequestGuard::end_request(bool whole) {
 // The whole time of this request is known. It says what requests take, if others cost this one next to nothing; else
 // what this one has lost.
 void RequestGuard::compare() {
-  const Duration said = request_.lost;
+  const Duration said = request_.lost - request_.held;
   const bool as_good = kept_ && tuning::kAsGoodPart * said.ns <= allowance().ns;
   if (request_.undisturbed || as_good)
     times_.undisturbed(request_.took - (request_.undisturbed ? Duration{} : said), kept_,
                        /*surely=*/request_.undisturbed);
   else
-    request_.lost = times_.cost(request_.took, said);
+    request_.lost = times_.cost(request_.took, said) + request_.held;
 }
 
 // What requests take by themselves, and their markers. A request that was seen only in part has the weight of one in
@@ -244,7 +262,7 @@ void RequestGuard::learn_price(bool compares) {
   const bool tells = tuning::kTellingPart * request_.foretold.ns >=
                      std::min(limit(), tuning::kDeepestCredit).ns;
   price_.slow_ones(times_.spread());
-  if (compares && tells) price_.learn(request_.foretold, request_.lost);
+  if (compares && tells && request_.held.ns == 0) price_.learn(request_.foretold, request_.lost);
 }
 
 // Draws whether the request after the next is kept undisturbed. However strange requests are, lower work must go on.
@@ -257,16 +275,35 @@ void RequestGuard::draw(bool whole) {
 }
 
 // Both budgets hold an exception, and no launch waits for more than the mean budget holds.
-bool RequestGuard::exceptions_go_unused(bool whole) const {
+bool RequestGuard::holds_exception() const {
   if (!parts_.has(Part::kExceptions) || !parts_.has(Part::kUnused)) return false;
-  return whole && times_.known() && error_.is_ample() && !kept_ &&
+  return times_.known() && error_.is_ample() &&
          mean_.beyond(tuning::kKeptByException) > std::max(limit(), mean_.wanted());
+}
+
+bool RequestGuard::plan_stands() const {
+  return launched_all() && holding_helps() && request_.exceptions == 0 && !next_.excepted && !kept_ && !keeps_next_ &&
+         holds_exception();
+}
+
+void RequestGuard::hold_next() {
+  except(next_);
+  next_.may_hold = true;
+}
+
+// For how long the exception may yet hold the client. The mean budget has not yet paid for the hold under way.
+Duration RequestGuard::may_be_held(Instant now) const {
+  const Duration held = clock_.stands_for(now);
+  const Duration most = std::min(Duration{tuning::kHeldAtMost * allowance().ns}, tuning::kHeldForAtMost);
+  const Duration before = (through() ? next_ : request_).held;
+  return std::max(Duration{}, std::min(mean_.beyond(tuning::kKeptByException), most - before) - held);
 }
 
 void RequestGuard::excepted(bool surely) {
   Request& delayed = through() ? next_ : request_;
   delayed.meant = true;
   if (surely) except(delayed);
+  delayed.may_hold = delayed.may_hold || surely;
   const Duration followed = std::min(std::exchange(followed_, Duration{}), most_held());
   follows_ += Duration{(followed - follows_).ns / tuning::kTakenRemembered};
   mean_.spent();
@@ -301,12 +338,13 @@ bool RequestGuard::best_moment(Duration slack) const {
 }
 
 // The most lower work in flight. `next`: what goes now delays the next request.
-Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bool next) const {
+Duration RequestGuard::depth_of(Instant at, const Moment& moment, const Request& delayed, bool next) const {
   // Half of the slack, and half of what a request may lose: even if half of the slack is an error, no request is over.
   const Duration loses{error_.aimed(limit()).ns * 1'024 / moment.price_x1024};
   const Duration half{(std::max(Duration{}, moment.slack) + loses).ns / tuning::kLeftPart};
   Duration most = depth(moment);
   if (mean_.is_ample()) most = std::max(most, half);
+  if (may_hold()) return std::max(most, may_be_held(at));
   if (!delayed.excepted || !knows() || next) return most;
   // What an exception lets go shall make no other request be over. What comes behind the client's last launch may still
   // be there when the next request begins. So that is no more than the host's pause, half of the slack and half of what
@@ -319,11 +357,13 @@ Duration RequestGuard::depth_of(const Moment& moment, const Request& delayed, bo
   return std::max({std::min(most, timeline().sure_pause() + half), to_launch, to_do});
 }
 
-Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done) {
+Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration change, Duration own_done) {
+  const Instant now = clock_.at(at);
+  const Duration held = clock_.stands_for(at);
   const bool next = through();
   Request& delayed = next ? next_ : request_;
   const Duration soon = knows() ? schedule_.about_to_lose(now) : Duration{};
-  const Duration lost = delayed.lost + (next ? Duration{} : soon);
+  const Duration lost = delayed.lost + held + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
   slack += own_done;
   // The device changes back when the client launches, however long the device has been idle.
@@ -344,7 +384,8 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   if (delayed.excepted) {
-    const Duration plenty = mean_.beyond(tuning::kKeptByException);
+    // While the client is held, and until its wait has been told, the mean budget has not paid yet.
+    const Duration plenty = mean_.beyond(tuning::kKeptByException) - held - soon;
     if (plenty > std::min(budget, tail)) budget = tail = plenty;
   }
   const auto believed = [&](Duration of) { return parts_.has(Part::kTrust) ? error_.believed(of, limit()) : of; };
@@ -375,7 +416,7 @@ Moment RequestGuard::moment(Instant now, Duration ahead, bool any, Duration chan
   if (exceptions_lose_.ns > 0) moment.exception_takes = std::min(moment.exception_takes, exceptions_lose_);
   moment.follows = follows_;
   moment.deepest = Duration{error_.aimed(limit()).ns / tuning::kBorne};
-  moment.depth = depth_of(moment, delayed, next);
+  moment.depth = depth_of(at, moment, delayed, next);
   if (!parts_.has(Part::kDepth)) moment.depth = tuning::kMostCredit;
   return moment;
 }

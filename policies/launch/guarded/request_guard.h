@@ -21,6 +21,7 @@
 #include "policies/launch/guarded/budget/budgets.h"
 #include "policies/launch/guarded/model/request_pattern.h"
 #include "policies/launch/guarded/observe/isolated_schedule.h"
+#include "policies/launch/guarded/observe/own_clock.h"
 #include "policies/launch/guarded/observe/request_times.h"
 #include "policies/launch/launch_policy.h"
 
@@ -39,8 +40,9 @@ enum class Part : uint8_t {
   kAnyBeginning,  // where nobody can tell where a request begins, any run of as many waits is held to the limit
   kDepth,         // the mean budget says how much lower work may be in flight
   kUnused,        // a request begins as an exception while both budgets hold one and nobody uses them
+  kHolding,       // an exception holds the client until the lower work is through
 };
-inline constexpr int64_t kAllParts = (int64_t{1} << 11) - 1;
+inline constexpr int64_t kAllParts = (int64_t{1} << 12) - 1;
 struct Parts {
   int64_t without = 0;  // a sum of 1 << Part
   bool has(Part part) const { return (without >> static_cast<int>(part) & 1) == 0; }
@@ -51,30 +53,70 @@ class RequestGuard {
  public:
   RequestGuard(SlowdownBound bound, Parts parts) : bound_(bound), parts_(parts) {}
 
+  // Times are the device's. What is kept of the client goes by its own clock (own_clock.h).
+
   // ---- the client's life ----
-  void submitted(const Submitted& launch, bool lower_in_flight);
+  void submitted(Submitted launch, bool lower_in_flight);
   void completed(const Completed& done, Instant now, bool lower_in_flight) {
-    schedule_.completed(done, now, lower_in_flight);
+    schedule_.completed(done, clock_.at(now), lower_in_flight);
   }
   // One call a stream that was waited for. `settle` follows when all that happened at that time has been told.
-  void synced(const Synced& wait, bool lower_in_flight) { schedule_.synced(wait, lower_in_flight); }
+  void synced(Synced wait, bool lower_in_flight) {
+    wait.at = clock_.at(wait.at);
+    schedule_.synced(wait, lower_in_flight);
+  }
   void settle(bool lower_in_flight);
+
+  // ---- the client is held ----
+  // It is idle, and an exception may hold it: lower work that goes then has the device to itself until it is through.
+  // Only a client that nobody is above can be held, and only one whose job has no other ranks.
+  void can_be_held(bool can) { can_be_held_ = can; }
+  bool may_hold() const {
+    const Request& delayed = through() ? next_ : request_;
+    return holding_helps() && idle() && delayed.excepted && delayed.may_hold;
+  }
+  // The next request may be an exception that holds the client from its first launch on: both budgets have one, and all
+  // of this request is launched. `may_plan`: and that was not tried lately.
+  bool plan_stands() const;
+  bool may_plan() const { return plans_in_ == 0 && plan_stands(); }
+  void plan() { plans_in_ = tuning::kHeldAtMost; }
+  // The client has waited for all of this request and has not launched the next one.
+  bool is_between() const { return idle() && schedule_.between_stretches(); }
+  // It is between two requests, and a lower launch waits, as planned: the next request is an exception.
+  void hold_next();
+  // The client launched before it was between two requests: holding does not help it.
+  void drop_plan() { by_turns_ = false; }
+  // Other lower clients are there: whether holding helps shows at the next exception.
+  void neighbours_changed() { by_turns_ = false; }
+  // `at` is before this request began.
+  bool since_before_request(Instant at) const { return request_.began != kNever && clock_.at(at) < request_.began; }
+  // A launch of the client waits at its closed gate from now on; none does any longer.
+  void held(Instant now) { clock_.stop(now); }
+  void goes_on(Instant now) { count_held(clock_.go_on(now), through() ? next_ : request_); }
+  // For how long the client may yet be held; and for how long lower work may pause meanwhile.
+  Duration may_be_held(Instant now) const;
+  Duration waits_for_lower(Instant now) const { return {may_be_held(now).ns / tuning::kHeldPart}; }
 
   // ---- lower work ----
   // A lower unit, or copy, has come to the device. `work`: what it costs in the mean; 0 for a copy.
   void disturbed(bool copy, Instant at, Duration work) {
-    schedule_.disturbed(copy, at);
+    schedule_.disturbed(copy, clock_.at(at));
     came_ = true;
     if (!request_.excepted && !next_.excepted) followed_ += work;
   }
   // A client above has launched, or has work on the device: what it delays is not what lower clients cost.
   void higher_came() { request_.beside_higher = next_.beside_higher = true; }
   // A lower unit has run on the device.
-  void lower_ran(Instant from, Instant until) { schedule_.lower_ran(from, until); }
-  KernelCosts& lower_kernels() { return schedule_.kernel_costs(); }
+  void lower_ran(Instant from, Instant until) { schedule_.lower_ran(clock_.at(from), clock_.at(until)); }
+  // A lower unit may run from now on; it has run; its client has left.
+  void lower_began(const KernelCosts::Unit& unit, Instant now) { schedule_.kernel_costs().began(unit, clock_.at(now)); }
+  void lower_unit_ended(ClientId client, StreamSlot stream, Instant now) {
+    schedule_.kernel_costs().ended(client, stream, clock_.at(now));
+  }
+  void lower_left(ClientId client) { schedule_.kernel_costs().left(client); }
   // `kernels` are through, or gone with their client; `left` are still on the device.
   void lower_ended(uint32_t kernels, uint32_t left, Instant now) {
-    schedule_.lower_ended(kernels, left, now);
+    schedule_.lower_ended(kernels, left, clock_.at(now));
   }
   // What a lower client launched before this client came is through: until now that may have delayed any request.
   void earlier_work_is_through() { times_.forget_slow(); }
@@ -87,7 +129,7 @@ class RequestGuard {
   // ---- while the client is quiet ----
   bool may_rest() const { return schedule_.may_rest(); }
   // `left` kernels of lower work are on the device now; the last one before them was through at `moved_at`.
-  void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, moved_at); }
+  void catch_up(uint32_t left, Instant moved_at) { schedule_.catch_up(left, clock_.at(moved_at)); }
 
   // ---- answers ----
   // Nobody may go: this request is kept undisturbed, or the mean budget is overdrawn. In a pause between requests lower
@@ -99,7 +141,7 @@ class RequestGuard {
   bool idle() const { return schedule_.idle(); }
   // How long the slack still falls with time: while the client pauses, until its next launch; else 0.
   Duration slack_falls(Instant now) const {
-    return knows() && idle() ? std::max(Duration{}, timeline().next_launch() - now) : Duration{};
+    return knows() && idle() ? std::max(Duration{}, timeline().next_launch() - clock_.at(now)) : Duration{};
   }
   // For how long after its last launch the client may still be at work, between two requests.
   Duration at_work() const {
@@ -129,7 +171,7 @@ class RequestGuard {
   // What the client leaves now. `ahead`: what lower work on the device or let go will still cost, if there is `any`.
   // `change`: what one change of hands costs. `own_done`: how much of the client's running unit has run; the schedule
   // counts that unit as if none had. The delay that is foretold by this is remembered.
-  Moment moment(Instant now, Duration ahead, bool any, Duration change, Duration own_done = {});
+  Moment moment(Instant at, Duration ahead, bool any, Duration change, Duration own_done = {});
 
   bool operator==(const RequestGuard&) const = default;
 
@@ -139,12 +181,14 @@ class RequestGuard {
     bool whole = false;  // from its first launch on
     bool undisturbed = true;
     bool excepted = false;  // it is an exception
+    bool may_hold = false;  // as an exception it is for a launch that waits, and may hold the client
     bool meant = false;     // something was let go that will, or may, make it be over its limit
     bool beside_higher = false;  // a client above had work on the device during it, or during the one before
     uint32_t exceptions = 0;  // how often it was made an exception: as many of the program's requests may be over
     Duration pauses;        // of the host between its stretches, as far as they are sure
     Duration took;          // its stretches so far, each with its wait
-    Duration lost;          // to others, as its waits say
+    Duration lost;          // to others, as its waits say, and while it was held
+    Duration held;          // the part of it while it was held
     Duration foretold;      // the largest loss that was foretold at any moment
     uint32_t waits = 0;     // of its host, so far
     Duration markers;       // what its progress markers take
@@ -152,7 +196,7 @@ class RequestGuard {
   };
   // How long this request would have taken undisturbed.
   Duration by_itself() const {
-    return request_.pauses + std::max(Duration{}, request_.took - request_.lost);
+    return request_.pauses + std::max(Duration{}, request_.took - (request_.lost - request_.held));
   }
   int64_t cost_x1024(KernelId kernel, Duration length) const {
     return parts_.has(Part::kKernelCosts) ? schedule_.kernel_costs().cost_x1024(kernel, length) : 1'024;
@@ -167,7 +211,12 @@ class RequestGuard {
   void learn_price(bool compares);
   void draw(bool whole);
   static void except(Request& request);
-  bool exceptions_go_unused(bool whole) const;
+  bool holds_exception() const;
+  // Holding the client saves nothing where kernels run together, and nothing where it is away at random.
+  bool holding_helps() const {
+    return parts_.has(Part::kHolding) && can_be_held_ && knows() && by_turns_ && timeline().random_pause().ns == 0;
+  }
+  void count_held(Duration held, Request& delayed);
   const IterationModel& timeline() const { return schedule_.timeline(); }
   bool knows() const { return in_step_ && timeline().known(); }
   bool launched_all() const { return knows() && timeline().service_launched(); }
@@ -205,7 +254,7 @@ class RequestGuard {
   };
   Slack slack(Instant now) const;
   bool best_moment(Duration slack) const;
-  Duration depth_of(const Moment& moment, const Request& delayed, bool next) const;
+  Duration depth_of(Instant at, const Moment& moment, const Request& delayed, bool next) const;
   Duration allowance() const { return {usual_.ns * bound_.mean_per_mille / 1000}; }
   // The most that the mean budget holds, unless a launch waits for more.
   Duration most_held() const { return {tuning::kMostHeld * allowance().ns}; }
@@ -220,6 +269,7 @@ class RequestGuard {
 
   SlowdownBound bound_;
   Parts parts_;
+  OwnClock clock_;
   IsolatedSchedule schedule_;
   RequestPattern pattern_;
   RequestTimes times_;
@@ -233,6 +283,11 @@ class RequestGuard {
   bool knows_change_ = false;  // a change of hands is, or was once, known to cost something
   bool compared_ = false;  // a request has been counted that was compared, or need not be
   Duration pause_;         // of the host before the stretch, as far as it is part of the request
+  bool by_turns_ = false;  // the last exception that did not hold the client lost half of what was foretold, or more
+  bool can_be_held_ = false;
+  bool was_ample_ = false;  // both budgets held an exception when the last request ended
+  Duration held_;           // how long the client was held since its last wait
+  uint32_t plans_in_ = 0;   // requests until it may be planned again to hold the client
   Request request_;
   Request next_;                 // what is known of the next request
   std::deque<Duration> lately_;  // what this request's waits lost, and the waits before it that count

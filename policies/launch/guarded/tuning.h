@@ -32,7 +32,7 @@ inline constexpr int64_t kChargesRemembered = 256;  // launches
 // A launch that waits is looked at again after this long: slack comes with time.
 inline constexpr Duration kLookAgain{100'000};
 // While slack falls with time, a credit stands until an eighth of the room is gone. Then the gate is told a new one.
-inline constexpr int64_t kHeldPart = 8;
+inline constexpr int64_t kCreditPart = 8;
 inline constexpr Duration kLeastHeld{5'000};
 
 // A client counts as at work for 32 times a request's length after its last launch. Random pauses at a fifth of the
@@ -83,6 +83,12 @@ inline constexpr int64_t kNearBestPart = 8, kGoodChance = 2, kBestRemembered = 1
 inline constexpr int64_t kTakenRemembered = 4, kTakenForgotten = 16'384;
 // Within an exception, up to four times what the client has left to do may be in flight.
 inline constexpr int64_t kDeepest_x4 = 16;
+// An exception holds the client for what a hundred requests may lose at most, since p99 allows one in a hundred, and
+// for a second at most, however long requests are. Meanwhile lower work may pause for an eighth of what the exception
+// may yet take. A hold is planned once in a hundred requests at most: where no lower work comes after all, it costs the
+// client a launch that waits for a moment.
+inline constexpr int64_t kHeldPart = 8, kHeldAtMost = 100;  // requests' allowances
+inline constexpr Duration kHeldForAtMost{1'000'000'000};
 // An exception leaves on the device at most half of the slack and half of what the next request may lose, beside the
 // pause between them. While the mean budget is ample, the same two halves may be in flight at any time.
 inline constexpr int64_t kLeftPart = 2;

@@ -5,6 +5,7 @@
 #include "coordinator/engine/flight.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 using namespace lull;
 using namespace lull::engine;
@@ -50,6 +51,20 @@ pol::PolicyRow row_of(std::string_view name, std::string_view key) {
             return std::make_unique<Policy>(values[0]);
           }};
 }
+
+// A policy that keeps who has peers.
+std::map<uint32_t, bool> peers;
+class Census final : public pol::LaunchPolicy {
+ public:
+  explicit Census(int64_t) {}
+  void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>&) override {
+    for (const pol::Event& event : events) {
+      if (const auto* joined = std::get_if<pol::Joined>(&event)) peers[joined->client.value] = joined->has_peers;
+      if (const auto* now = std::get_if<pol::Reprioritised>(&event)) peers[now->client.value] = now->has_peers;
+    }
+  }
+};
+const pol::PolicyRow kCensusRows[] = {row_of<Census>("census", "unused")};
 
 // A policy that closes every gate and, when a launch waits, breaks the rule it was made for.
 class Rogue final : public pol::LaunchPolicy {
@@ -514,4 +529,22 @@ TEST_CASE("A launch that no credit lets through is not given up, however long th
     REQUIRE(status.clients.size() == 1);
     CHECK(status.clients[0].held.empty() == fits);
   }
+}
+
+TEST_CASE("A policy is told which clients have peers in their job, also on other devices, as ranks come and go") {
+  peers = {};
+  EngineOptions options;
+  options.policy = "census";
+  options.policies = kCensusRows;
+  Engine engine(options);
+  const auto rank = [](uint32_t id) { return ClientAttached{ClientId{id}, JobId{7}, Priority{2}, "task"}; };
+  step(engine, 0, {rank(1), uses(1), attach(3, 5), uses(3)});
+  CHECK(peers == std::map<uint32_t, bool>{{1, false}, {3, false}});
+  step(engine, 10, {rank(2), uses(2, 1)});
+  CHECK(peers == std::map<uint32_t, bool>{{1, true}, {2, true}, {3, false}});
+  step(engine, 20, {ClientDetached{ClientId{2}}});
+  CHECK(peers == std::map<uint32_t, bool>{{1, false}, {2, true}, {3, false}});
+  step(engine, 30, {rank(4), uses(4)});
+  CHECK(peers[1]);
+  CHECK(peers[4]);
 }
