@@ -295,12 +295,11 @@ void RequestGuard::hold_next() {
 Duration RequestGuard::may_be_held(Instant now) const {
   const Duration held = clock_.stands_for(now);
   const Duration most = std::min(Duration{tuning::kHeldAtMost * allowance().ns}, tuning::kHeldForAtMost);
-  const Duration before = (through() ? next_ : request_).held;
-  return std::max(Duration{}, std::min(mean_.beyond(tuning::kKeptByException), most - before) - held);
+  return std::max(Duration{}, std::min(mean_.beyond(tuning::kKeptByException), most - delayed().held) - held);
 }
 
 void RequestGuard::excepted(bool surely) {
-  Request& delayed = through() ? next_ : request_;
+  Request& delayed = this->delayed();
   delayed.meant = true;
   if (surely) except(delayed);
   delayed.may_hold = delayed.may_hold || surely;
@@ -361,7 +360,7 @@ Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration chang
   const Instant now = clock_.at(at);
   const Duration held = clock_.stands_for(at);
   const bool next = through();
-  Request& delayed = next ? next_ : request_;
+  Request& delayed = this->delayed();
   const Duration soon = knows() ? schedule_.about_to_lose(now) : Duration{};
   const Duration lost = delayed.lost + held + (next ? Duration{} : soon);
   auto [slack, inside] = this->slack(now);
@@ -384,7 +383,7 @@ Moment RequestGuard::moment(Instant at, Duration ahead, bool any, Duration chang
   Duration tail = error_.aimed(limit()) - Duration{said.ns * true_x1024 / 1'024};
   // p99 counts requests, not by how much they are over.
   if (delayed.excepted) {
-    // While the client is held, and until its wait has been told, the mean budget has not paid yet.
+    // The mean budget has not yet paid for a hold under way, nor for what the next wait will say.
     const Duration plenty = mean_.beyond(tuning::kKeptByException) - held - soon;
     if (plenty > std::min(budget, tail)) budget = tail = plenty;
   }

@@ -72,8 +72,7 @@ class RequestGuard {
   // Only a client that nobody is above can be held, and only one whose job has no other ranks.
   void can_be_held(bool can) { can_be_held_ = can; }
   bool may_hold() const {
-    const Request& delayed = through() ? next_ : request_;
-    return holding_helps() && idle() && delayed.excepted && delayed.may_hold;
+    return holding_helps() && idle() && delayed().excepted && delayed().may_hold;
   }
   // The next request may be an exception that holds the client from its first launch on: both budgets have one, and all
   // of this request is launched. `may_plan`: and that was not tried lately.
@@ -92,7 +91,7 @@ class RequestGuard {
   bool since_before_request(Instant at) const { return request_.began != kNever && clock_.at(at) < request_.began; }
   // A launch of the client waits at its closed gate from now on; none does any longer.
   void held(Instant now) { clock_.stop(now); }
-  void goes_on(Instant now) { count_held(clock_.go_on(now), through() ? next_ : request_); }
+  void goes_on(Instant now) { count_held(clock_.go_on(now), delayed()); }
   // For how long the client may yet be held; and for how long lower work may pause meanwhile.
   Duration may_be_held(Instant now) const;
   Duration waits_for_lower(Instant now) const { return {may_be_held(now).ns / tuning::kHeldPart}; }
@@ -225,6 +224,9 @@ class RequestGuard {
     return knows() ? launched_all() && (schedule_.in_flight() <= 1 || schedule_.between_stretches())
                    : idle() && schedule_.between_stretches();
   }
+  // The request that is delayed by what goes now.
+  Request& delayed() { return through() ? next_ : request_; }
+  const Request& delayed() const { return through() ? next_ : request_; }
   // Whether this request can be counted as over. In step it can once it is known what requests take by themselves, and
   // until then no exception may go. Beside a client above, and out of step, only waits tell: from the first request on.
   bool counts(const Request& request) const {
