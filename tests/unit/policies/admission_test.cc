@@ -18,6 +18,10 @@ Cost sure(Duration cost) { return {cost, cost}; }
 const LowHost kSteady{us(15), us(50), {}};
 // The important task of the README's worked examples.
 Moment worked(Duration ahead = {}) {
+  return {.slack = us(2'000), .ahead = ahead, .budget = us(8'000), .tail = us(440), .exceptions_x1000 = 100};
+}
+// A task of shorter requests.
+Moment small(Duration ahead = {}) {
   return {.slack = us(20), .ahead = ahead, .budget = us(40), .tail = us(5)};
 }
 Moment worked_exception(Duration ahead = {}) {
@@ -29,27 +33,34 @@ Moment worked_exception(Duration ahead = {}) {
 }  // namespace
 
 TEST_CASE("Worked example 1: the slack takes a launch") {
-  CHECK(delay(worked(), us(15)) == us(0));
-  CHECK(admit(worked(), sure(us(15))) == Verdict::kGoes);
-  CHECK(admit({.slack = us(20)}, sure(us(15))) == Verdict::kGoes);  // whatever the budgets hold
+  CHECK(delay(worked(), us(1'500)) == us(0));
+  CHECK(admit(worked(), sure(us(1'500))) == Verdict::kGoes);
+  CHECK(admit({.slack = us(2'000)}, sure(us(1'500))) == Verdict::kGoes);  // whatever the budgets hold
 }
 
 TEST_CASE("Worked example 2: the mean budget pays for what is beyond the slack") {
-  CHECK(delay(worked(), us(24)) == us(4));
-  CHECK(admit(worked(), sure(us(24))) == Verdict::kGoes);
+  CHECK(delay(worked(), us(2'200)) == us(200));
+  CHECK(admit(worked(), sure(us(2'200))) == Verdict::kGoes);
 }
 
 TEST_CASE("Worked example 3: a launch behind another is over the limit") {
-  CHECK(delay(worked(us(24)), us(24)) == us(28));
-  CHECK(admit(worked(us(24)), sure(us(24))) == Verdict::kWaits);
-  CHECK(admit(worked_exception(us(24)), sure(us(24))) == Verdict::kException);
+  CHECK(delay(worked(us(2'200)), us(2'200)) == us(2'400));
+  CHECK(admit(worked(us(2'200)), sure(us(2'200))) == Verdict::kWaits);
+  CHECK(admit(worked_exception(us(2'200)), sure(us(2'200))) == Verdict::kException);
+  Moment slack_is_used = worked();
+  slack_is_used.slack = us(-200);
+  CHECK(delay(slack_is_used, us(2'200)) == us(2'400));
+  CHECK(admit(slack_is_used, sure(us(2'200))) == Verdict::kWaits);
 }
 
-TEST_CASE("Worked example 4: a launch of varying length is over the limit almost surely") {
-  const Cost cost{us(20), us(24)};
-  CHECK(almost_surely(cost) == us(28));
-  CHECK(admit(worked(), cost) == Verdict::kWaits);
-  CHECK(admit(worked_exception(), cost) == Verdict::kByChance);  // one in 42 is longer than the room, 25 us
+TEST_CASE("Worked example 4: a launch of varying length goes by chance") {
+  CHECK(almost_surely({us(2'100), us(2'500)}) == us(2'900));
+  const Cost cost{us(2'115), us(2'515)};  // with the reaction
+  CHECK(more_x1000(cost, us(2'440)) == 88);  // one in 11
+  CHECK(admit(worked(), cost) == Verdict::kByChance);
+  Moment fewer = worked();
+  fewer.exceptions_x1000 = 80;
+  CHECK(admit(fewer, cost) == Verdict::kWaits);
 }
 
 TEST_CASE("A launch of varying length takes a request over its limit as often as it is longer than the room") {
@@ -65,7 +76,7 @@ TEST_CASE("A launch of varying length takes a request over its limit as often as
   CHECK(more_x1000(sure(us(20)), us(19)) == 1'000);
   for (int64_t t = 0; t < 40; ++t) CHECK(more_x1000(cost, us(t)) >= more_x1000(cost, us(t + 1)));
 
-  Moment moment = worked();  // a room of 25 us
+  Moment moment = small();  // a room of 25 us
   for (const auto& [holds, goes] : {std::pair{23, false}, std::pair{24, true}}) {
     moment.exceptions_x1000 = holds;
     CHECK((admit(moment, cost) == Verdict::kByChance) == goes);
@@ -85,19 +96,19 @@ TEST_CASE("A launch of varying length takes a request over its limit as often as
 }
 
 TEST_CASE("Worked example 5: the mean budget does not hold it") {
-  CHECK(delay(worked(), us(80)) == us(60));
-  CHECK(admit(worked(), sure(us(80))) == Verdict::kWaits);
-  CHECK(admit(worked_exception(), sure(us(80))) == Verdict::kWaits);
+  CHECK(delay(worked(), us(16'000)) == us(14'000));
+  CHECK(admit(worked(), sure(us(16'000))) == Verdict::kWaits);
+  CHECK(admit(worked_exception(), sure(us(16'000))) == Verdict::kWaits);
 }
 
 TEST_CASE("The room is what goes without an exception") {
-  CHECK(room(worked()) == us(25));
-  CHECK(room(worked(us(10))) == us(15));
+  CHECK(room(small()) == us(25));
+  CHECK(room(small(us(10))) == us(15));
   CHECK(room({.slack = us(-7), .budget = us(40), .tail = us(-3)}) == us(-7));
   for (int64_t cost = 1; cost < 80; ++cost) {
     CAPTURE(cost);
-    CHECK((admit(worked(us(10)), sure(us(cost))) == Verdict::kGoes) ==
-          (us(cost) <= room(worked(us(10)))));
+    CHECK((admit(small(us(10)), sure(us(cost))) == Verdict::kGoes) ==
+          (us(cost) <= room(small(us(10)))));
   }
 }
 
@@ -204,7 +215,7 @@ TEST_CASE("No launch goes by chance where an exception would let more go for its
 }
 
 TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyond the slack") {
-  Moment moment = worked(us(10));
+  Moment moment = small(us(10));
   moment.price_x1024 = 512;
   moment.priced = us(1'000);
   CHECK(delay(moment, us(30)) == us(10));
@@ -212,7 +223,7 @@ TEST_CASE("Where requests lose half of what is foretold, twice as much goes beyo
 }
 
 TEST_CASE("A delay that is longer than any that was foretold costs all that is beyond that") {
-  Moment moment = worked(us(10));
+  Moment moment = small(us(10));
   moment.price_x1024 = 512;
   moment.priced = us(8);
   CHECK(delay(moment, us(18)) == us(4));
@@ -222,7 +233,7 @@ TEST_CASE("A delay that is longer than any that was foretold costs all that is b
 TEST_CASE("The room is what makes the request lose just what it may") {
   for (const int64_t price : {4, 64, 512, 1'024})
     for (const int64_t priced : {-5, 0, 3, 40}) {
-      Moment moment = worked(us(10));
+      Moment moment = small(us(10));
       moment.price_x1024 = price;
       moment.priced = us(priced);
       CAPTURE(price, priced);
