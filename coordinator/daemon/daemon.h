@@ -6,13 +6,12 @@
 //   gates
 //
 // A turn costs O(clients that do something). Who is looked at, and how often (look_schedule.h):
-//   closely   a client on a device that several use, under a policy that holds launches: every ~5
-//   us
-//             of model time while it launches or has tracked work in flight, more slowly the longer
-//             a kernel runs; by spinning where that is shorter than a sleep and there are more than
-//             two processors
-//   lazily    every other client: every 2 ms while it launches (sooner when rings fill up), so that
-//             totals and identities are known
+//   closely   a client on a device that several use, under a policy that holds launches: every
+//             kCloseSpacingNs of model time while it launches or has tracked work in flight, more
+//             slowly the longer a kernel runs; by spinning where that is shorter than a sleep and
+//             there are more than two processors
+//   lazily    every other client: every kLazySpacingNs while it launches (sooner when rings fill
+//             up), so that totals and identities are known
 //   not       a quiet client: its doorbell is armed. With all clients quiet the daemon sleeps.
 #pragma once
 

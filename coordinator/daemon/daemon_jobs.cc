@@ -69,9 +69,10 @@ scheduling::NodeView Daemon::node_view() const {
       const auto [at, fresh] = iterations.try_emplace(client.job, client.iteration.completed);
       if (!fresh) at->second = std::min(at->second, client.iteration.completed);
     }
-    for (const engine::SeatStatus& seat : client.devices) {
-      const auto use = std::ranges::find(view.devices, seat.device, &scheduling::DeviceUse::device);
-      if (use != view.devices.end()) use->busy += seat.device_time;
+    for (const engine::DeviceUsageStatus& usage : client.devices) {
+      const auto use =
+          std::ranges::find(view.devices, usage.device, &scheduling::DeviceUse::device);
+      if (use != view.devices.end()) use->busy += usage.device_time;
     }
   }
   for (const auto& [job, count] : iterations) view.paces.push_back({job, count});

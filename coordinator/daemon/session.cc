@@ -73,7 +73,7 @@ void Session::map_devices(Instant now, DeviceTable& devices, std::vector<Stamped
       untold_devices_ &= ~bit;
       channel::publish_unknown_devices(region_, unknown_devices_ & ~untold_devices_);
     }
-    // The program may know one GPU by two numbers: one seat, the same gate.
+    // The program may know one GPU by two numbers: one use of it, the same gate.
     const auto twin = std::find_if(devices_.begin(), devices_.end(),
                                    [&](const Device& d) { return d.id == *id; });
     if (twin != devices_.end()) {

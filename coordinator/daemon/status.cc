@@ -41,13 +41,14 @@ json client_devices(const Session& session, const engine::ClientStatus* known,
         {"in_flight_ns", 0},
         {"device_time_ns", 0}};
     if (known != nullptr) {
-      const auto seat = std::find_if(known->devices.begin(), known->devices.end(),
-                                     [&](const engine::SeatStatus& s) { return s.device == *id; });
-      if (seat != known->devices.end()) {
-        const bool works = seat->works_until > now;
-        device["in_flight_ns"] = works ? seat->in_flight.ns : 0;
-        device["device_time_ns"] = seat->device_time.ns;
-        device["outstanding"] = works ? seat->outstanding : 0;
+      const auto usage =
+          std::find_if(known->devices.begin(), known->devices.end(),
+                       [&](const engine::DeviceUsageStatus& s) { return s.device == *id; });
+      if (usage != known->devices.end()) {
+        const bool works = usage->works_until > now;
+        device["in_flight_ns"] = works ? usage->in_flight.ns : 0;
+        device["device_time_ns"] = usage->device_time.ns;
+        device["outstanding"] = works ? usage->outstanding : 0;
       }
     }
     list.push_back(std::move(device));
@@ -160,8 +161,8 @@ void add_rates(json& client, const Session& session, const engine::ClientStatus*
   const channel::ThreadTotals totals = session.totals();
   ClientTotals sum{.at = now, .launches = totals.launches, .held_ns = held_ns(totals, slow_motion)};
   if (known != nullptr) {
-    for (const engine::SeatStatus& seat : known->devices) {
-      sum.busy_ns = std::max(sum.busy_ns, seat.device_time.ns);
+    for (const engine::DeviceUsageStatus& usage : known->devices) {
+      sum.busy_ns = std::max(sum.busy_ns, usage.device_time.ns);
     }
     client["iteration"] = iteration_json(known->iteration);
   }

@@ -17,8 +17,8 @@
 
 namespace lull::engine {
 
-inline constexpr size_t kMaxHeads = 64;          // waiting threads of a client
-inline constexpr size_t kMaxSeats = 16;          // devices of a client
+inline constexpr size_t kMaxPending = 64;  // waiting threads of a client
+inline constexpr size_t kMaxUsages = 16;   // devices of a client
 // Units of a client in flight on a device; no driver queues more. The sum of their lengths fits 63
 // bits even if each has the longest length there is (2^40 ns).
 inline constexpr uint32_t kMaxUnits = 1U << 17;
@@ -31,7 +31,7 @@ struct Prediction {
 };
 
 // A client on a device.
-struct Seat {
+struct DeviceUsage {
   DeviceId device;
   // The policy's decision.
   Gate wanted = Gate::kOpen;
@@ -68,7 +68,7 @@ struct GivenUp {
   Ticket ticket;
 };
 
-struct Head {
+struct PendingLaunch {
   ThreadSlot thread;
   Ticket ticket;
   DeviceId device;
@@ -128,11 +128,11 @@ struct Client {
   SlowdownBound bound;
   std::string task;
   TaskProfile* profile = nullptr;
-  std::vector<std::unique_ptr<Seat>> seats;  // by device
+  std::vector<std::unique_ptr<DeviceUsage>> usages;  // by device
   std::vector<Stream> streams;               // by slot
   uint64_t busy_streams = 0;                 // bit per slot with units
-  std::vector<Head> heads;                   // by thread
-  std::vector<GivenUp> given_up;             // one entry a thread; at most kMaxHeads
+  std::vector<PendingLaunch> pending;        // by thread
+  std::vector<GivenUp> given_up;             // one entry a thread; at most kMaxPending
   std::unordered_map<KernelId, KernelUse, KernelHash> kernels;
   LearnedLaunches learned;
   std::string model;  // of the first device
@@ -153,14 +153,14 @@ struct Client {
     }
     return false;
   }
-  const Seat* seat(DeviceId device) const {
-    for (const auto& s : seats) {
+  const DeviceUsage* usage(DeviceId device) const {
+    for (const auto& s : usages) {
       if (s->device == device) return s.get();
     }
     return nullptr;
   }
-  Seat* seat(DeviceId device) {
-    return const_cast<Seat*>(static_cast<const Client*>(this)->seat(device));
+  DeviceUsage* usage(DeviceId device) {
+    return const_cast<DeviceUsage*>(static_cast<const Client*>(this)->usage(device));
   }
 };
 

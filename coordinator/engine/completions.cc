@@ -7,8 +7,8 @@
 
 namespace lull::engine {
 
-void Engine::Core::set_units(Device& on, const Client& client, Seat& seat, uint32_t units) {
-  if ((seat.units > 0) != (units > 0)) {
+void Engine::Core::set_units(Device& on, const Client& client, DeviceUsage& usage, uint32_t units) {
+  if ((usage.units > 0) != (units > 0)) {
     const auto at = std::ranges::lower_bound(on.busy, client.id);
     if (units > 0) {
       on.busy.insert(at, client.id);
@@ -16,63 +16,65 @@ void Engine::Core::set_units(Device& on, const Client& client, Seat& seat, uint3
       on.busy.erase(at);
     }
   }
-  seat.units = units;
-  touch(on, client.id, seat);
+  usage.units = units;
+  touch(on, client.id, usage);
 }
 
-void Engine::Core::touch(Device& on, ClientId client, Seat& seat) {
-  seat.touched = now_;
+void Engine::Core::touch(Device& on, ClientId client, DeviceUsage& usage) {
+  usage.touched = now_;
   if (!on.lately.empty() && on.lately.back() == client) return;
   const auto before = std::find(on.lately.rbegin(), on.lately.rend(), client);
   if (before != on.lately.rend()) on.lately.erase(std::next(before).base());
   on.lately.push_back(client);
 }
 
-// Units of the seat are done at `at`. Device time is the union of busy intervals: no more than has
-// passed since the last settlement, or since the first of these launches if that was later.
-void Engine::Core::done(Client& client, Seat& seat, StreamSlot stream, const Unit& units,
+// Units of the client on the device are done at `at`. Device time is the union of busy intervals:
+// no more than has passed since the last settlement, or since the first of these launches if that
+// was later.
+void Engine::Core::done(Client& client, DeviceUsage& usage, StreamSlot stream, const Unit& units,
                         Instant first_launch, Instant at, bool reported) {
-  const Instant busy_from = std::max(seat.settled_until, first_launch);
+  const Instant busy_from = std::max(usage.settled_until, first_launch);
   const Duration elapsed = std::max(Duration{}, at - busy_from);
-  seat.device_time += std::min(units.expected, elapsed);
-  seat.settled_until = std::max(seat.settled_until, at);
-  Device& on = *device(seat.device);
+  usage.device_time += std::min(units.expected, elapsed);
+  usage.settled_until = std::max(usage.settled_until, at);
+  Device& on = *device(usage.device);
   if (units.tracked) {
     const Instant from = std::max(on.reported_until, first_launch);
     const Duration took = std::max(Duration{}, at - from);
     on.reported_until = std::max(on.reported_until, at);
-    if (units.count == 1) see_blocked(client, on, seat, units.kernel);
-    keep_others_off(on, seat, from, at, std::min(units.blocks, Duration{took.ns - took.ns / kLeastPace}));
+    if (units.count == 1) see_blocked(client, on, usage, units.kernel);
+    keep_others_off(on, usage, from, at,
+                    std::min(units.blocks, Duration{took.ns - took.ns / kLeastPace}));
   }
   if (stream.value < client.streams.size()) client.streams[stream.value].done(units, at);
-  const uint32_t count = std::min(seat.units, units.count);
-  set_units(on, client, seat, seat.units - count);
-  seat.done += count;
+  const uint32_t count = std::min(usage.units, units.count);
+  set_units(on, client, usage, usage.units - count);
+  usage.done += count;
   on.done += count;
   on.done_at = std::max(on.done_at, at);
-  seat.in_flight -= std::min(seat.in_flight, units.predicted);
-  if (seat.units == 0) {
-    seat.in_flight = Duration{};
-    seat.last_due = std::min(seat.last_due, at + Duration{-seat.kept_off.ns});
+  usage.in_flight -= std::min(usage.in_flight, units.predicted);
+  if (usage.units == 0) {
+    usage.in_flight = Duration{};
+    usage.last_due = std::min(usage.last_due, at + Duration{-usage.kept_off.ns});
   }
   tell(on, client, policies::Completed{client.id, units.count, units.predicted, stream, reported});
   if (reported) {
-    seat.last_progress = std::max(seat.last_progress, at);
-    const bool was_stuck = std::exchange(seat.stuck, false);
+    usage.last_progress = std::max(usage.last_progress, at);
+    const bool was_stuck = std::exchange(usage.stuck, false);
     if (was_stuck) {
-      seat.patience += seat.waits_for_lower ? 0 : 1;
+      usage.patience += usage.waits_for_lower ? 0 : 1;
       recount_stuck(on);
     }
   }
   mark(client);
 }
 
-void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, Instant at,
+void Engine::Core::keep_others_off(Device& on, const DeviceUsage& one, Instant since, Instant at,
                                    Duration had) {
   if (on.busy.size() < 2) return;
   for (ClientId member : on.busy) {
     Client& client = *find(member);
-    Seat& other = *client.seat(one.device);
+    DeviceUsage& other = *client.usage(one.device);
     if (&other == &one) continue;
     if (was_due(client)) mark(client);  // it may have waited for this
     // Work that was launched meanwhile was kept off from its launch on.
@@ -85,18 +87,19 @@ void Engine::Core::keep_others_off(Device& on, const Seat& one, Instant since, I
 bool Engine::Core::was_due(const Client& client) const {
   return client.any_busy([&](const UnitQueue& units) {
     const Unit& front = units.front();
-    return !front.tracked && front.due + client.seat(front.device)->kept_off <= now_ &&
+    return !front.tracked && front.due + client.usage(front.device)->kept_off <= now_ &&
            !units.awaits_report();
   });
 }
 
-bool Engine::Core::is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const {
-  for (ClientId member : device_of(seat).busy) {
+bool Engine::Core::is_behind_others(const Client& client, const DeviceUsage& usage,
+                                    const Unit& unit) const {
+  for (ClientId member : device_of(usage).busy) {
     const Client& other = *find(member);
     if (&other == &client) continue;
     const bool behind = other.any_busy([&](const UnitQueue& units) {
       const Unit& first = units.front();
-      return first.device == seat.device && first.at < unit.at && first.blocks.ns > 0 &&
+      return first.device == usage.device && first.at < unit.at && first.blocks.ns > 0 &&
              units.awaits_report();
     });
     if (behind) return true;
@@ -108,7 +111,7 @@ void Engine::Core::see_passed(const Client& client, DeviceId device, Instant lau
   for (ClientId member : this->device(device)->busy) {
     Client& other = *find(member);
     if (&other == &client) continue;
-    const Instant not_due = now_ + kOutOfOrder + Duration{-other.seat(device)->kept_off.ns};
+    const Instant not_due = now_ + kOutOfOrder + Duration{-other.usage(device)->kept_off.ns};
     for (uint64_t busy = other.busy_streams; busy != 0; busy &= busy - 1) {
       UnitQueue& units = other.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
       Unit& first = units.front();
@@ -121,11 +124,12 @@ void Engine::Core::see_passed(const Client& client, DeviceId device, Instant lau
   }
 }
 
-void Engine::Core::see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel) {
+void Engine::Core::see_blocked(Client& client, const Device& on, const DeviceUsage& usage,
+                               KernelId kernel) {
   const auto use = client.kernels.find(kernel);
   if (use == client.kernels.end() || !use->second.lets_by) return;
   use->second.lets_by = std::ranges::none_of(on.busy, [&](ClientId member) {
-    return member != client.id && is_overdue(*find(member), seat.device);
+    return member != client.id && is_overdue(*find(member), usage.device);
   });
 }
 
@@ -133,29 +137,29 @@ bool Engine::Core::is_overdue(const Client& client, DeviceId device) const {
   return client.any_busy([&](const UnitQueue& units) {
     const auto unit = std::ranges::find_if(units, [](const Unit& one) { return one.tracked; });
     if (unit == units.end() || unit->device != device) return false;
-    const Instant due = unit->due + client.seat(device)->kept_off;
+    const Instant due = unit->due + client.usage(device)->kept_off;
     return due + std::max(kOutOfOrder, due - unit->at) < now_;
   });
 }
 
-Instant Engine::Core::due(const Client& client, const Seat& seat, const Unit& unit) const {
+Instant Engine::Core::due(const Client& client, const DeviceUsage& usage, const Unit& unit) const {
   const Duration patience{std::max(kUnreported.ns, unit.expected.ns / unit.count * kStuckFactor)};
-  const Instant longest = std::max(seat.last_launch, seat.last_progress) + patience;
-  const Instant at = unit.due + seat.kept_off;
-  if (at >= longest || (at <= now_ && is_behind_others(client, seat, unit))) return longest;
+  const Instant longest = std::max(usage.last_launch, usage.last_progress) + patience;
+  const Instant at = unit.due + usage.kept_off;
+  if (at >= longest || (at <= now_ && is_behind_others(client, usage, unit))) return longest;
   return at;
 }
 
-Instant Engine::Core::works_until(const Client& client, const Seat& seat) const {
+Instant Engine::Core::works_until(const Client& client, const DeviceUsage& usage) const {
   Instant until;
-  if (seat.units == 0) return until;
+  if (usage.units == 0) return until;
   for (uint64_t busy = client.busy_streams; busy != 0; busy &= busy - 1) {
     const UnitQueue& units = client.streams[static_cast<size_t>(__builtin_ctzll(busy))].units;
     const bool awaits_report = units.awaits_report();
     for (const Unit& unit : units) {
-      if (unit.device != seat.device) continue;
+      if (unit.device != usage.device) continue;
       if (unit.tracked || awaits_report) return kNever;
-      until = std::max(until, due(client, seat, unit));
+      until = std::max(until, due(client, usage, unit));
     }
   }
   return until;
@@ -169,11 +173,11 @@ void Engine::Core::retire_due(Client& client) {
     UnitQueue& units = client.streams[slot].units;
     while (!units.empty() && !units.awaits_report()) {
       const Unit unit = units.front();
-      Seat& seat = *client.seat(unit.device);
-      const Instant at = due(client, seat, unit);
+      DeviceUsage& usage = *client.usage(unit.device);
+      const Instant at = due(client, usage, unit);
       if (at > now_) break;
       units.pop();
-      done(client, seat, slot_id(slot), unit, unit.at, at, /*reported=*/false);
+      done(client, usage, slot_id(slot), unit, unit.at, at, /*reported=*/false);
     }
     if (units.empty()) client.busy_streams &= ~(uint64_t{1} << slot);
   }
@@ -192,18 +196,18 @@ void Engine::Core::take(const Progressed& input) {
   if (stream.units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
   if (input.synced == kNever) return;
   client->learned.waited();
-  for (const auto& seat : client->seats) {
-    tell(*device(seat->device), *client,
+  for (const auto& usage : client->usages) {
+    tell(*device(usage->device), *client,
          policies::Synced{client->id, std::min(input.synced, now_), slot_id(slot)});
     mark(*client);
   }
 }
 
-void Engine::Core::reckon_tail(Seat& seat, UnitQueue& units) const {
+void Engine::Core::reckon_tail(DeviceUsage& usage, UnitQueue& units) const {
   if (units.empty() || units.size() >= units.front().every || units.awaits_report()) return;
-  Instant end = now_ + Duration{-seat.kept_off.ns};
+  Instant end = now_ + Duration{-usage.kept_off.ns};
   for (Unit& unit : units) unit.due = end = end + unit.expected;
-  seat.last_due = end;
+  usage.last_due = end;
 }
 
 // Everything of the stream up to `sequence` is complete.
@@ -214,8 +218,9 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
   // Units of one device are settled together: they were seen complete at the same moment.
   while (!stream.units.empty() && stream.units.front().sequence <= sequence) {
     Unit all = stream.units.front();
-    Seat& seat = *client.seat(all.device);
-    const LearnedLaunches::Company others = company(*device(all.device), client, seat, slot, all.at);
+    DeviceUsage& usage = *client.usage(all.device);
+    const LearnedLaunches::CoRunning others =
+        co_running(*device(all.device), client, usage, slot, all.at);
     client.learned.completed(slot_id(slot), all.sequence, others);
     Instant last = all.at;
     stream.units.pop();
@@ -234,8 +239,8 @@ void Engine::Core::complete(Client& client, size_t slot, uint64_t sequence) {
     }
     if (all.count == 1) saw(client, slot_id(slot), all);
     if (all.tracked) see_passed(client, all.device, last);
-    done(client, seat, slot_id(slot), all, all.at, now_, /*reported=*/true);
-    reckon_tail(seat, stream.units);
+    done(client, usage, slot_id(slot), all, all.at, now_, /*reported=*/true);
+    reckon_tail(usage, stream.units);
   }
 }
 
@@ -250,7 +255,7 @@ void Engine::Core::take(const Cancelled& input) {
     dropped_ += 1;
     return;
   }
-  Seat& seat = *client->seat(unit->device);
+  DeviceUsage& usage = *client->usage(unit->device);
   Unit one = *unit;
   one.count = 1;
   one.predicted = Duration{unit->predicted.ns / unit->count};
@@ -266,7 +271,7 @@ void Engine::Core::take(const Cancelled& input) {
     if (units.empty()) client->busy_streams &= ~(uint64_t{1} << slot);
   }
   // Nothing has run: settled over an empty interval.
-  done(*client, seat, slot_id(slot), one, now_, seat.settled_until, /*reported=*/true);
+  done(*client, usage, slot_id(slot), one, now_, usage.settled_until, /*reported=*/true);
 }
 
 }  // namespace lull::engine

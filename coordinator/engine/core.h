@@ -22,7 +22,7 @@ inline constexpr size_t kMaxDevices = 128;
 inline constexpr size_t kNoticesKept = 20;
 // A thread that may go, and of which no launch is reported for this long, has gone without a record
 // (full ring) or has died. Longer than 50 ms: after that a thread looks at its gate again.
-inline constexpr Duration kGrantedHeadExpires{60'000'000};
+inline constexpr Duration kGrantExpires{60'000'000};
 // A launch that fits the credit should not wait longer than this. If it does, the engine's count of what was
 // spent has drifted (lost records, launches that crossed a new epoch). A new epoch sets both counts to 0.
 inline constexpr Duration kStaleCredit{1'000'000};
@@ -56,8 +56,9 @@ inline constexpr int64_t kLeastPace = 16;
 inline constexpr int64_t kPredictionStep = 20;
 // A measurement still counts if own work on another stream lengthened it by at most one part in this many.
 inline constexpr int64_t kLittle = 8;
-// A launch that passed its gate before the gate closed is reported within this time: the daemon looks every
-// 2 ms at clients for which nobody waits.
+// A launch that passed its gate before the gate closed is reported within this time: more than
+// twice what lies between two looks of the daemon at a client for which nobody waits
+// (kLazySpacingNs, daemon/look_schedule.cc).
 inline constexpr Duration kClosedNoticed{5'000'000};
 // Ranks that run the same launches are at most this many launches apart: as many as a driver queues for a
 // rank whose peer is late. But processes of one job need not run the same launches. So a stopped job does not
@@ -152,7 +153,9 @@ class Engine::Core {
   Client* find(ClientId id);
   const Client* find(ClientId id) const;
   Device* device(DeviceId id);
-  const Device& device_of(const Seat& seat) const { return devices_.find(seat.device)->second; }
+  const Device& device_of(const DeviceUsage& usage) const {
+    return devices_.find(usage.device)->second;
+  }
   KernelUse& use_kernel(Client& client, KernelId kernel);
   policies::Predictor predictor() const { return options_.predictor.value_or(choice_.row->predictor); }
   // Leaves out what only predictors finer than `finest` use.
@@ -162,39 +165,41 @@ class Engine::Core {
                      const LearnedLaunches::Place& place) const;
   // From the client's next launch on the device reports one launch in this many: the least power of two that puts
   // reports far enough apart. The number stays while they are less than three times as far apart.
-  uint32_t wanted_progress(const Device& on, const Seat& seat) const;
-  void set_progress(const Client& client, Seat& seat, uint32_t every);
-  static policies::Waiting waiting(const Client& client, const Head& head);
-  void drop_head(Client& client, size_t index, bool tell_policy);
+  uint32_t wanted_progress(const Device& on, const DeviceUsage& usage) const;
+  void set_progress(const Client& client, DeviceUsage& usage, uint32_t every);
+  static policies::Waiting waiting(const Client& client, const PendingLaunch& pending);
+  void drop_pending(Client& client, size_t index, bool tell_policy);
   void set_job_priority(Job& job);
   void watch_device(DeviceId id, Device& device);
 
   // completions.cc
   void take(const Progressed& input);
   void take(const Cancelled& input);
-  // Sets the seat's units in flight, and notes that it has just launched or completed something.
-  void set_units(Device& on, const Client& client, Seat& seat, uint32_t units);
-  void touch(Device& on, ClientId client, Seat& seat);
+  // Sets the client on the device's units in flight, and notes that it has just launched or
+  // completed something.
+  void set_units(Device& on, const Client& client, DeviceUsage& usage, uint32_t units);
+  void touch(Device& on, ClientId client, DeviceUsage& usage);
   // `reported`: the client or the device says so. Otherwise the work counts as done because it is due.
-  void done(Client& client, Seat& seat, StreamSlot stream, const Unit& units, Instant first_launch,
-            Instant at, bool reported);
-  // When untracked work of the seat counts as done: when it is expected to be, but not before earlier work of
-  // others that the device will report, unless others run beside that work.
-  Instant due(const Client& client, const Seat& seat, const Unit& unit) const;
-  bool is_behind_others(const Client& client, const Seat& seat, const Unit& unit) const;
+  void done(Client& client, DeviceUsage& usage, StreamSlot stream, const Unit& units,
+            Instant first_launch, Instant at, bool reported);
+  // When untracked work of the client on the device counts as done: when it is expected to be, but
+  // not before earlier work of others that the device will report, unless others run beside that
+  // work.
+  Instant due(const Client& client, const DeviceUsage& usage, const Unit& unit) const;
+  bool is_behind_others(const Client& client, const DeviceUsage& usage, const Unit& unit) const;
   bool was_due(const Client& client) const;
   // A launch of the client, made at `launched`, is reported. Kernels that other clients launched before it, and
   // that are not due yet, let others run beside them.
   void see_passed(const Client& client, DeviceId device, Instant launched);
   // A kernel of the client is complete. Others did not run beside it if work of theirs is overdue.
-  void see_blocked(Client& client, const Device& on, const Seat& seat, KernelId kernel);
+  void see_blocked(Client& client, const Device& on, const DeviceUsage& usage, KernelId kernel);
   bool is_overdue(const Client& client, DeviceId device) const;
-  Instant works_until(const Client& client, const Seat& seat) const;
+  Instant works_until(const Client& client, const DeviceUsage& usage) const;
   // Computes anew when the rest of a stream is due, if none of it will be reported: the device has just
   // reported what lay before.
-  void reckon_tail(Seat& seat, UnitQueue& units) const;
+  void reckon_tail(DeviceUsage& usage, UnitQueue& units) const;
   // One client has had the device for `had` between `since` and `at`: others' untracked work is due later.
-  void keep_others_off(Device& on, const Seat& one, Instant since, Instant at, Duration had);
+  void keep_others_off(Device& on, const DeviceUsage& one, Instant since, Instant at, Duration had);
   void complete(Client& client, size_t slot, uint64_t sequence);
   void retire_due(Client& client);
 
@@ -202,16 +207,17 @@ class Engine::Core {
   void take(const Timed& input);
   // Whether a launch of the client can have taken that long by now.
   bool is_possible(const Client& client, const Timed& timed) const;
-  // Learns how long a launch took. `company`: others may have had work on the device meanwhile.
-  void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool company);
+  // Learns how long a launch took. `co_running`: others may have had work on the device meanwhile.
+  void measured(Client& client, TaskKernel& kernel, const Timed& timed, bool co_running);
   // Whether the kernel's lengths are also learnt from completions.
   bool is_seen(const KernelUse& use) const;
   // Learns from the completion of a unit.
   void saw(Client& client, StreamSlot stream, const Unit& unit);
   // Whether another client has work on one of this client's devices, or had since `since`.
-  bool had_company(const Client& client, Instant since) const;
-  static LearnedLaunches::Company company(const Device& on, const Client& client, const Seat& seat, size_t slot,
-                                          Instant since);
+  bool had_co_running(const Client& client, Instant since) const;
+  static LearnedLaunches::CoRunning co_running(const Device& on, const Client& client,
+                                               const DeviceUsage& usage, size_t slot,
+                                               Instant since);
   Duration own_beside(const Client& client, const LearnedLaunches::Place& place) const;
 
   // engine.cc
@@ -232,9 +238,10 @@ class Engine::Core {
   void set_timer();
 
   // gates.cc
-  void expire_heads(Client& client);
-  static bool is_given_up(const Client& client, const Head& head, const Seat& seat);
-  void release(Client& client, Head& head, bool tell_policy);
+  void expire_grants(Client& client);
+  static bool is_given_up(const Client& client, const PendingLaunch& pending,
+                          const DeviceUsage& usage);
+  void release(Client& client, PendingLaunch& pending, bool tell_policy);
   // What is to be published: the policy's decision, or what a later rule makes of it.
   struct Target {
     Gate gate = Gate::kOpen;
@@ -242,19 +249,19 @@ class Engine::Core {
     bool any_length = true;  // as in policies::Credit
     Duration step;           // topped up when there is at least this much to give
   };
-  Target target(const Client& client, const Seat& seat) const;
+  Target target(const Client& client, const DeviceUsage& usage) const;
   // Another client may go before this one, and would have to wait for more in flight than kRunAhead allows.
-  bool runs_ahead(const Client& client, const Seat& seat, const Device& on) const;
+  bool runs_ahead(const Client& client, const DeviceUsage& usage, const Device& on) const;
   void apply_job_rules();
   void apply_job_rule(Job& job);
-  Instant stuck_at(const Client& client, const Seat& seat) const;
+  Instant stuck_at(const Client& client, const DeviceUsage& usage) const;
   void look_for_inversion(Client& client);
   void recount_stuck(Device& device);
   void watchdog(Client& client);
-  Instant watchdog_due(const Client& client, const Head& head) const;
+  Instant watchdog_due(const Client& client, const PendingLaunch& pending) const;
   void publish(Client& client);
-  void publish_credit(Client& client, Seat& seat, const Target& target);
-  static Instant stale_at(const Head& head, const Seat& seat);
+  void publish_credit(Client& client, DeviceUsage& usage, const Target& target);
+  static Instant stale_at(const PendingLaunch& pending, const DeviceUsage& usage);
   Instant next_wake(const Client& client) const;
   void set_wake(Client& client);
   // status.cc

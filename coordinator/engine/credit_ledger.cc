@@ -11,7 +11,7 @@ using policies::kMaxCreditBound;
 bool CreditLedger::renews(const Ask& ask) const {
   const bool nearly_full = spent_.ns > kMaxCreditBound.ns / 2;
   return !stands_ ||
-         (ask.units == 0 && (ask.stale || (spent_.ns > 0 && (ask.long_head || nearly_full))));
+         (ask.units == 0 && (ask.stale || (spent_.ns > 0 && (ask.long_launch || nearly_full))));
 }
 
 std::optional<CreditLedger::Grant> CreditLedger::grant(const Ask& ask, Instant now,

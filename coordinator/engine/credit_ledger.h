@@ -1,5 +1,6 @@
 // How much credit a client has been granted on a device, and how much of that it has spent. The
-// engine keeps one ledger a seat, tells it of launches, and publishes what it answers. Pure.
+// engine keeps one ledger a client and device, tells it of launches, and publishes what it answers.
+// Pure.
 //
 // The grant that keeps what is in flight within a bound:
 //
@@ -33,7 +34,7 @@ class CreditLedger {
     Duration step;  // topped up when there is at least this much to give
     Duration in_flight;
     uint32_t units = 0;      // in flight
-    bool long_head = false;  // a launch waits that is longer than the bound, and may go alone
+    bool long_launch = false;  // a launch waits that is longer than the bound, and may go alone
     bool stale = false;      // a launch waits that should fit: the count of spent credit is wrong
   };
   struct Grant {

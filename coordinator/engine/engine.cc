@@ -15,7 +15,7 @@ struct Overloaded : Fs... {
 // Later instants would overflow when a duration is added; the clock never gets there.
 constexpr Instant kLatest{INT64_MAX / 4};
 // How many decisions a policy may take in a step: some for each client and thread, and a few more.
-constexpr size_t kDecisionsPerMember = 8 + kMaxHeads;
+constexpr size_t kDecisionsPerMember = 8 + kMaxPending;
 constexpr size_t kDecisionsAnyway = 64;
 
 }  // namespace
@@ -65,7 +65,7 @@ void Engine::Core::step(Instant now, std::span<const Input> inputs, std::vector<
   // The list grows while it is read.
   for (size_t i = 0; i < dirty_.size(); ++i) {
     retire_due(*dirty_[i]);
-    expire_heads(*dirty_[i]);
+    expire_grants(*dirty_[i]);
   }
   follow_orders();
   ask_policies();
@@ -129,12 +129,12 @@ void Engine::Core::replay(DeviceId id, Device& on) {
 
 // Introduces a client to the policy: that it has joined, what it has in flight, which threads wait.
 void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
-  Seat& seat = *client.seat(id);
-  seat.wanted = Gate::kOpen;
-  seat.stuck = false;
+  DeviceUsage& usage = *client.usage(id);
+  usage.wanted = Gate::kOpen;
+  usage.stuck = false;
   tell(on, client,
        policies::Joined{client.id, client.job, client.priority, client.ranks->arrival,
-                        seat.last_launch, client.bound, client.has_peers});
+                        usage.last_launch, client.bound, client.has_peers});
   for (uint32_t slot = 0; slot < client.streams.size(); ++slot) {
     for (const Unit& unit : client.streams[slot].units) {
       if (unit.device != id) continue;
@@ -154,11 +154,12 @@ void Engine::Core::introduce(DeviceId id, Device& on, Client& client) {
     }
   }
   if (client.ranks->is_stopped()) return;
-  for (Head& head : client.heads) {
-    if (head.device != id || head.released) continue;
+  for (PendingLaunch& pending : client.pending) {
+    if (pending.device != id || pending.released) continue;
     // As this policy's predictor says it.
-    head.said = predict(client, use_kernel(client, head.kernel), client.learned.next(head.kernel));
-    tell(on, client, waiting(client, head));
+    pending.said =
+        predict(client, use_kernel(client, pending.kernel), client.learned.next(pending.kernel));
+    tell(on, client, waiting(client, pending));
   }
 }
 
@@ -191,17 +192,17 @@ std::string Engine::Core::carry_out(DeviceId id, Device& on, const policies::Dec
   auto set_gate = [&](ClientId client_id, Gate gate, Duration bound,
                       bool any_length = true) -> std::string {
     Client* client = find(client_id);
-    Seat* seat = client == nullptr ? nullptr : client->seat(id);
-    if (seat == nullptr) {
+    DeviceUsage* usage = client == nullptr ? nullptr : client->usage(id);
+    if (usage == nullptr) {
       return "a gate for client " + std::to_string(client_id.value) + ", which is not there";
     }
     if (bound.ns < 0 || bound > policies::kMaxCreditBound) {
       return "a credit of " + std::to_string(bound.ns) + " ns for client " +
              std::to_string(client_id.value);
     }
-    seat->wanted = gate;
-    seat->bound = bound;
-    seat->any_length = any_length;
+    usage->wanted = gate;
+    usage->bound = bound;
+    usage->any_length = any_length;
     mark(*client);
     return {};
   };
@@ -212,14 +213,15 @@ std::string Engine::Core::carry_out(DeviceId id, Device& on, const policies::Dec
             return set_gate(d.client, Gate::kCredit, d.bound, d.any_length);
           },
           [&](const policies::Close& d) { return set_gate(d.client, Gate::kClosed, {}); },
-          [&](const policies::ReleaseHead& d) -> std::string {
+          [&](const policies::ReleaseLaunch& d) -> std::string {
             if (Client* client = find(d.client)) {
-              for (Head& head : client->heads) {
-                if (head.thread != d.thread || head.ticket != d.ticket || head.device != id) {
+              for (PendingLaunch& pending : client->pending) {
+                if (pending.thread != d.thread || pending.ticket != d.ticket ||
+                    pending.device != id) {
                   continue;
                 }
-                if (head.released) break;
-                release(*client, head, /*tell_policy=*/false);
+                if (pending.released) break;
+                release(*client, pending, /*tell_policy=*/false);
                 return {};
               }
             }

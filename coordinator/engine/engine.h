@@ -53,7 +53,7 @@ struct EngineOptions {
 // The most entries in a list of a status that a client can make long.
 inline constexpr size_t kMostShown = 16;
 
-struct SeatStatus {  // a client on a device
+struct DeviceUsageStatus {  // a client on a device
   DeviceId device;
   Gate gate = Gate::kOpen;
   Duration granted;          // credit only: the total of the epoch
@@ -102,7 +102,7 @@ struct ClientStatus {
   JobId job;
   Priority priority;  // the level that counts: the highest of its job's
   std::string task;
-  std::vector<SeatStatus> devices;  // by device id
+  std::vector<DeviceUsageStatus> devices;  // by device id
   std::vector<HeldStatus> held;     // by thread; at most kMostShown
   size_t held_threads = 0;          // all of them
   std::vector<UnsharableStatus> cannot_share;  // by device, then client id; at most kMostShown

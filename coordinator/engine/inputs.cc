@@ -5,9 +5,10 @@
 namespace lull::engine {
 namespace {
 
-auto head_at(Client& client, ThreadSlot thread) {
-  return std::lower_bound(client.heads.begin(), client.heads.end(), thread,
-                          [](const Head& head, ThreadSlot t) { return head.thread < t; });
+auto pending_at(Client& client, ThreadSlot thread) {
+  return std::lower_bound(
+      client.pending.begin(), client.pending.end(), thread,
+      [](const PendingLaunch& pending, ThreadSlot t) { return pending.thread < t; });
 }
 
 }  // namespace
@@ -63,8 +64,8 @@ void Engine::Core::take(const ClientDetached& input) {
     dropped_ += 1;
     return;
   }
-  for (const auto& seat : client->seats) {
-    Device* on = device(seat->device);
+  for (const auto& usage : client->usages) {
+    Device* on = device(usage->device);
     std::erase(on->members, client->id);
     std::erase(on->busy, client->id);
     std::erase(on->lately, client->id);
@@ -74,7 +75,7 @@ void Engine::Core::take(const ClientDetached& input) {
   if (client->wake != kNever) wakes_.erase({client->wake, client->id});
   tasks_.release(*client->profile, client->id);
   std::vector<DeviceId> left;
-  for (const auto& seat : client->seats) left.push_back(seat->device);
+  for (const auto& usage : client->usages) left.push_back(usage->device);
   const JobId job_id = client->job;
   const ClientId id = client->id;
   if (client->dirty) std::erase(dirty_, client);
@@ -100,32 +101,31 @@ void Engine::Core::take(const ClientDetached& input) {
 
 void Engine::Core::take(const DeviceUsed& input) {
   Client* client = find(input.client);
-  if (client == nullptr || client->seat(input.device) != nullptr ||
-      client->seats.size() >= kMaxSeats ||
+  if (client == nullptr || client->usage(input.device) != nullptr ||
+      client->usages.size() >= kMaxUsages ||
       (!devices_.contains(input.device) && devices_.size() >= kMaxDevices)) {
     dropped_ += 1;
     return;
   }
-  if (client->seats.empty() && !input.model.empty() && !client->task.empty()) {
+  if (client->usages.empty() && !input.model.empty() && !client->task.empty()) {
     client->model = input.model.substr(0, kMaxTaskKey);
     tasks_.release(*client->profile, client->id);
     client->profile = &tasks_.acquire(client->task + "\n" + client->model, client->id);
   }
-  auto seat = std::make_unique<Seat>();
-  seat->device = input.device;
-  seat->last_launch = policies::kLongAgo;
-  seat->last_progress = seat->settled_until = seat->last_due = seat->opened_at = now_;
-  client->seats.insert(
-      std::lower_bound(client->seats.begin(), client->seats.end(), input.device,
-                       [](const auto& s, DeviceId id) { return s->device < id; }),
-      std::move(seat));
+  auto usage = std::make_unique<DeviceUsage>();
+  usage->device = input.device;
+  usage->last_launch = policies::kLongAgo;
+  usage->last_progress = usage->settled_until = usage->last_due = usage->opened_at = now_;
+  client->usages.insert(std::lower_bound(client->usages.begin(), client->usages.end(), input.device,
+                                         [](const auto& s, DeviceId id) { return s->device < id; }),
+                        std::move(usage));
   Job& job = *client->ranks;
   if (job.arrival == 0) job.arrival = ++arrivals_;
   Device& on = devices_[input.device];
   if (!on.policy) on.policy = choice_.row->make(choice_.values);
   on.members.insert(std::lower_bound(on.members.begin(), on.members.end(), client->id),
                     client->id);
-  touch(on, client->id, *client->seat(input.device));
+  touch(on, client->id, *client->usage(input.device));
   tell(on, *client,
        policies::Joined{.client = client->id,
                         .job = client->job,
@@ -171,10 +171,10 @@ void Engine::Core::set_job_priority(Job& job) {
     if (client.priority == highest && client.has_peers == has_peers) continue;
     client.priority = highest;
     client.has_peers = has_peers;
-    for (const auto& seat : client.seats) {
-      Device& on = *device(seat->device);
+    for (const auto& usage : client.usages) {
+      Device& on = *device(usage->device);
       tell(on, client, policies::Reprioritised{client.id, highest, has_peers});
-      watch_device(seat->device, on);
+      watch_device(usage->device, on);
       recount_stuck(on);
       mark_all(on);
     }
@@ -204,32 +204,33 @@ void Engine::Core::watch_device(DeviceId id, Device& on) {
   const bool others_now = before != std::pair(on.progress, on.highest_level);
   for (ClientId member : on.members) {
     Client& client = *find(member);
-    Seat& seat = *client.seat(id);
-    set_progress(client, seat, wanted_progress(on, seat));
+    DeviceUsage& usage = *client.usage(id);
+    set_progress(client, usage, wanted_progress(on, usage));
     if (others_now) mark(client);
   }
 }
 
-void Engine::Core::set_progress(const Client& client, Seat& seat, uint32_t every) {
-  if (seat.marked_every == every) return;
-  if (seat.marked_every == 0) seat.marked_from = seat.launches;
-  seat.marked_every = every;
-  put(SetProgress{client.id, seat.device, every});
+void Engine::Core::set_progress(const Client& client, DeviceUsage& usage, uint32_t every) {
+  if (usage.marked_every == every) return;
+  if (usage.marked_every == 0) usage.marked_from = usage.launches;
+  usage.marked_every = every;
+  put(SetProgress{client.id, usage.device, every});
 }
 
-uint32_t Engine::Core::wanted_progress(const Device& on, const Seat& seat) const {
+uint32_t Engine::Core::wanted_progress(const Device& on, const DeviceUsage& usage) const {
   if (!on.progress) return 0;
-  if (seat.wanted == Gate::kClosed || seat.usual_launch.ns <= 0) return 1;
+  if (usage.wanted == Gate::kClosed || usage.usual_launch.ns <= 0) return 1;
   if (on.policy && on.policy->counts_device_time()) return 1;
   Duration apart{kMarkersPart * options_.marker.ns};
-  if (seat.wanted == Gate::kCredit) apart = std::min(apart, Duration{seat.bound.ns / kMarkedOfCredit});
-  const uint32_t now = seat.marked_every;
-  const bool first = now == 0 || seat.launches - seat.marked_from < kMarkedAtFirst;
+  if (usage.wanted == Gate::kCredit)
+    apart = std::min(apart, Duration{usage.bound.ns / kMarkedOfCredit});
+  const uint32_t now = usage.marked_every;
+  const bool first = now == 0 || usage.launches - usage.marked_from < kMarkedAtFirst;
   const uint32_t most = first ? kUnmarkedAtFirst : kMostUnmarked;
   const auto far_enough = [&](uint32_t every) {
-    return every == most || every * seat.usual_launch.ns >= apart.ns;
+    return every == most || every * usage.usual_launch.ns >= apart.ns;
   };
-  const bool too_far = now > 1 && now * seat.usual_launch.ns >= 3 * apart.ns;
+  const bool too_far = now > 1 && now * usage.usual_launch.ns >= 3 * apart.ns;
   if (now > 0 && far_enough(now) && !too_far) return now;
   uint32_t every = 1;
   while (!far_enough(every)) every *= 2;
@@ -291,13 +292,13 @@ Prediction Engine::Core::predict(const Client& client, const KernelUse& use,
 
 void Engine::Core::take(const Launched& input) {
   Client* client = find(input.client);
-  Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
-  if (seat == nullptr) {
+  DeviceUsage* usage = client == nullptr ? nullptr : client->usage(input.device);
+  if (usage == nullptr) {
     dropped_ += 1;
     return;
   }
   retire_due(*client);
-  if (seat->units >= kMaxUnits) {
+  if (usage->units >= kMaxUnits) {
     dropped_ += 1;
     return;
   }
@@ -307,31 +308,33 @@ void Engine::Core::take(const Launched& input) {
   Unit unit;
   const Duration charged = input.charged.ns >= 0 ? input.charged : use.published;
   unit.sequence = input.sequence;
-  unit.at = std::clamp(input.at, std::max(seat->last_launch, client->attached), now_);
+  unit.at = std::clamp(input.at, std::max(usage->last_launch, client->attached), now_);
   unit.tracked = tracked;
-  unit.every = seat->marked_every;
+  unit.every = usage->marked_every;
   unit.device = input.device;
   unit.kernel = input.kernel;
 
-  auto head = head_at(*client, input.thread);
+  auto pending = pending_at(*client, input.thread);
   bool released = false;
-  if (head != client->heads.end() && head->thread == input.thread) {
-    released = head->released && head->ticket == input.ticket;
-    const bool same_device = head->device == input.device;
+  if (pending != client->pending.end() && pending->thread == input.thread) {
+    released = pending->released && pending->ticket == input.ticket;
+    const bool same_device = pending->device == input.device;
     if (!same_device) {
-      drop_head(*client, static_cast<size_t>(head - client->heads.begin()), /*tell_policy=*/true);
+      drop_pending(*client, static_cast<size_t>(pending - client->pending.begin()),
+                   /*tell_policy=*/true);
     } else {
-      client->heads.erase(head);
+      client->pending.erase(pending);
     }
   }
-  if (!released) seat->credit.launched(charged, unit.at, options_.control_latency);
+  if (!released) usage->credit.launched(charged, unit.at, options_.control_latency);
 
   Device& on = *device(input.device);
-  const auto learned = client->learned.launched(input, unit.at, company(on, *client, *seat, slot, unit.at));
+  const auto learned =
+      client->learned.launched(input, unit.at, co_running(on, *client, *usage, slot, unit.at));
   if (learned.completed) {
     const Instant began{unit.at.ns - learned.took.ns};
     if (began >= client->ranks->continued_at) {
-      client->learned.iteration(learned.took, had_company(*client, began));
+      client->learned.iteration(learned.took, had_co_running(*client, began));
     }
   }
   const Prediction said = predict(*client, use, client->learned.latest());
@@ -343,19 +346,19 @@ void Engine::Core::take(const Launched& input) {
   unit.lengthens = input.copy ? Duration{} : at_most;
   if (is_seen(use)) {
     unit.ahead = Duration{};
-    for (ClientId member : on.busy) unit.ahead += find(member)->seat(input.device)->in_flight;
-    unit.others_done = on.done - seat->done;
+    for (ClientId member : on.busy) unit.ahead += find(member)->usage(input.device)->in_flight;
+    unit.others_done = on.done - usage->done;
   }
   client->launches += 1;
-  seat->last_launch = unit.at;
-  if (seat->units == 0) seat->last_progress = std::max(seat->last_progress, unit.at);
-  seat->launches += 1;
+  usage->last_launch = unit.at;
+  if (usage->units == 0) usage->last_progress = std::max(usage->last_progress, unit.at);
+  usage->launches += 1;
   on.launches += 1;
-  set_units(on, *client, *seat, seat->units + 1);
-  const Duration off = unit.expected - seat->usual_launch;
-  seat->usual_launch += Duration{off.ns / (seat->usual_launch.ns == 0 ? 1 : kUsualOf)};
-  set_progress(*client, *seat, wanted_progress(on, *seat));
-  seat->in_flight += unit.predicted;
+  set_units(on, *client, *usage, usage->units + 1);
+  const Duration off = unit.expected - usage->usual_launch;
+  usage->usual_launch += Duration{off.ns / (usage->usual_launch.ns == 0 ? 1 : kUsualOf)};
+  set_progress(*client, *usage, wanted_progress(on, *usage));
+  usage->in_flight += unit.predicted;
   const policies::IterationDetector& detector = client->learned.detector();
   const policies::IterationPlace place{.in_step = learned.in_step,
                                        .started = learned.started,
@@ -376,12 +379,12 @@ void Engine::Core::take(const Launched& input) {
   if (client->streams.size() <= slot) client->streams.resize(slot + 1);
   Stream& stream = client->streams[slot];
   if (tracked && input.sequence <= stream.completed) {  // its completion was read before its record
-    done(*client, *seat, slot_id(slot), unit, unit.at, now_, /*reported=*/true);
+    done(*client, *usage, slot_id(slot), unit, unit.at, now_, /*reported=*/true);
     return;
   }
-  const Instant from = unit.at + Duration{-seat->kept_off.ns};
-  seat->last_due = std::max(seat->last_due, from) + unit.expected;
-  unit.due = seat->last_due;
+  const Instant from = unit.at + Duration{-usage->kept_off.ns};
+  usage->last_due = std::max(usage->last_due, from) + unit.expected;
+  unit.due = usage->last_due;
   if (!stream.units.empty()) {
     Unit& last = stream.units.back();
     unit.sequence = std::max(unit.sequence, last.sequence);
@@ -413,49 +416,50 @@ void Engine::Core::take(const LaunchesMissed& input) {
 
 void Engine::Core::take(const Held& input) {
   Client* client = find(input.client);
-  Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
-  if (seat == nullptr || input.ticket.value == 0) {
+  DeviceUsage* usage = client == nullptr ? nullptr : client->usage(input.device);
+  if (usage == nullptr || input.ticket.value == 0) {
     dropped_ += 1;
     return;
   }
-  auto at = head_at(*client, input.thread);
-  if (at != client->heads.end() && at->thread == input.thread) {
+  auto at = pending_at(*client, input.thread);
+  if (at != client->pending.end() && at->thread == input.thread) {
     if (at->ticket == input.ticket) return;  // said again
-    const size_t index = static_cast<size_t>(at - client->heads.begin());
-    drop_head(*client, index, /*tell_policy=*/true);
-    at = client->heads.begin() + static_cast<ptrdiff_t>(index);
-  } else if (client->heads.size() >= kMaxHeads) {
+    const size_t index = static_cast<size_t>(at - client->pending.begin());
+    drop_pending(*client, index, /*tell_policy=*/true);
+    at = client->pending.begin() + static_cast<ptrdiff_t>(index);
+  } else if (client->pending.size() >= kMaxPending) {
     dropped_ += 1;
     return;
   }
-  Head head;
-  head.thread = input.thread;
-  head.ticket = input.ticket;
-  head.device = input.device;
-  head.stream = input.stream;
-  head.kernel = input.kernel;
+  PendingLaunch pending;
+  pending.thread = input.thread;
+  pending.ticket = input.ticket;
+  pending.device = input.device;
+  pending.stream = input.stream;
+  pending.kernel = input.kernel;
   const KernelUse& use = use_kernel(*client, input.kernel);
-  head.said = predict(*client, use, client->learned.next(input.kernel));
-  head.charged = use.published;
-  head.since = std::clamp(input.at, policies::kLongAgo, now_);
-  if (is_given_up(*client, head, *seat)) return;
-  client->heads.insert(at, head);
+  pending.said = predict(*client, use, client->learned.next(input.kernel));
+  pending.charged = use.published;
+  pending.since = std::clamp(input.at, policies::kLongAgo, now_);
+  if (is_given_up(*client, pending, *usage)) return;
+  client->pending.insert(at, pending);
   Device& on = *device(input.device);
-  if (!client->ranks->is_stopped()) tell(on, *client, waiting(*client, head));
+  if (!client->ranks->is_stopped()) tell(on, *client, waiting(*client, pending));
   mark(*client);
 }
 
-policies::Waiting Engine::Core::waiting(const Client& client, const Head& head) {
-  return {client.id, head.thread, head.ticket, head.kernel, head.said.predicted, head.since,
-          head.said.expected, head.charged};
+policies::Waiting Engine::Core::waiting(const Client& client, const PendingLaunch& pending) {
+  return {
+      client.id,     pending.thread,        pending.ticket, pending.kernel, pending.said.predicted,
+      pending.since, pending.said.expected, pending.charged};
 }
 
-void Engine::Core::drop_head(Client& client, size_t index, bool tell_policy) {
-  const Head& head = client.heads[index];
+void Engine::Core::drop_pending(Client& client, size_t index, bool tell_policy) {
+  const PendingLaunch& pending = client.pending[index];
   if (tell_policy) {
-    tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
+    tell(*device(pending.device), client, policies::Withdrawn{client.id, pending.thread});
   }
-  client.heads.erase(client.heads.begin() + static_cast<ptrdiff_t>(index));
+  client.pending.erase(client.pending.begin() + static_cast<ptrdiff_t>(index));
   mark(client);
 }
 

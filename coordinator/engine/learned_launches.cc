@@ -3,7 +3,7 @@
 namespace lull::engine {
 
 policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& launch, Instant at,
-                                                            Company company) {
+                                                            CoRunning co_running) {
   const auto mark = detector_.launch(launch.kernel, at, launch.memory_bytes);
   const size_t slot = slot_of(launch.stream);
   if (places_.size() <= slot) places_.resize(slot + 1);
@@ -11,28 +11,27 @@ policies::IterationDetector::Mark LearnedLaunches::launched(const Launched& laun
   const size_t index = launch.sequence % kPlaces;
   if (places.size() <= index) places.resize(std::min(kPlaces, std::max(index + 1, 2 * places.size())));
   latest_ = {slot, index};
-  places[index] = {
-      .sequence = launch.sequence,
-      .at = at,
-      .kernel = launch.kernel,
-      .before = before_,
-      .generation = detector_.generation(),
-      .stream = launch.stream,
-      .position = mark.position,
-      .others = company.launches,
-      .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
-      .disturbed = company.present,
-      .own = company.own};
+  places[index] = {.sequence = launch.sequence,
+                   .at = at,
+                   .kernel = launch.kernel,
+                   .before = before_,
+                   .generation = detector_.generation(),
+                   .stream = launch.stream,
+                   .position = mark.position,
+                   .others = co_running.launches,
+                   .in_step = mark.in_step && detector_.kernel_at(mark.position) == launch.kernel,
+                   .disturbed = co_running.present,
+                   .own = co_running.own};
   before_ = launch.kernel;
   return mark;
 }
 
-void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, const Company& company) {
+void LearnedLaunches::completed(StreamSlot stream, uint64_t sequence, const CoRunning& co_running) {
   auto* place = const_cast<Place*>(this->place(stream, sequence));
   if (place == nullptr) return;
   place->completed = true;
-  place->disturbed |= place->others != company.launches;
-  place->own = std::max(place->own, company.own);
+  place->disturbed |= place->others != co_running.launches;
+  place->own = std::max(place->own, co_running.own);
 }
 
 LearnedLaunches::Place LearnedLaunches::next(KernelId kernel) const {

@@ -32,23 +32,24 @@ class LearnedLaunches {
     bool in_step = false;    // and the iteration has this kernel there
     bool disturbed = false;  // others had work on its device between its launch and its completion
     bool completed = false;
-    Duration own;  // the largest Company::own meanwhile
+    Duration own;  // the largest CoRunning::own meanwhile
   };
   static_assert(sizeof(Place) == 64);
   // Co-running work beside a launch: whether another client has work on the device now, how many launches all other
   // clients have made on it, and the client's own work.
-  struct Company {
+  struct CoRunning {
     bool present = false;
     uint32_t launches = 0;  // may wrap: compared for equality only
     Duration own;           // the length of its longest launch on another stream
   };
 
   // Takes the client's launches in their order. If the mark says `completed`, `iteration` is to be called.
-  policies::IterationDetector::Mark launched(const Launched& launch, Instant at, Company company);
+  policies::IterationDetector::Mark launched(const Launched& launch, Instant at,
+                                             CoRunning co_running);
   // The host has waited for the device since the last launch.
   void waited() { detector_.waited(); }
   // That launch is complete.
-  void completed(StreamSlot stream, uint64_t sequence, const Company& company);
+  void completed(StreamSlot stream, uint64_t sequence, const CoRunning& co_running);
   // The place of the latest launch, and the place of a launch of this kernel if it came next.
   const Place& latest() const { return places_[latest_.first][latest_.second]; }
   Place next(KernelId kernel) const;

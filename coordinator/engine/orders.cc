@@ -45,17 +45,17 @@ void Engine::Core::take(const JobContinued& input) {
   for (ClientId member : job.members) {
     Client& client = *find(member);
     client.last_floor = now_;
-    for (const auto& seat : client.seats) {
-      Device& on = *device(seat->device);
+    for (const auto& usage : client.usages) {
+      Device& on = *device(usage->device);
       if (was == Stop::kStands) {
-        introduce(seat->device, on, client);
+        introduce(usage->device, on, client);
       } else {
-        for (const Head& head : client.heads) {
-          if (head.device == seat->device && !head.released)
-            tell(on, client, waiting(client, head));
+        for (const PendingLaunch& pending : client.pending) {
+          if (pending.device == usage->device && !pending.released)
+            tell(on, client, waiting(client, pending));
         }
       }
-      watch_device(seat->device, on);
+      watch_device(usage->device, on);
       recount_stuck(on);
       mark_all(on);
     }
@@ -65,14 +65,14 @@ void Engine::Core::take(const JobContinued& input) {
 // What the client still has in flight on that device counts as gone.
 void Engine::Core::take(const DeviceLeft& input) {
   Client* client = find(input.client);
-  const Seat* seat = client == nullptr ? nullptr : client->seat(input.device);
-  if (seat == nullptr) {
+  const DeviceUsage* usage = client == nullptr ? nullptr : client->usage(input.device);
+  if (usage == nullptr) {
     dropped_ += 1;
     return;
   }
-  for (size_t i = client->heads.size(); i > 0; --i) {
-    if (client->heads[i - 1].device == input.device)
-      drop_head(*client, i - 1, /*tell_policy=*/true);
+  for (size_t i = client->pending.size(); i > 0; --i) {
+    if (client->pending[i - 1].device == input.device)
+      drop_pending(*client, i - 1, /*tell_policy=*/true);
   }
   for (size_t slot = 0; slot < client->streams.size(); ++slot) {
     UnitQueue kept;
@@ -87,7 +87,7 @@ void Engine::Core::take(const DeviceLeft& input) {
   std::erase(on.busy, client->id);
   std::erase(on.lately, client->id);
   tell(on, *client, policies::Left{client->id});
-  std::erase_if(client->seats, [&](const auto& s) { return s->device == input.device; });
+  std::erase_if(client->usages, [&](const auto& s) { return s->device == input.device; });
   mark(*client);
   if (on.members.empty()) {
     devices_.erase(input.device);
@@ -130,9 +130,9 @@ void Engine::Core::close(Job& job) {
   job.closed_at = now_;
   for (ClientId member : job.members) {
     Client& client = *find(member);
-    for (const Head& head : client.heads) {
-      if (!head.released)
-        tell(*device(head.device), client, policies::Withdrawn{client.id, head.thread});
+    for (const PendingLaunch& pending : client.pending) {
+      if (!pending.released)
+        tell(*device(pending.device), client, policies::Withdrawn{client.id, pending.thread});
     }
     mark(client);
   }
@@ -153,10 +153,11 @@ std::optional<uint64_t> Engine::Core::furthest(const Job& job) const {
 // launched lately, or runs the same launches as the others.
 bool Engine::Core::is_behind(const Client& client, uint64_t to) const {
   if (client.launches >= to) return false;
-  if (!client.heads.empty()) return true;
+  if (!client.pending.empty()) return true;
   if (client.launches > 0 && client.launches + kRanksApart >= to) return true;
-  return std::ranges::any_of(
-      client.seats, [this](const auto& seat) { return now_ < seat->last_launch + kStillComing; });
+  return std::ranges::any_of(client.usages, [this](const auto& usage) {
+    return now_ < usage->last_launch + kStillComing;
+  });
 }
 
 Engine::Core::Standing Engine::Core::standing(const Job& job) const {
@@ -165,8 +166,8 @@ Engine::Core::Standing Engine::Core::standing(const Job& job) const {
   for (ClientId member : job.members) {
     const Client& client = *find(member);
     still = still && client.busy_streams == 0 && !(to && is_behind(client, *to));
-    for (const auto& seat : client.seats) still = still && seat->units == 0;
-    for (const Head& head : client.heads) still = still && !head.released;
+    for (const auto& usage : client.usages) still = still && usage->units == 0;
+    for (const PendingLaunch& pending : client.pending) still = still && !pending.released;
   }
   if (still) return Standing::kYes;
   return now_ >= job.stand_by ? Standing::kLate : Standing::kNot;
@@ -179,11 +180,12 @@ Instant Engine::Core::hangs_at(const Job& job) const {
   bool held = false;
   for (ClientId member : job.members) {
     const Client& client = *find(member);
-    held |= std::ranges::any_of(client.heads, [](const Head& head) { return !head.released; });
-    for (const auto& seat : client.seats) {
-      if (seat->units == 0) continue;
-      const Duration patience{std::max(kStuckAtLeast.ns, seat->in_flight.ns * kStuckFactor)};
-      const Instant since = std::max({job.closed_at, job.caught_up_at, seat->last_progress});
+    held |= std::ranges::any_of(client.pending,
+                                [](const PendingLaunch& pending) { return !pending.released; });
+    for (const auto& usage : client.usages) {
+      if (usage->units == 0) continue;
+      const Duration patience{std::max(kStuckAtLeast.ns, usage->in_flight.ns * kStuckFactor)};
+      const Instant since = std::max({job.closed_at, job.caught_up_at, usage->last_progress});
       at = std::min(at, since + patience);
     }
   }
@@ -199,19 +201,19 @@ void Engine::Core::catch_up(Job& job) {
   const bool hangs = may_hang && hangs_at(job) <= now_;
   const auto is_idle = [](const Client& client) { return client.busy_streams == 0; };
   const bool idle_first = std::ranges::any_of(job.members, [&](ClientId member) {
-    return is_idle(*find(member)) && !find(member)->heads.empty();
+    return is_idle(*find(member)) && !find(member)->pending.empty();
   });
   if (hangs) job.caught_up_at = now_;
   for (ClientId member : job.members) {
     Client& client = *find(member);
     uint64_t index = client.launches;
-    for (const Head& head : client.heads) index += head.released ? 1 : 0;
+    for (const PendingLaunch& pending : client.pending) index += pending.released ? 1 : 0;
     uint64_t end = to.value_or(0);
     if (hangs && (is_idle(client) || !idle_first)) end = std::max(end, index + 1);
-    for (Head& head : client.heads) {
+    for (PendingLaunch& pending : client.pending) {
       if (index >= end) break;
-      if (head.released) continue;
-      release(client, head, /*tell_policy=*/!job.is_stopped());
+      if (pending.released) continue;
+      release(client, pending, /*tell_policy=*/!job.is_stopped());
       index += 1;
     }
   }
@@ -228,16 +230,16 @@ void Engine::Core::stand(JobId id, Job& job, bool drained) {
   }
   for (ClientId member : job.members) {
     Client& client = *find(member);
-    for (const auto& seat : client.seats) {
-      tell(*device(seat->device), client, policies::Left{client.id});
+    for (const auto& usage : client.usages) {
+      tell(*device(usage->device), client, policies::Left{client.id});
     }
   }
   job.stop = Stop::kStands;
   for (ClientId member : job.members) {
     Client& client = *find(member);
-    for (const auto& seat : client.seats) {
-      Device& on = *device(seat->device);
-      watch_device(seat->device, on);
+    for (const auto& usage : client.usages) {
+      Device& on = *device(usage->device);
+      watch_device(usage->device, on);
       recount_stuck(on);
       mark_all(on);
     }
@@ -255,8 +257,8 @@ Instant Engine::Core::order_due(const Client& client) const {
   Instant due = std::min(job.stand_by, hangs());
   const Instant noticed = job.closed_at + options_.control_latency + kClosedNoticed;
   if (now_ < noticed) due = std::min(due, noticed);
-  for (const auto& seat : client.seats) {
-    const Instant comes_no_more = seat->last_launch + kStillComing;
+  for (const auto& usage : client.usages) {
+    const Instant comes_no_more = usage->last_launch + kStillComing;
     if (now_ < comes_no_more) due = std::min(due, comes_no_more);
   }
   return due;

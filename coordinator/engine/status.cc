@@ -29,7 +29,7 @@ IterationStatus iteration_of(const Client& client) {
 
 std::optional<TaskRecord> Engine::Core::record(ClientId id) const {
   const Client* client = find(id);
-  if (client == nullptr || client->seats.empty()) return std::nullopt;
+  if (client == nullptr || client->usages.empty()) return std::nullopt;
   TaskRecord record{.task = client->task, .gpu = client->model};
   record.kernels = client->profile->saved();
   if (record.kernels.empty()) return std::nullopt;
@@ -41,32 +41,33 @@ std::optional<TaskRecord> Engine::Core::record(ClientId id) const {
 
 bool Engine::Core::in_the_way(const Client& other, const Client& client, DeviceId device) const {
   if (other.ranks->stands()) return false;
-  const Seat& others = *other.seat(device);
+  const DeviceUsage& others = *other.usage(device);
   const bool more_important = other.priority < client.priority;
   return holds_by_prediction()
-             ? more_important && (others.units > 0 || !other.heads.empty() ||
+             ? more_important && (others.units > 0 || !other.pending.empty() ||
                                   now_ - others.last_launch < policies::kActiveFor)
              : other.job != client.job && (others.gate == Gate::kOpen || others.units > 0);
 }
 
 std::optional<ClientId> Engine::Core::waits_for(ClientId client, DeviceId device) const {
   const Client* waiting = find(client);
-  const Seat* seat = waiting == nullptr ? nullptr : waiting->seat(device);
-  if (seat == nullptr) return std::nullopt;
-  for (ClientId member : device_of(*seat).members) {
+  const DeviceUsage* usage = waiting == nullptr ? nullptr : waiting->usage(device);
+  if (usage == nullptr) return std::nullopt;
+  for (ClientId member : device_of(*usage).members) {
     if (member != client && in_the_way(*find(member), *waiting, device)) return member;
   }
   return std::nullopt;
 }
 
 void Engine::Core::cannot_share(const Client& client, std::vector<UnsharableStatus>& out) const {
-  for (const auto& seat : client.seats) {
-    const Device& on = device_of(*seat);
+  for (const auto& usage : client.usages) {
+    const Device& on = device_of(*usage);
     for (ClientId member : on.members) {
       if (out.size() >= kMostShown) return;
       if (find(member)->priority >= client.priority) continue;
       const auto figures = on.policy->figures(member, client.id);
-      if (figures && figures->longest > figures->slack) out.push_back({member, seat->device, *figures});
+      if (figures && figures->longest > figures->slack)
+        out.push_back({member, usage->device, *figures});
     }
   }
 }
@@ -96,47 +97,47 @@ EngineStatus Engine::Core::status(ClientId from, size_t most_clients) const {
     entry.kernels = client->profile->size();
     entry.stopped = client->ranks->is_stopped();
     entry.iteration = iteration_of(*client);
-    for (const auto& seat : client->seats) {
-      entry.devices.push_back(SeatStatus{
-          .device = seat->device,
-          .gate = seat->gate,
-          .granted = seat->credit.granted(),
-          .in_flight = seat->in_flight,
-          .device_time = seat->device_time,
-          .outstanding = seat->units,
-          .works_until = works_until(*client, *seat),
-          .marked_every = seat->marked_every,
+    for (const auto& usage : client->usages) {
+      entry.devices.push_back(DeviceUsageStatus{
+          .device = usage->device,
+          .gate = usage->gate,
+          .granted = usage->credit.granted(),
+          .in_flight = usage->in_flight,
+          .device_time = usage->device_time,
+          .outstanding = usage->units,
+          .works_until = works_until(*client, *usage),
+          .marked_every = usage->marked_every,
       });
     }
     cannot_share(*client, entry.cannot_share);
-    for (const Head& head : client->heads) {
-      const Seat& seat = *client->seat(head.device);
-      if (head.released || seat.gate == Gate::kOpen) continue;
+    for (const PendingLaunch& pending : client->pending) {
+      const DeviceUsage& usage = *client->usage(pending.device);
+      if (pending.released || usage.gate == Gate::kOpen) continue;
       entry.held_threads += 1;
       if (entry.held.size() >= kMostShown) continue;
       HeldStatus& held = entry.held.emplace_back();
-      held.thread = head.thread;
-      held.ticket = head.ticket;
-      held.device = head.device;
-      held.stream = head.stream;
-      held.kernel = head.kernel;
-      held.since = head.since;
+      held.thread = pending.thread;
+      held.ticket = pending.ticket;
+      held.device = pending.device;
+      held.stream = pending.stream;
+      held.kernel = pending.kernel;
+      held.since = pending.since;
       std::string first;
       if (entry.stopped) {
         held.why = "its job is stopped by order";
         continue;
       }
-      for (ClientId member : device_of(seat).members) {
+      for (ClientId member : device_of(usage).members) {
         const Client& other = *find(member);
-        if (!in_the_way(other, *client, head.device)) continue;
+        if (!in_the_way(other, *client, pending.device)) continue;
         if (held.by.empty()) first = name(other);
         held.by.push_back(member);
         if (held.by.size() >= kMostShown) break;
       }
-      if (seat.gate == Gate::kCredit) {
-        held.why = "at most " + std::to_string(seat.credit.limit().ns / 1000) +
+      if (usage.gate == Gate::kCredit) {
+        held.why = "at most " + std::to_string(usage.credit.limit().ns / 1000) +
                    " us of it may be in flight" + (first.empty() ? "" : " beside " + first);
-      } else if (client->ranks->closed && seat.wanted != Gate::kClosed) {
+      } else if (client->ranks->closed && usage.wanted != Gate::kClosed) {
         held.why = "another process of its job is held";
       } else if (!holds_by_prediction()) {
         held.why = first.empty() ? "waits for its turn" : "waits for its turn after " + first;

@@ -47,10 +47,10 @@ std::optional<Arrange::Arrangement> Arrange::arrangement_of(const Cluster& clust
     if (unit == nullptr && slot.present) out.push_back({{index}, {}});
     if (unit == nullptr || unit->gpus.front() != index) continue;
     if (!unit->joined.empty()) return std::nullopt;
-    Spot spot{unit->gpus, {}};
-    for (const Job* job : unit->jobs) spot.jobs.push_back(job->request.job.value);
-    std::sort(spot.jobs.begin(), spot.jobs.end());
-    out.push_back(std::move(spot));
+    Placement placement{unit->gpus, {}};
+    for (const Job* job : unit->jobs) placement.jobs.push_back(job->request.job.value);
+    std::sort(placement.jobs.begin(), placement.jobs.end());
+    out.push_back(std::move(placement));
   }
   return out;
 }
@@ -62,10 +62,10 @@ uint64_t Arrange::signature(const Cluster& cluster, const Arrangement& how) {
     uint64_t pack;
   };
   std::vector<At> all;
-  for (const Spot& spot : how) {
-    for (const GpuIndex index : spot.gpus) {
+  for (const Placement& placement : how) {
+    for (const GpuIndex index : placement.gpus) {
       const Gpu& gpu = cluster.slots()[index].gpu;
-      all.push_back({gpu.socket, gpu.pcie_switch, hash_of(spot.jobs)});
+      all.push_back({gpu.socket, gpu.pcie_switch, hash_of(placement.jobs)});
     }
   }
   std::sort(all.begin(), all.end(), [](const At& a, const At& b) {
@@ -106,9 +106,9 @@ bool Arrange::may_gain(const Cluster& cluster, const Group& group) {
 
 Arrange::Measured Arrange::measure(const Cluster& cluster, const Arrangement& here) {
   Measured out{.how = here};
-  for (const Spot& spot : here) {
+  for (const Placement& placement : here) {
     auto& rates = out.per_second.emplace_back();
-    for (const uint64_t id : spot.jobs) {
+    for (const uint64_t id : placement.jobs) {
       rates.push_back(cluster.find(JobId{id})->pace.per_second());
     }
   }
@@ -116,13 +116,13 @@ Arrange::Measured Arrange::measure(const Cluster& cluster, const Arrangement& he
 }
 
 double Arrange::worth(const Cluster& cluster, const Group& group, const Measured& measured,
-                      size_t spot) {
-  const Spot& there = measured.how[spot];
+                      size_t placement) {
+  const Placement& there = measured.how[placement];
   double sum = 0;
   for (size_t k = 0; k < there.jobs.size(); ++k) {
     const Job& job = *cluster.find(JobId{there.jobs[k]});
     const double best = job.reference_per_second(group.kind, there.gpus.size());
-    if (best > 0) sum += measured.per_second[spot][k] / best;
+    if (best > 0) sum += measured.per_second[placement][k] / best;
   }
   return sum;
 }
@@ -141,12 +141,12 @@ bool Arrange::far_below(const Cluster& cluster, const Group& group, const Search
   });
 }
 
-bool Arrange::fits(const Cluster& cluster, const Group& group, const Spot& spot) const {
-  if (spot.jobs.size() < 2) return true;
-  if (spot.jobs.size() > rules_.most) return false;
-  const Priority priority = cluster.find(JobId{spot.jobs.front()})->request.priority;
+bool Arrange::fits(const Cluster& cluster, const Group& group, const Placement& placement) const {
+  if (placement.jobs.size() < 2) return true;
+  if (placement.jobs.size() > rules_.most) return false;
+  const Priority priority = cluster.find(JobId{placement.jobs.front()})->request.priority;
   uint64_t bytes = 0;
-  for (const uint64_t id : spot.jobs) {
+  for (const uint64_t id : placement.jobs) {
     const Job& job = *cluster.find(JobId{id});
     if (job.request.priority != priority || job.memory_bytes == 0 || job.busy_per_mille == 0) {
       return false;
@@ -160,15 +160,15 @@ std::optional<Arrange::Arrangement> Arrange::untried_neighbour(const Cluster& cl
                                                                const Group& group,
                                                                const Arrangement& of,
                                                                Search& search) const {
-  const auto may_go = [&](const Spot& spot) {
-    return std::all_of(spot.jobs.begin(), spot.jobs.end(),
+  const auto may_go = [&](const Placement& placement) {
+    return std::all_of(placement.jobs.begin(), placement.jobs.end(),
                        [&](uint64_t id) { return may_leave(*cluster.find(JobId{id})); });
   };
   const auto is_new = [&](const Arrangement& how) {
     return search.seen.insert(signature(cluster, how)).second;
   };
-  const auto empties = [&](const Spot& spot) {
-    return search.frees && spot.jobs.size() == 1 && spot.gpus.size() == 1;
+  const auto empties = [&](const Placement& placement) {
+    return search.frees && placement.jobs.size() == 1 && placement.gpus.size() == 1;
   };
   for (size_t a = 0; a < of.size(); ++a) {  // a packed job, or a single one, joins another unit
     if (of[a].jobs.size() < 2 && !empties(of[a])) continue;
@@ -222,7 +222,7 @@ std::optional<Arrange::Arrangement> Arrange::next_trial(Instant now, const Clust
                                                         Search& search) const {
   if (search.measured.size() > kMostTrials) return std::nullopt;
   const auto same_gpus = [&](const Arrangement& how) {
-    return std::ranges::equal(how, here, {}, &Spot::gpus, &Spot::gpus);
+    return std::ranges::equal(how, here, {}, &Placement::gpus, &Placement::gpus);
   };
   std::vector<double> worths;
   for (const Measured& one : search.measured) worths.push_back(worth(cluster, group, one));
@@ -252,24 +252,26 @@ std::optional<Arrange::Arrangement> Arrange::next_trial(Instant now, const Clust
 void Arrange::carry_out(Instant now, Cluster& cluster, const Arrangement& from,
                         const Arrangement& to, std::optional<int64_t> no_better,
                         Cluster::Out& out) {
-  const auto has = [](const Spot& spot, uint64_t id) {
-    return std::binary_search(spot.jobs.begin(), spot.jobs.end(), id);
+  const auto has = [](const Placement& placement, uint64_t id) {
+    return std::binary_search(placement.jobs.begin(), placement.jobs.end(), id);
   };
   struct Mover {
     Job* job;
-    size_t spot;
+    size_t placement;
     Reason reason;
   };
   std::vector<Mover> movers;
   for (size_t i = 0; i < to.size(); ++i) {
     for (const uint64_t id : to[i].jobs) {
       if (has(from[i], id)) continue;
-      const auto another = [&](const Spot& spot) -> std::optional<JobId> {
-        const auto other = std::ranges::find_if(spot.jobs, [&](uint64_t one) { return one != id; });
-        return other == spot.jobs.end() ? std::nullopt : std::optional(JobId{*other});
+      const auto another = [&](const Placement& placement) -> std::optional<JobId> {
+        const auto other =
+            std::ranges::find_if(placement.jobs, [&](uint64_t one) { return one != id; });
+        return other == placement.jobs.end() ? std::nullopt : std::optional(JobId{*other});
       };
       // `other`: one to run beside, else one whose place the job takes, else one that it leaves.
-      const Spot& left = *std::ranges::find_if(from, [&](const Spot& one) { return has(one, id); });
+      const Placement& left =
+          *std::ranges::find_if(from, [&](const Placement& one) { return has(one, id); });
       const auto beside = another(to[i]);
       const auto instead = another(from[i]);
       const auto other = beside ? beside : instead ? instead : another(left);
@@ -289,7 +291,7 @@ void Arrange::carry_out(Instant now, Cluster& cluster, const Arrangement& from,
     }
   }
   for (const Mover& mover : movers) {
-    const Places& gpus = to[mover.spot].gpus;
+    const Places& gpus = to[mover.placement].gpus;
     Unit* host = cluster.slots()[gpus.front()].unit;
     if (host == nullptr) {
       cluster.start(now, *mover.job->unit, gpus, mover.reason, out);
@@ -311,7 +313,8 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
     const auto here = arrangement_of(cluster, group);
     if (!here) continue;
     std::vector<uint64_t> jobs;
-    for (const Spot& spot : *here) jobs.insert(jobs.end(), spot.jobs.begin(), spot.jobs.end());
+    for (const Placement& placement : *here)
+      jobs.insert(jobs.end(), placement.jobs.begin(), placement.jobs.end());
     std::sort(jobs.begin(), jobs.end());
     if (search.jobs != jobs) {
       search = {};
@@ -358,7 +361,8 @@ void Arrange::step(Instant now, Cluster& cluster, Cluster::Out& out) {
       most = one;
     }
     const Measured& best = search.measured[search.best];
-    const bool same_gpus = std::ranges::equal(best.how, *here, {}, &Spot::gpus, &Spot::gpus);
+    const bool same_gpus =
+        std::ranges::equal(best.how, *here, {}, &Placement::gpus, &Placement::gpus);
     if (best.how == *here || !same_gpus) continue;
     const double last = worth(cluster, group, search.measured.back());
     carry_out(now, cluster, *here, best.how,
@@ -378,8 +382,8 @@ bool Arrange::keeps(const Cluster& cluster, const Unit& pack) const {
   if (index < searches_.size() && searches_[index].trial) return true;
   const Measured* best = calm_ ? found(cluster, index) : nullptr;
   if (best == nullptr) return false;
-  const auto spot = std::ranges::find(best->how, pack.gpus, &Spot::gpus);
-  const auto at = static_cast<size_t>(spot - best->how.begin());
+  const auto placement = std::ranges::find(best->how, pack.gpus, &Placement::gpus);
+  const auto at = static_cast<size_t>(placement - best->how.begin());
   return at < best->per_second.size() && worth(cluster, cluster.groups()[index], *best, at) < 1;
 }
 
@@ -387,7 +391,8 @@ bool Arrange::keeps_free(const Cluster& cluster, size_t group) const {
   if (group >= searches_.size() || searches_[group].measured.empty()) return false;
   const Search& search = searches_[group];
   const auto free_in = [](const Arrangement& how) {
-    return std::ranges::count_if(how, [](const Spot& spot) { return spot.jobs.empty(); });
+    return std::ranges::count_if(how,
+                                 [](const Placement& placement) { return placement.jobs.empty(); });
   };
   const auto first = free_in(search.measured.front().how);
   if (search.trial) {

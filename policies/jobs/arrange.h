@@ -50,15 +50,15 @@ class Arrange {
   bool keeps_free(const Cluster& cluster, size_t group) const;
 
  private:
-  struct Spot {
+  struct Placement {
     Places gpus;
     std::vector<uint64_t> jobs;  // ids, ascending; none: a free GPU
-    auto operator<=>(const Spot&) const = default;
+    auto operator<=>(const Placement&) const = default;
   };
-  using Arrangement = std::vector<Spot>;  // ascending by GPUs
+  using Arrangement = std::vector<Placement>;  // ascending by GPUs
   struct Measured {
     Arrangement how;
-    std::vector<std::vector<double>> per_second;  // of each spot's jobs; empty: not measured
+    std::vector<std::vector<double>> per_second;  // of each placement's jobs; empty: not measured
     bool expanded = false;                        // all its neighbours have been tried
   };
   // Of one group of GPUs.
@@ -81,10 +81,10 @@ class Arrange {
   // By what is known of the jobs now.
   static double worth(const Cluster& cluster, const Group& group, const Measured& measured);
   static double worth(const Cluster& cluster, const Group& group, const Measured& measured,
-                      size_t spot);
+                      size_t placement);
   static bool far_below(const Cluster& cluster, const Group& group, const Search& search,
                         const Measured& trial);
-  bool fits(const Cluster& cluster, const Group& group, const Spot& spot) const;
+  bool fits(const Cluster& cluster, const Group& group, const Placement& placement) const;
   std::optional<Arrangement> untried_neighbour(const Cluster& cluster, const Group& group,
                                                const Arrangement& of, Search& search) const;
   std::optional<Arrangement> next_trial(Instant now, const Cluster& cluster, const Group& group,

@@ -9,14 +9,15 @@ size_t level_of(const Member& member) {
   return std::min<size_t>(member.priority.level, kLevels - 1);
 }
 
-auto head_at(Member& member, ThreadSlot thread) {
-  return std::lower_bound(member.heads.begin(), member.heads.end(), thread,
-                          [](const WaitingHead& head, ThreadSlot t) { return head.thread < t; });
+auto pending_at(Member& member, ThreadSlot thread) {
+  return std::lower_bound(
+      member.pending.begin(), member.pending.end(), thread,
+      [](const PendingLaunch& pending, ThreadSlot t) { return pending.thread < t; });
 }
 
-void erase_head(Member& member, ThreadSlot thread) {
-  auto head = head_at(member, thread);
-  if (head != member.heads.end() && head->thread == thread) member.heads.erase(head);
+void erase_pending(Member& member, ThreadSlot thread) {
+  auto pending = pending_at(member, thread);
+  if (pending != member.pending.end() && pending->thread == thread) member.pending.erase(pending);
 }
 
 template <typename... Fs>
@@ -90,7 +91,7 @@ Member* ClientTable::apply(const Event& event) {
           },
           [&](const Submitted& e) {
             return change(e.client, [&](Member& member) {
-              erase_head(member, e.thread);
+              erase_pending(member, e.thread);
               member.units += 1;
               member.in_flight += e.predicted;
               member.last_launch = std::max(member.last_launch, e.at);
@@ -105,17 +106,18 @@ Member* ClientTable::apply(const Event& event) {
           },
           [&](const Waiting& e) {
             return change(e.client, [&](Member& member) {
-              auto at = head_at(member, e.thread);
-              const WaitingHead head{e.thread, e.ticket, e.kernel, e.predicted, e.since, e.expected, e.charged};
-              if (at != member.heads.end() && at->thread == e.thread) {
-                *at = head;
+              auto at = pending_at(member, e.thread);
+              const PendingLaunch pending{e.thread, e.ticket,   e.kernel, e.predicted,
+                                          e.since,  e.expected, e.charged};
+              if (at != member.pending.end() && at->thread == e.thread) {
+                *at = pending;
               } else {
-                member.heads.insert(at, head);
+                member.pending.insert(at, pending);
               }
             });
           },
           [&](const Withdrawn& e) {
-            return change(e.client, [&](Member& member) { erase_head(member, e.thread); });
+            return change(e.client, [&](Member& member) { erase_pending(member, e.thread); });
           },
           [&](const Synced& e) -> Member* { return find(e.client); },
           [](const TimerDue&) -> Member* { return nullptr; },

@@ -18,7 +18,7 @@ inline constexpr int kNoLevel = kLevels;  // below every client
 // shorter; one that has paused for longer loses little if its first launch finds the device busy.
 inline constexpr Duration kActiveFor{1'000'000'000};
 
-struct WaitingHead {
+struct PendingLaunch {
   ThreadSlot thread;
   Ticket ticket;
   KernelId kernel;
@@ -39,14 +39,14 @@ struct Member {
   bool has_peers = false;
   uint32_t units = 0;  // launched and not known complete
   Duration in_flight;  // their predicted length
-  std::vector<WaitingHead> heads;  // by thread
+  std::vector<PendingLaunch> pending;  // by thread
 
   enum class Told : uint8_t { kOpen, kCredit, kClosed };
   Told told = Told::kOpen;
   Duration told_bound;
   bool told_any_length = true;
 
-  bool has_work() const { return units > 0 || !heads.empty(); }
+  bool has_work() const { return units > 0 || !pending.empty(); }
   bool is_active(Instant now) const { return has_work() || now - last_launch < kActiveFor; }
 };
 

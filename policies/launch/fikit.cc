@@ -94,28 +94,28 @@ class Fikit final : public LaunchPolicy {
       const Instant start = std::max(now, gap_->free);
       const Duration budget = gap_->end - start;
       if (budget <= epsilon_) return;
-      auto [member, head] = best_fit(budget);
-      if (head == nullptr) return;
-      head->released = true;
-      out.push_back(ReleaseHead{member->client, head->thread, head->ticket});
-      gap_->free = start + head->predicted + switch_cost_;
+      auto [member, pending] = best_fit(budget);
+      if (pending == nullptr) return;
+      pending->released = true;
+      out.push_back(ReleaseLaunch{member->client, pending->thread, pending->ticket});
+      gap_->free = start + pending->predicted + switch_cost_;
     }
   }
 
   // BestPrioFit: the longest launch that fits, of the highest level that has one.
-  std::pair<Member*, WaitingHead*> best_fit(Duration budget) {
+  std::pair<Member*, PendingLaunch*> best_fit(Duration budget) {
     Member* best_member = nullptr;
-    WaitingHead* best = nullptr;
+    PendingLaunch* best = nullptr;
     for (Member& member : table_.members()) {
       if (member.priority.level <= active_) continue;
-      for (WaitingHead& head : member.heads) {
-        if (head.released || head.predicted + switch_cost_ > budget) continue;
-        const bool better = best == nullptr || member.priority < best_member->priority ||
-                            (member.priority == best_member->priority &&
-                             head.predicted > best->predicted);
+      for (PendingLaunch& pending : member.pending) {
+        if (pending.released || pending.predicted + switch_cost_ > budget) continue;
+        const bool better =
+            best == nullptr || member.priority < best_member->priority ||
+            (member.priority == best_member->priority && pending.predicted > best->predicted);
         if (better) {
           best_member = &member;
-          best = &head;
+          best = &pending;
         }
       }
     }

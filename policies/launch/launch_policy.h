@@ -94,16 +94,20 @@ using Event =
 
 // ---- decisions ------------------------------------------------------------------------------
 struct Open { ClientId client; };
-// Launches go as long as no more than `bound` of predicted time is in flight. `any_length`: one unit
-// longer than the bound goes when nothing of the client is in flight; without it, such a unit waits
-// for a ReleaseHead. The engine tops the credit up on completions.
+// Launches go as long as no more than `bound` of predicted time is in flight. `any_length`: one
+// unit longer than the bound goes when nothing of the client is in flight; without it, such a unit
+// waits for a ReleaseLaunch. The engine tops the credit up on completions.
 struct Credit { ClientId client; Duration bound; bool any_length = true; };
 struct Close { ClientId client; };
-struct ReleaseHead { ClientId client; ThreadSlot thread; Ticket ticket; };
+struct ReleaseLaunch {
+  ClientId client;
+  ThreadSlot thread;
+  Ticket ticket;
+};
 // Call again at this instant at the latest, with TimerDue; replaces the previous. kNever: none.
 struct WakeAt { Instant at; };
 
-using Decision = std::variant<Open, Credit, Close, ReleaseHead, WakeAt>;
+using Decision = std::variant<Open, Credit, Close, ReleaseLaunch, WakeAt>;
 
 // For people: the longest unit of one client lately, and the longest time that another, more
 // important one could wait at once. If the unit is longer, the two cannot share the device.

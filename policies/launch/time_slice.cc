@@ -35,17 +35,17 @@ class TimeSlice final : public LaunchPolicy {
  private:
   struct Job {
     uint32_t units = 0;
-    uint32_t heads = 0;
+    uint32_t pending = 0;
   };
 
   void count_jobs() {
     jobs_.clear();
-    heads_ = 0;
+    pending_ = 0;
     for (const Member& member : table_.members()) {
       Job& job = jobs_[member.arrival];
       job.units += member.units;
-      job.heads += static_cast<uint32_t>(member.heads.size());
-      heads_ += member.heads.size();
+      job.pending += static_cast<uint32_t>(member.pending.size());
+      pending_ += member.pending.size();
     }
   }
 
@@ -59,18 +59,18 @@ class TimeSlice final : public LaunchPolicy {
     if (member == nullptr) return;
     Job& job = jobs_[member->arrival];
     job.units -= member->units;
-    job.heads -= static_cast<uint32_t>(member->heads.size());
-    heads_ -= member->heads.size();
+    job.pending -= static_cast<uint32_t>(member->pending.size());
+    pending_ -= member->pending.size();
     member = table_.apply(event);
     job.units += member->units;
-    job.heads += static_cast<uint32_t>(member->heads.size());
-    heads_ += member->heads.size();
+    job.pending += static_cast<uint32_t>(member->pending.size());
+    pending_ += member->pending.size();
   }
 
   // The next waiting job after the running one, in a circle; the end if none waits.
   std::map<uint64_t, Job>::iterator next_waiting() {
-    if (heads_ == 0) return jobs_.end();
-    auto waits = [](const auto& entry) { return entry.second.heads > 0; };
+    if (pending_ == 0) return jobs_.end();
+    auto waits = [](const auto& entry) { return entry.second.pending > 0; };
     auto after = jobs_.upper_bound(running_);
     auto next = std::find_if(after, jobs_.end(), waits);
     if (next != jobs_.end()) return next;
@@ -100,7 +100,7 @@ class TimeSlice final : public LaunchPolicy {
       changed = true;
     }
     const Job& job = running->second;
-    if (job.units > 0 || job.heads > 0) {
+    if (job.units > 0 || job.pending > 0) {
       idle_since_ = kNever;
     } else if (idle_since_ == kNever) {
       idle_since_ = now;
@@ -148,7 +148,7 @@ class TimeSlice final : public LaunchPolicy {
   const Duration quantum_;
   ClientTable table_;
   std::map<uint64_t, Job> jobs_;  // by arrival
-  uint64_t heads_ = 0;            // of all jobs
+  uint64_t pending_ = 0;          // of all jobs
   uint64_t running_ = 0;          // arrival of the job whose turn it is
   bool draining_ = false;
   bool others_wait_ = false;

@@ -58,8 +58,8 @@ class KernelProfile {
   static KernelProfile from(const Saved& saved);
 
  private:
-  LengthProfile durations_{LengthProfile::Company::kLengthens};
-  LengthProfile gaps_{LengthProfile::Company::kShortens};
+  LengthProfile durations_{LengthProfile::CoRunning::kLengthens};
+  LengthProfile gaps_{LengthProfile::CoRunning::kShortens};
 };
 
 // The same of a kernel at one place only (after one kernel, at one position). It learns only from

@@ -11,7 +11,7 @@ int64_t margin(int64_t ns) { return std::max(ns / 8, LengthProfile::kNoise); }
 
 void LengthProfile::add(int64_t ns, bool disturbed) {
   ns = std::clamp<int64_t>(ns, 0, kLongestNs);
-  const bool lengthens = company_ == Company::kLengthens;
+  const bool lengthens = co_running_ == CoRunning::kLengthens;
   const uint64_t known = lengthens && disturbed ? 1 : kTrusted;
   if (lengthens && count_ > 0 && !seen_alone_ && (!disturbed || ns < p1_ns_))
     forget();
@@ -47,7 +47,7 @@ void LengthProfile::derive() {
 // Whether the sample belongs to a run that may become a drift, and so is not counted now.
 bool LengthProfile::notice(int64_t ns, bool disturbed) {
   const int side = ns > p99_ns_ + margin(p99_ns_) ? 1 : ns < p1_ns_ - margin(p1_ns_) ? -1 : 0;
-  const int pushed = static_cast<int>(company_);
+  const int pushed = static_cast<int>(co_running_);
   if (side != run_side_) {
     if (disturbed && run_side_ == -pushed) {
       if (++run_silent_ > kSilent * run_outside_) end_run();
@@ -59,7 +59,7 @@ bool LengthProfile::notice(int64_t ns, bool disturbed) {
   }
   if (side == 0) return false;
   static_assert(kEnough % kDrift == 0);
-  run_weight_ += kEnough / (disturbed && side == pushed ? kDriftInCompany : kDrift);
+  run_weight_ += kEnough / (disturbed && side == pushed ? kDriftCoRunning : kDrift);
   run_outside_ += 1;
   run_nearest_ = pushed > 0 ? std::min(run_nearest_, ns) : std::max(run_nearest_, ns);
   run_farthest_ = pushed > 0 ? std::max(run_farthest_, ns) : std::min(run_farthest_, ns);
@@ -110,7 +110,7 @@ void LengthProfile::relearn() {
 }
 
 void LengthProfile::take_up(const Saved& saved) {
-  *this = LengthProfile(company_);
+  *this = LengthProfile(co_running_);
   count_ = saved.count;
   mean_x1024_ = std::clamp<int64_t>(saved.mean_x1024, 0, kLongestNs * 1024);
   last_ = Duration{std::clamp<int64_t>(saved.last.ns, 0, kLongestNs)};

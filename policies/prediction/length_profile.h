@@ -19,12 +19,12 @@
 //
 //   on the side to which others' work moves nothing (a shorter kernel)   kDrift, disturbed or not
 //   on the other, undisturbed                                            kDrift
-//   on the other, disturbed                                              kDriftInCompany or more
+//   on the other, disturbed                                              kDriftCoRunning or more
 //
 // In the last case, waiting for others must not explain the samples. If n waits are spread evenly
 // from 0 on, the shortest is about 1/n of the longest; the chance that it is more than kUnlikely
 // times that is e^-kUnlikely. So a kernel that has become three times as long is noticed in
-// kDriftInCompany samples if waits are up to as long as the kernel, in more samples if they are
+// kDriftCoRunning samples if waits are up to as long as the kernel, in more samples if they are
 // longer. A kernel that only waits is not taken for a longer one, unless all its waits are long.
 // A disturbed sample that is not outside does not contradict a shorter kernel: others' work may
 // have moved it back. kSilent such samples are accepted for each one outside.
@@ -50,7 +50,7 @@ class LengthProfile {
   static constexpr int64_t kLongestNs = QuantileSketch::kLongestNs;
   static constexpr uint64_t kTrusted = 8;
   static constexpr uint32_t kDrift = 8;
-  static constexpr uint32_t kDriftInCompany = 32;
+  static constexpr uint32_t kDriftCoRunning = 32;
   static constexpr uint32_t kUnlikely = 12;
   static constexpr uint32_t kSilent = 8;
   static constexpr int64_t kNoise = 1000;  // ns
@@ -58,8 +58,8 @@ class LengthProfile {
   static constexpr uint32_t kLongPerMille = 950;
   static constexpr uint32_t kShortPerMille = 100;
 
-  enum class Company : int8_t { kShortens = -1, kLengthens = 1 };
-  explicit LengthProfile(Company company) : company_(company) {}
+  enum class CoRunning : int8_t { kShortens = -1, kLengthens = 1 };
+  explicit LengthProfile(CoRunning co_running) : co_running_(co_running) {}
 
   void add(int64_t ns, bool disturbed);
 
@@ -88,7 +88,8 @@ class LengthProfile {
   void take_up(const Saved& saved);
 
  private:
-  static constexpr uint32_t kEnough = kDriftInCompany;  // weight of samples outside that makes a drift
+  static constexpr uint32_t kEnough =
+      kDriftCoRunning;  // weight of samples outside that makes a drift
 
   void forget();
   void count(int64_t ns, bool alone);
@@ -97,7 +98,7 @@ class LengthProfile {
   void end_run();
   void relearn();
 
-  Company company_;
+  CoRunning co_running_;
   uint64_t count_ = 0;
   int64_t mean_x1024_ = 0;
   Duration last_;

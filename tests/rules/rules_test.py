@@ -108,22 +108,31 @@ class Exports(unittest.TestCase):
 
 
 class Layering(unittest.TestCase):
-    ALLOWED = {
-        "policies": {"policies"},
-        "coordinator/channel": {"coordinator/channel"},
-        "coordinator/command_line": {"coordinator/command_line"},
-        "coordinator/engine": {"coordinator/engine", "policies"},
-        "coordinator/moves": {"coordinator/moves", "policies"},
-        "coordinator/trace": {"coordinator/trace", "coordinator/engine", "policies"},
-        "coordinator/daemon": {"coordinator", "policies"},
-        "shim": {"shim", "coordinator/channel"},
-        "tools": {"tools", "coordinator", "policies"},
-        "examples": {"examples"},
-    }
+    PAGE = "docs/architecture.md"
+    HEAD = "| folder | what | may include |"
+    ROW = re.compile(r"\| `([\w/]+)/` \| .+ \| (nothing|`[\w/]+`(?:, `[\w/]+`)*) \|")
+
+    def allowed(self):
+        """Of each folder in the page's table, the folders whose headers it may include, itself among them."""
+        lines = (ROOT / self.PAGE).read_text().splitlines()
+        self.assertTrue(self.HEAD in lines, f"{self.PAGE} has no table with the head {self.HEAD}")
+        found = {}
+        first = lines.index(self.HEAD) + 2
+        for number, line in enumerate(lines[first:], first + 1):
+            if not line.startswith("|"):
+                break
+            row = self.ROW.fullmatch(line)
+            self.assertTrue(row, f"{self.PAGE}:{number}: expected | `folder/` | what | `folder`, `folder` |, or | nothing | in the end: {line}")
+            folder, others = row[1], set(re.findall(r"`(.+?)`", row[2]))
+            self.assertNotIn(folder, found, f"{self.PAGE}:{number}: this folder has two rows")
+            for name in {folder} | others:
+                self.assertTrue((ROOT / name).is_dir(), f"{self.PAGE}:{number}: {name} is no folder")
+            found[folder] = {folder} | others
+        return found
 
     def test_includes_run_one_way(self):
         wrong = []
-        for part, allowed in self.ALLOWED.items():
+        for part, allowed in self.allowed().items():
             for path in sources(".h", ".cc", ".def", ".cu", ".c", folders=[part]):
                 for number, line in enumerate(path.read_text().splitlines(), 1):
                     match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
@@ -131,8 +140,13 @@ class Layering(unittest.TestCase):
                         continue
                     target = match.group(1)
                     if not any(target.startswith(root + "/") for root in allowed):
-                        wrong.append(f"{path.relative_to(ROOT)}:{number}: {part} may not include {target}")
+                        wrong.append(f"{path.relative_to(ROOT)}:{number}: by {self.PAGE} {part} may not include {target}, but {', '.join(sorted(allowed))}")
         self.assertFalse(wrong, "\n".join(wrong))
+
+    def test_every_source_is_in_a_folder_of_the_table(self):
+        rows = {ROOT / folder for folder in self.allowed()}
+        for path in sources(".h", ".cc", ".def", ".cu", ".c", folders=[folder for folder in FOLDERS if folder != "tests"]):
+            self.assertTrue(rows & set(path.parents), f"{self.PAGE}: no row for {path.parent.relative_to(ROOT)}: add one, with what it may include")
 
     def test_launch_policies_and_job_policies_do_not_know_each_other(self):
         for part, other in (("policies/jobs", "policies/launch/"), ("policies/launch", "policies/jobs/")):
@@ -346,6 +360,90 @@ class Tidiness(unittest.TestCase):
             if path == pathlib.Path(__file__).resolve():
                 continue
             self.assertNotRegex(path.read_text(errors="replace"), r"(?<![\w.])/work/|/root/", str(path))
+
+
+class ReadmeLists(unittest.TestCase):
+    """A README that lists files lists each source file of its folder, and none that is not there.
+
+    A list is a table with a column `file` or `folder` (`file of `x/``: of that folder), or an indented list that begins
+    with a name such as `x.h` or `x/`. `x`, `x.h` and `x.{h,cc}` stand for all files of that stem, `x/` for a folder, if no
+    file in it is listed by itself. A name without a folder is in that of the name before it in its row. A folder with a
+    README is that README's. In shim, coordinator, policies and tools every README has a list. Empty files need no row.
+    """
+
+    SUFFIXES = {".h", ".cc", ".c", ".cu", ".S", ".py", ".def"}
+    HEAD = re.compile(r"(?:file|folder)(?: of `(.+)`)?")
+    BEGINNING = re.compile(r"    [\w/]+(?:\.[\w{},]+|/)(?:, \S+)*(?:  |$)")
+    ENTRY = re.compile(r" {4}( {2})?(\S.*?)(?:  |$)")
+
+    def own_sources(self):
+        """Of each README the source files that it is to list."""
+        paths = [path for folder in FOLDERS if folder != "examples" for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
+        found = {path: [] for path in paths if path.name == "README.md"}
+        for path in paths:
+            is_source = path.suffix in self.SUFFIXES or not path.suffix and os.access(path, os.X_OK)
+            if is_source and path.stat().st_size:
+                found[next(parent / "README.md" for parent in path.parents if parent / "README.md" in found)].append(path)
+        return found
+
+    def rows(self, readme):
+        """Of each row of a list: its line, its names, and the folder that they are in."""
+        lines = ["", *readme.read_text().splitlines()]
+        for number, (before, line) in enumerate(zip(lines, lines[1:]), 1):
+            if line.startswith("|"):
+                cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+                if not before.startswith("|"):
+                    heads = [self.HEAD.fullmatch(cell) for cell in cells]
+                    continue
+                for cell, head in zip(cells, heads):
+                    if head:
+                        yield number, re.findall(r"`(.+?)`", cell), readme.parent / (head[1] or "")
+            elif line.startswith("    "):
+                if not before.startswith("    "):
+                    begun, around = self.BEGINNING.match(line), readme.parent
+                entry = begun and self.ENTRY.match(line)
+                if entry:
+                    names = entry[2].split(", ")
+                    yield number, names, around if entry[1] else readme.parent
+                    if not entry[1]:  # what is indented further is in this folder
+                        around = readme.parent / names[-1] if names[-1].endswith("/") else readme.parent
+
+    def spelt_out(self, name):
+        """x.{h,cc} as x.h and x.cc."""
+        braces = re.search(r"{(.*?)}", name)
+        return [one for part in braces[1].split(",") for one in self.spelt_out(name.replace(braces[0], part, 1))] if braces else [name]
+
+    def listed(self, readme):
+        """Of each name in a list of the README: its line, whether it is a folder's, and its path."""
+        for number, names, folder in self.rows(readme):
+            near = folder
+            for name in [one for name in names for one in self.spelt_out(name)]:
+                path = (folder if "/" in name else near) / name
+                near = path if name.endswith("/") else path.parent
+                yield number, name.endswith("/"), path
+
+    def test_what_a_readme_lists_is_there(self):
+        wrong = []
+        for readme in self.own_sources():
+            for number, is_folder, path in self.listed(readme):
+                if not (path.is_dir() if is_folder else path.is_file() or any(path.parent.glob(path.name + ".*"))):
+                    wrong.append(f"{readme.relative_to(ROOT)}:{number}: there is no {'folder' if is_folder else 'file'} "
+                                 f"{path.relative_to(ROOT)}: write the name that it has, or drop the row")
+        self.assertFalse(wrong, "\n" + "\n".join(wrong))
+
+    def test_a_readme_that_lists_files_lists_each_of_its_folder(self):
+        wrong = []
+        for readme, paths in self.own_sources().items():
+            listed = list(self.listed(readme))
+            if not listed and (ROOT / "tests") in readme.parents:
+                continue
+            files = {path.with_suffix("") for _, is_folder, path in listed if not is_folder}
+            folders = {path for _, is_folder, path in listed if is_folder} - {file.parent for file in files}
+            for stem in dict.fromkeys(path.with_suffix("") for path in paths):
+                if stem not in files and not folders & set(stem.parents):
+                    name = stem.relative_to(readme.parent)
+                    wrong.append(f"{readme.relative_to(ROOT)}: its lists lack {stem.relative_to(ROOT)}: add `{name}` and what it is for")
+        self.assertFalse(wrong, "\n" + "\n".join(wrong))
 
 
 class FailedTests(unittest.TestCase):

@@ -314,11 +314,11 @@ class Player {
       text_ += "  = status " + names_[client.client] + " priority " +
                std::to_string(client.priority.level) + ", launches " +
                std::to_string(client.launches) + "\n";
-      for (const SeatStatus& seat : client.devices) {
-        text_ += "  =   device " + std::to_string(seat.device.value) + ": " +
-                 kGates[static_cast<int>(seat.gate)] + ", in flight " + show(seat.in_flight.ns) +
-                 " in " + std::to_string(seat.outstanding) + ", device time " +
-                 show(seat.device_time.ns) + "\n";
+      for (const DeviceUsageStatus& usage : client.devices) {
+        text_ += "  =   device " + std::to_string(usage.device.value) + ": " +
+                 kGates[static_cast<int>(usage.gate)] + ", in flight " + show(usage.in_flight.ns) +
+                 " in " + std::to_string(usage.outstanding) + ", device time " +
+                 show(usage.device_time.ns) + "\n";
       }
       for (const HeldStatus& held : client.held) {
         text_ += "  =   held: thread " + std::to_string(held.thread.value) + " " +

@@ -107,12 +107,12 @@ class Guarded final : public LaunchPolicy {
     if (const auto* done = std::get_if<Completed>(&event)) completed(*index, *done, now);
     if (const auto* wait = std::get_if<Synced>(&event))
       if (own_[*index].guard) own_[*index].guard->synced(*wait, lower_units(member(*index)) > 0);
-    if (std::holds_alternative<Withdrawn>(event) && own_[*index].guard && member(*index).heads.empty())
+    if (std::holds_alternative<Withdrawn>(event) && own_[*index].guard && member(*index).pending.empty())
       own_[*index].guard->goes_on(now);
-    if (const auto* head = std::get_if<Waiting>(&event)) {
+    if (const auto* pending = std::get_if<Waiting>(&event)) {
       const Member& low = member(*index);
       if (has_higher(low))
-        figures_.unit(low.client, cost_above(low, head->kernel, head->predicted), now);
+        figures_.unit(low.client, cost_above(low, pending->kernel, pending->predicted), now);
     }
   }
 
@@ -382,9 +382,9 @@ class Guarded final : public LaunchPolicy {
       const Member& low = member(index);
       if (low.priority <= high.priority) continue;
       there += std::max(Duration{}, low.in_flight - queue_.spared(low.client));
-      for (const WaitingHead& head : low.heads) {
-        if (head.released)
-          there += almost_surely(guard.cost(head.kernel, {.mean = head.expected, .p95 = head.predicted}));
+      for (const PendingLaunch& pending : low.pending) {
+        if (pending.released)
+          there += almost_surely(guard.cost(pending.kernel, {.mean = pending.expected, .p95 = pending.predicted}));
       }
     }
     // The running unit was counted as if none of it had run. Own work that has run adds to the slack, unless the client
@@ -455,8 +455,8 @@ class Guarded final : public LaunchPolicy {
       holds = holds || (late && pause.ns > 0) || holds_on;
     }
     // Whatever is known of the budgets, no launch waits for longer than this.
-    const bool waits = !high.heads.empty();
-    holds = holds && !(waits && now - high.heads.front().since > tuning::kHeldForAtMost);
+    const bool waits = !high.pending.empty();
+    holds = holds && !(waits && now - high.pending.front().since > tuning::kHeldForAtMost);
     if (!holds) return stop_holding(index, out);
     if (waits) guard.held(now);
     if (guard.idle()) look_in_ = std::min(look_in_, tuning::kLookAgain);
@@ -473,7 +473,7 @@ class Guarded final : public LaunchPolicy {
       return false;
     }
     if (!std::exchange(its.planned, true)) guard.plan();
-    if (!guard.is_between() && high.heads.empty()) return true;
+    if (!guard.is_between() && high.pending.empty()) return true;
     its.planned = false;
     if (!guard.is_between()) {  // it came too early
       guard.drop_plan();
@@ -491,9 +491,9 @@ class Guarded final : public LaunchPolicy {
 
   // A lower launch waits and has done so for a whole request: none of its moments had enough slack.
   bool lower_launch_waits(const Member& high, const RequestGuard& guard) const {
-    const auto waits = [&](const WaitingHead& head) { return !head.released && guard.since_before_request(head.since); };
+    const auto waits = [&](const PendingLaunch& launch) { return !launch.released && guard.since_before_request(launch.since); };
     return std::ranges::any_of(awake_, [&](uint32_t index) {
-      return member(index).priority > high.priority && std::ranges::any_of(member(index).heads, waits);
+      return member(index).priority > high.priority && std::ranges::any_of(member(index).pending, waits);
     });
   }
 
@@ -526,7 +526,7 @@ class Guarded final : public LaunchPolicy {
   // Lets go, by name, launches that no credit covers. Returns whether any went.
   bool let_go(uint32_t index, Instant now, std::vector<Decision>& out) {
     Member& low = member(index);
-    if (low.heads.empty()) return false;
+    if (low.pending.empty()) return false;
     const Room& room = room_for(low, now);
     const Duration bound = credit_of(index, now);
     // A launch that goes early can only keep the device busy, and it cannot be called back.
@@ -536,27 +536,27 @@ class Guarded final : public LaunchPolicy {
     const bool enough = there < low.in_flight && low.units > 1;
     if (busy || enough) return false;
     bool any = false;
-    for (WaitingHead& head : low.heads) {
-      if (head.released || low.in_flight + head.charged <= bound)
+    for (PendingLaunch& pending : low.pending) {
+      if (pending.released || low.in_flight + pending.charged <= bound)
         continue;  // the gate lets it through
-      if (!admitted(low, own_[index], head, now)) {
+      if (!admitted(low, own_[index], pending, now)) {
         look_in_ = std::min(look_in_, tuning::kLookAgain);
         continue;
       }
-      release(index, head, now, out);
+      release(index, pending, now, out);
       any = true;
     }
     return any;
   }
 
   // Whether every client above can bear this launch. A guard whose error budget pays for the launch is told so.
-  bool admitted(const Member& low, const Client& its, const WaitingHead& head, Instant now) {
+  bool admitted(const Member& low, const Client& its, const PendingLaunch& pending, Instant now) {
     bool all = true;
     excepting_.clear();
     for_above(low, [&](const Member& high, RequestGuard& guard) {
       const auto above = static_cast<uint32_t>(&high - table_.members().data());
       if (!all || !is_active(above, now)) return;
-      Cost cost = guard.cost(head.kernel, {.mean = head.expected, .p95 = head.predicted});
+      Cost cost = guard.cost(pending.kernel, {.mean = pending.expected, .p95 = pending.predicted});
       cost.mean += Duration{its.reaction_ns};
       cost.p95 += Duration{its.reaction_ns};
       const Verdict verdict =
@@ -571,25 +571,25 @@ class Guarded final : public LaunchPolicy {
     return all;
   }
 
-  void release(uint32_t index, WaitingHead& head, Instant now, std::vector<Decision>& out) {
-    head.released = true;
+  void release(uint32_t index, PendingLaunch& pending, Instant now, std::vector<Decision>& out) {
+    pending.released = true;
     own_[index].released_at = now;
-    out.push_back(ReleaseHead{member(index).client, head.thread, head.ticket});
+    out.push_back(ReleaseLaunch{member(index).client, pending.thread, pending.ticket});
   }
 
   // Launches of a client that has had less than its floor go, whatever they cost others.
   void give_floor(uint32_t index, Instant now, std::vector<Decision>& out) {
     Member& low = member(index);
-    if (low.heads.empty()) return;
+    if (low.pending.empty()) return;
     Duration due = floor_.due(low.client);
-    for (const WaitingHead& head : low.heads) {
-      if (head.released) due -= head.predicted;
+    for (const PendingLaunch& pending : low.pending) {
+      if (pending.released) due -= pending.predicted;
     }
-    for (WaitingHead& head : low.heads) {
+    for (PendingLaunch& pending : low.pending) {
       if (due.ns <= 0) return;
-      if (head.released) continue;
-      release(index, head, now, out);
-      due -= head.predicted;
+      if (pending.released) continue;
+      release(index, pending, now, out);
+      due -= pending.predicted;
     }
   }
 

@@ -61,7 +61,7 @@ TEST_CASE("a launch longer than an untouched grant spends all of it") {
   CHECK_FALSE(credit.is_untouched());
   CHECK_FALSE(credit.fits(Duration{2}));
   // The next such one takes a new epoch.
-  const auto next = credit.grant({.bound = d_us(100), .long_head = true}, us(9), {});
+  const auto next = credit.grant({.bound = d_us(100), .long_launch = true}, us(9), {});
   REQUIRE(next);
   CHECK(next->new_epoch);
 }

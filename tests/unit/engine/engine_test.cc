@@ -84,15 +84,23 @@ class Rogue final : public pol::LaunchPolicy {
   }
 
  private:
-  void misbehave(Instant now, const pol::Waiting& head, std::vector<pol::Decision>& out) const {
-    const pol::ReleaseHead release{head.client, head.thread, head.ticket};
+  void misbehave(Instant now, const pol::Waiting& pending, std::vector<pol::Decision>& out) const {
+    const pol::ReleaseLaunch release{pending.client, pending.thread, pending.ticket};
     switch (rule_) {
-      case 1: out.push_back(pol::Credit{head.client, Duration{-1}}); break;
-      case 2: out.push_back(pol::Credit{head.client, Duration{INT64_MAX}}); break;
+      case 1:
+        out.push_back(pol::Credit{pending.client, Duration{-1}});
+        break;
+      case 2:
+        out.push_back(pol::Credit{pending.client, Duration{INT64_MAX}});
+        break;
       case 3: out.insert(out.end(), {release, release}); break;
-      case 4: out.push_back(pol::ReleaseHead{head.client, head.thread, Ticket{99}}); break;
+      case 4:
+        out.push_back(pol::ReleaseLaunch{pending.client, pending.thread, Ticket{99}});
+        break;
       case 5: out.push_back(pol::WakeAt{now}); break;
-      case 6: out.assign(100'000, pol::Close{head.client}); break;
+      case 6:
+        out.assign(100'000, pol::Close{pending.client});
+        break;
       case 7: out.push_back(pol::Close{ClientId{4711}}); break;
       default: break;
     }

@@ -122,7 +122,7 @@ TEST_CASE("Each predictor tells what it is for, at launches and at held heads") 
     CHECK(told.submitted[6].predicted.ns == near_us(c.third_us));
     CHECK(told.submitted[3].gap.ns == near_us(c.gap_us));
     CHECK(told.submitted[3].expected.ns == near_us(50));
-    // A head that waits is told as the launch it will be.
+    // A pending launch that waits is told as the launch it will be.
     bench.launch(1);
     bench.tell(Held{ClientId{1}, DeviceId{0}, ThreadSlot{0}, StreamSlot{}, Ticket{1}, KernelId{7},
                     Instant{bench.now_ns}});
@@ -295,7 +295,7 @@ TEST_CASE("A measurement counts unless others were there before the launch had c
     int64_t ns;
     uint64_t counted;
   };
-  // What is as it was without company, at the same place, did not suffer from it.
+  // What is as it was alone, at the same place, did not suffer from it.
   for (const Case& c : {Case{Other::kAfter, 10'500, 9}, Case{Other::kMeanwhile, 10'500, 8},
                         Case{Other::kBefore, 10'500, 8}, Case{Other::kMeanwhile, 10'000, 9}}) {
     INFO(static_cast<int>(c.other) << ", " << c.ns << " ns");
@@ -439,7 +439,7 @@ TEST_CASE("Measurements find their launches, however many another stream has mad
   bench.now_ns += 10'000;
   bench.tell(Progressed{ClientId{1}, StreamSlot{}, bench.sequence});
   for (uint64_t n = 1; n <= 3'000; ++n) other(n);
-  // Others come later: what was complete before that has had no company.
+  // Others come later: what was complete before that has had no co-running work.
   bench.tell(Launched{.client = ClientId{2}, .device = DeviceId{0}, .stream = {}, .sequence = 1, .kernel = KernelId{5},
                       .at = Instant{bench.now_ns}});
   for (int n = 0; n < 2; ++n)

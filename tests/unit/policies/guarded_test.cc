@@ -308,7 +308,8 @@ class HeldPair {
         high_open_ = high_open_ && close->client != kHigh;
         if (close->client == kLow) credit_ = {};
       }
-      if (const auto* head = std::get_if<ReleaseHead>(&decision)) released = released || head->client == kLow;
+      if (const auto* pending = std::get_if<ReleaseLaunch>(&decision))
+        released = released || pending->client == kLow;
       if (const auto* credit = std::get_if<Credit>(&decision)) credit_ = credit->bound;
     }
     if (low_waits_ && (released || low_length <= credit_)) {

@@ -21,13 +21,13 @@ TEST_CASE("Launches need not be done early where the driver's queue has held as 
     for (uint32_t n = 0; n < kLaunches; ++n) {
       now = now + Duration{n < kAtOnce ? 1'000 : 100'000};
       model.launched(n, now, Duration{}, /*ahead=*/n < kAtOnce ? n : 0);
-      model.worked(model.spot(n), kWork, /*seen=*/true);
+      model.worked(model.index(n), kWork, /*seen=*/true);
     }
     now = now + Duration{1'000'000};
     model.waited(now, Duration{}, /*plain=*/true);
   }
   model.begin();
-  CHECK(model.work(model.spot(150)) == Duration{650 * kWork.ns});
+  CHECK(model.work(model.index(150)) == Duration{650 * kWork.ns});
 }
 
 namespace {
@@ -49,7 +49,7 @@ IterationModel full_queue(uint32_t slow, uint32_t many = kFast, uint32_t places 
       now = fast ? began + Duration{(n - ahead) * kFull.ns}
                  : began + Duration{many * kFull.ns + (n - many + 1) * kSlowPause.ns};
       model.launched(n, now, Duration{ahead * kFull.ns}, ahead);
-      model.worked(model.spot(n), kFull, /*seen=*/true);
+      model.worked(model.index(n), kFull, /*seen=*/true);
     }
     now = began + Duration{many * kFull.ns + slow * (kSlowPause.ns + kFull.ns)};
     model.waited(now, Duration{}, /*plain=*/true);
@@ -64,7 +64,7 @@ IterationModel full_queue(uint32_t slow, uint32_t many = kFast, uint32_t places 
 // An eighth of the places may be held by markers, but these launches have found as many in flight.
 TEST_CASE("A host whose queue is full to the end leaves the device's work to do, and no more") {
   const IterationModel model = full_queue(0);
-  CHECK(model.work(model.spot(0)) == Duration{kFast * kFull.ns});
+  CHECK(model.work(model.index(0)) == Duration{kFast * kFull.ns});
 }
 
 // Markers and measurements take places, too: at another time the queue may be full with seven eighths as many.
@@ -72,7 +72,7 @@ TEST_CASE("A host is taken to be held by seven eighths of the launches that were
   constexpr uint32_t kMany = 3'000, kMost = 1'000;
   const IterationModel model = full_queue(kSlow, kMany, kMost);
   const auto beyond = [&](uint32_t from) {
-    return model.work(model.spot(from)).ns - (kMany + kSlow - from) * kFull.ns;
+    return model.work(model.index(from)).ns - (kMany + kSlow - from) * kFull.ns;
   };
   const int64_t idle = kSlow * kSlowPause.ns;
   CHECK(beyond(kMany - 880) >= idle - kFull.ns * kMost / 4);
@@ -83,8 +83,8 @@ TEST_CASE("A host is taken to be held by seven eighths of the launches that were
 TEST_CASE("A host whose queue was full idles as long as ever behind that") {
   const IterationModel model = full_queue(kSlow);
   const int64_t alone = kFast * kFull.ns + kSlow * (kSlowPause.ns + kFull.ns);
-  CHECK(model.work(model.spot(0)).ns >= alone - kFull.ns * kPlaces / 8);
-  CHECK(model.work(model.spot(0)).ns <= alone);
+  CHECK(model.work(model.index(0)).ns >= alone - kFull.ns * kPlaces / 8);
+  CHECK(model.work(model.index(0)).ns <= alone);
 }
 
 // One launch an iteration, and the host waits for it.
@@ -145,7 +145,7 @@ TEST_CASE("What is to be launched is told up to the next wait, and to the servic
   for (int n = 0; n < 8; ++n) {
     model.begin(/*surely=*/true);
     for (const uint32_t position : {0U, 1U, 2U}) {
-      model.worked(model.spot(position), Duration{1'000'000 * (position + 1)}, /*seen=*/true);
+      model.worked(model.index(position), Duration{1'000'000 * (position + 1)}, /*seen=*/true);
       model.launched(position, now, Duration{}, 0);
       now = now + Duration{1'000'000 * (position + 1)};
       if (position > 0) model.waited(now, Duration{}, /*plain=*/true);

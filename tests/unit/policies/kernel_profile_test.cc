@@ -80,9 +80,9 @@ TEST_CASE("What was measured in company does not lengthen a kernel or shorten it
   CHECK(profile.mean().ns == 10'000);
   CHECK(profile.mean_gap().ns == 50'000);
   CHECK(profile.relearnt() == 0);
-  KernelProfile always_in_company;
-  always_in_company.add(Duration{30'000}, Duration{5'000}, /*disturbed=*/true);
-  CHECK(always_in_company.mean().ns == 30'000);
+  KernelProfile always_co_running;
+  always_co_running.add(Duration{30'000}, Duration{5'000}, /*disturbed=*/true);
+  CHECK(always_co_running.mean().ns == 30'000);
 }
 
 TEST_CASE("A kernel measured in company only takes as long as the shortest, until one was alone") {
@@ -151,7 +151,7 @@ TEST_CASE("A kernel that is never alone is relearnt too, from what company has m
   feed(waits_long, 30'000, 60'000, 64);
   CHECK(waits_long.mean().ns >= 30'000);
   CHECK(waits_long.mean().ns < 33'000);
-  // Shorter shows where company leaves it so: here in a third of the samples.
+  // Shorter shows where co-running work leaves it so: here in a third of the samples.
   KernelProfile shorter = trusted(30'000);
   feed(shorter, 10'000, 45'000, 48);
   CHECK(shorter.mean().ns >= 10'000);

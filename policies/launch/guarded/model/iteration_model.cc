@@ -76,7 +76,7 @@ void IterationModel::launched(uint32_t position, Instant at, Duration backlog, s
   if (position >= length()) return;
   const int64_t pause = host_at_ == kNever || position != next_ ? -1 : (at - host_at_).ns;
   if (stretch_.size() < kMostLaunches)
-    stretch_.push_back({spot(position), at, pause, backlog.ns, static_cast<uint32_t>(ahead)});
+    stretch_.push_back({index(position), at, pause, backlog.ns, static_cast<uint32_t>(ahead)});
   host_at_ = at;
   waiting_is_over_ = false;
   next_ = position + 1;
@@ -86,28 +86,28 @@ void IterationModel::launched(uint32_t position, Instant at, Duration backlog, s
 
 Duration IterationModel::sure_pause() const {
   if (places_.empty()) return {};
-  return {place(next_spot()).sure_pause_ns()};
+  return {place(next_index()).sure_pause_ns()};
 }
 
 Instant IterationModel::next_launch() const {
   if (host_at_ == kNever) return Instant{0};
-  const Duration until_wait{wait_is_next() ? place(stretch_.back().spot).until_end.low() : 0};
+  const Duration until_wait{wait_is_next() ? place(stretch_.back().index).until_end.low() : 0};
   return host_at_ + until_wait + sure_pause();
 }
 
 Duration IterationModel::random_pause() const {
-  return {comes_at_random(next_position()) ? place(next_spot()).pause.mean_ns : 0};
+  return {comes_at_random(next_position()) ? place(next_index()).pause.mean_ns : 0};
 }
 
 Duration IterationModel::longer_pause(uint32_t position, Instant now) const {
   if (position >= length() || position != next_ || host_at_ == kNever) return {};
-  const Estimate& usual = place(spot(position)).pause;
+  const Estimate& usual = place(index(position)).pause;
   return usual.count == 0 ? Duration{} : now - host_at_ - Duration{usual.mean_ns};
 }
 
-void IterationModel::worked(Spot spot, Duration took, bool seen) {
-  if (spot.position >= length()) return;
-  Place& place = places_[spot.position];
+void IterationModel::worked(LaunchIndex index, Duration took, bool seen) {
+  if (index.position >= length()) return;
+  Place& place = places_[index.position];
   if (!seen) {
     if (place.work_seen == 0) place.work_ns = took.ns;
     return;
@@ -118,7 +118,7 @@ void IterationModel::worked(Spot spot, Duration took, bool seen) {
 
 Duration IterationModel::lateness(Instant at, Duration precision) const {
   if (stretch_.empty()) return kAnyLength;
-  const Estimate& usual = place(stretch_.back().spot).until_end;
+  const Estimate& usual = place(stretch_.back().index).until_end;
   if (usual.count < kEnough || kDeviations * usual.deviation_ns > precision.ns) return kAnyLength;
   return {std::max<int64_t>(0, (at - stretch_.back().at).ns - usual.low())};
 }
@@ -130,7 +130,7 @@ void IterationModel::waited(Instant at, Duration delay, bool plain, Duration lef
   const Instant own_end = at + Duration{-delay.ns};
   for (const Launch& launch : stretch_) {
     const bool last = &launch == &stretch_.back();
-    Place& place = places_[launch.spot.position];
+    Place& place = places_[launch.index.position];
     if (plain && !place.plain) {
       place.pause = place.until_end = place.left = {};
       place.backlog_ns = 0;
@@ -233,23 +233,23 @@ bool IterationModel::wait_is_next() const {
 }
 
 Instant IterationModel::due(Instant now, bool idle) const {
-  const Duration from_next{place(next_spot()).until_end.low()};
+  const Duration from_next{place(next_index()).until_end.low()};
   // The next stretch may begin as soon as its first launch may come.
   if (waiting_is_over_ || (idle && wait_is_next())) return std::max(now, next_launch()) + from_next;
-  const Instant from_last = host_at_ + Duration{place(stretch_.back().spot).until_end.low()};
+  const Instant from_last = host_at_ + Duration{place(stretch_.back().index).until_end.low()};
   // Launches that have not come yet cannot come before now.
   return wait_is_next() ? from_last : std::max(from_last, now + from_next);
 }
 
 Duration IterationModel::seen_work(uint32_t position) const {
-  if (position >= length() || place(spot(position)).work_seen == 0) return {-1};
-  return {place(spot(position)).work_ns};
+  if (position >= length() || place(index(position)).work_seen == 0) return {-1};
+  return {place(index(position)).work_ns};
 }
 
-Duration IterationModel::work(Spot from, bool idle) const {
+Duration IterationModel::work(LaunchIndex from, bool idle) const {
   if (from.position >= length()) return {};
   const bool waits = !idle && wait_is_next();
-  const Spot next = waits ? spot(next_) : next_spot();
+  const LaunchIndex next = waits ? index(next_) : next_index();
   const uint32_t end = waits ? std::min(next_, length()) : next_wait_[next.position] + 1;
   const int64_t after = work_after_[from.position];
   // Launches of the iteration before come first.

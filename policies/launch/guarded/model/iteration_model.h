@@ -28,11 +28,11 @@ class IterationModel {
 
   // ---- the iteration in progress ----
   // A launch's position, and the number of its iteration.
-  struct Spot {
+  struct LaunchIndex {
     uint32_t position = 0;
     uint32_t iteration = 0;
-    bool operator==(const Spot&) const = default;
-    bool follows(const Spot& other) const {
+    bool operator==(const LaunchIndex&) const = default;
+    bool follows(const LaunchIndex& other) const {
       return iteration != other.iteration ? iteration == other.iteration + 1
                                           : position > other.position;
     }
@@ -43,7 +43,7 @@ class IterationModel {
   // `backlog`: earlier own work that the device would still have to do with nobody else there. `ahead`: earlier
   // launches that the device has not done.
   void launched(uint32_t position, Instant at, Duration backlog, size_t ahead);
-  Spot spot(uint32_t position) const { return {position, iteration_}; }
+  LaunchIndex index(uint32_t position) const { return {position, iteration_}; }
   // The part of the pause before the next launch that can be relied on: none where the pause varies as waiting for
   // requests does.
   Duration sure_pause() const;
@@ -57,8 +57,8 @@ class IterationModel {
   }
   // How much longer than usual the host has paused before a launch at `position` that comes now; negative: shorter.
   Duration longer_pause(uint32_t position, Instant now) const;
-  // How long the launch at `spot` took the device. `seen`: that was measured, not only predicted.
-  void worked(Spot spot, Duration took, bool seen);
+  // How long the launch at `index` took the device. `seen`: that was measured, not only predicted.
+  void worked(LaunchIndex index, Duration took, bool seen);
   // The most by which a wait that ended at `at` may be later than its own end. Unbounded where the own end varies by
   // more than `precision`.
   Duration lateness(Instant at, Duration precision) const;
@@ -80,7 +80,7 @@ class IterationModel {
   Duration seen_work(uint32_t position) const;
   // Own work from the launch at `from`, which was made already or is the next, to the next wait, less what that wait
   // surely leaves to do.
-  Duration work(Spot from, bool idle = false) const;
+  Duration work(LaunchIndex from, bool idle = false) const;
   // Own work that the host has not launched yet, up to its next wait. `service`: up to the request's end; between
   // requests, all of the next one.
   Duration to_launch(bool service) const {
@@ -91,15 +91,15 @@ class IterationModel {
     const int64_t wraps = next < service_start_ ? 0 : work_after_[0];
     return {work_after_[next] - work_after_[service_start_] + wraps};
   }
-  // Own work of the launch at `spot` alone, as `work` counts it.
-  Duration work_at(Spot spot) const {
-    if (spot.position >= length()) return {};
-    return {work_after_[spot.position] - work_after_[spot.position + 1]};
+  // Own work of the launch at `index` alone, as `work` counts it.
+  Duration work_at(LaunchIndex index) const {
+    if (index.position >= length()) return {};
+    return {work_after_[index.position] - work_after_[index.position + 1]};
   }
   // The launch that comes next; after the last one, the first.
   uint32_t next_position() const { return next_ >= length() ? 0 : next_; }
-  Spot next_spot() const {
-    return next_ < length() ? spot(next_) : Spot{0, iteration_ + 1};
+  LaunchIndex next_index() const {
+    return next_ < length() ? index(next_) : LaunchIndex{0, iteration_ + 1};
   }
   // The position at which a request begins. The user waits for most of a request: so it ends with the wait after the
   // longest stretch, and the next begins with the launch behind that. 0 where the period says where requests begin.
@@ -150,7 +150,7 @@ class IterationModel {
     bool operator==(const Place&) const = default;
   };
   struct Launch {
-    Spot spot;
+    LaunchIndex index;
     Instant at;
     int64_t pause_ns = -1;  // < 0: not known
     int64_t backlog_ns = 0;
@@ -166,7 +166,7 @@ class IterationModel {
   bool comes_at_random(uint32_t position) const {
     return position < length() && places_[position].at_random > 0;
   }
-  const Place& place(Spot spot) const { return places_[spot.position]; }
+  const Place& place(LaunchIndex index) const { return places_[index.position]; }
 
   std::vector<Place> places_;
   std::vector<int64_t> work_after_;  // by position: own work of the launches from there to the iteration's end

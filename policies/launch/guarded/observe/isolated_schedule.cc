@@ -57,7 +57,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (seen.ns >= 0) {
       work = seen;
     } else {
-      timeline_.worked(timeline_.spot(place.position), launch.copy ? Duration{} : work,
+      timeline_.worked(timeline_.index(place.position), launch.copy ? Duration{} : work,
                        /*seen=*/false);
     }
   }
@@ -91,7 +91,7 @@ void IsolatedSchedule::submitted(const Submitted& launch, bool in_step, bool low
     if (computing_ == 1) count_beside(launch.at, lower_there_);
   }
   in_flight_.push_back({++launched_, launch.at, launch.stream, launch.copy,
-                        timeline_.spot(in_step ? place.position : kOutOfStep), launch.expected,
+                        timeline_.index(in_step ? place.position : kOutOfStep), launch.expected,
                         std::max(Duration{}, seen), its.own_free});
 }
 
@@ -121,18 +121,18 @@ void IsolatedSchedule::take_done(StreamSlot slot, uint32_t left, Instant now, bo
     if (launch == in_flight_.begin()) {
       first_went = true;
     } else if (reported) {
-      overtook_.push_back(launch->spot);
-      overtook_work_ += timeline_.work_at(launch->spot);
+      overtook_.push_back(launch->index);
+      overtook_work_ += timeline_.work_at(launch->index);
     }
     launch = in_flight_.erase(launch);
     left -= 1;
   }
   if (!first_went || overtook_.empty()) return;
-  std::erase_if(overtook_, [&](IterationModel::Spot done) {
-    return in_flight_.empty() || !done.follows(in_flight_.front().spot);
+  std::erase_if(overtook_, [&](IterationModel::LaunchIndex done) {
+    return in_flight_.empty() || !done.follows(in_flight_.front().index);
   });
   overtook_work_ = {};
-  for (const IterationModel::Spot done : overtook_) overtook_work_ += timeline_.work_at(done);
+  for (const IterationModel::LaunchIndex done : overtook_) overtook_work_ += timeline_.work_at(done);
 }
 
 // The launches in done_ are through.
@@ -163,7 +163,7 @@ void IsolatedSchedule::progress(bool reported, Instant now, bool lower_in_flight
     if (reported || !several_streams_) reached_ = std::max(reached_, launch.number);
   if (tells) {
     several_streams_ = false;
-    for (const auto& [spot, took] : run_.seen) timeline_.worked(spot, took, /*seen=*/true);
+    for (const auto& [index, took] : run_.seen) timeline_.worked(index, took, /*seen=*/true);
     run_.seen.clear();
   }
   if (lower_in_flight) {
@@ -326,7 +326,7 @@ void IsolatedSchedule::see_work(bool reported, Instant now) {
     if (counts(launch))
       share = {predicted == 0 ? took.ns / units
                               : took.ns / 64 * scaled(launch.predicted).ns / predicted * 64};
-    run_.seen.emplace_back(launch.spot, share);
+    run_.seen.emplace_back(launch.index, share);
   }
   if (units > 0) run_.until = now;
 }

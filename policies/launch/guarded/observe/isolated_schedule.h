@@ -93,11 +93,11 @@ class IsolatedSchedule {
   }
   // It is known where in its iteration the launch stands that the device does next.
   bool knows_place() const {
-    return in_flight_.empty() || in_flight_.front().spot.position != kOutOfStep;
+    return in_flight_.empty() || in_flight_.front().index.position != kOutOfStep;
   }
   // Own work up to the next wait.
   Duration work_left() const {
-    const IterationModel::Spot from = idle() ? timeline_.next_spot() : in_flight_.front().spot;
+    const IterationModel::LaunchIndex from = idle() ? timeline_.next_index() : in_flight_.front().index;
     return std::max(Duration{}, timeline_.work(from, idle()) - overtook_work_);
   }
   // What one change of hands costs; and how many there are if a lower launch goes: to lower work, unless that has the
@@ -116,7 +116,7 @@ class IsolatedSchedule {
     Instant at;
     StreamSlot stream;
     bool copy = false;
-    IterationModel::Spot spot;  // in its iteration, where that is known
+    IterationModel::LaunchIndex index;  // in its iteration, where that is known
     Duration predicted;
     Duration seen;    // how long it takes by itself, where that was seen; else 0
     Instant own_end;  // in the isolated schedule
@@ -166,7 +166,7 @@ class IsolatedSchedule {
   StreamSlot computes_on_{0};   // the stream of the last of them
   bool several_streams_ = false;  // they have come on several streams since none was in flight
   // Launches of other streams that are through before the first one in flight, although they were made after it.
-  std::vector<IterationModel::Spot> overtook_;
+  std::vector<IterationModel::LaunchIndex> overtook_;
   Duration overtook_work_;
   std::vector<InFlight> done_;  // scratch
   uint64_t launched_ = 0;
@@ -181,7 +181,7 @@ class IsolatedSchedule {
     Instant from = kNever;     // a completion, or a launch to an idle device
     Instant until = kNever;    // up to here it is seen what ran
     Duration predicted;        // the predicted length of what has completed since `from`
-    std::vector<std::pair<IterationModel::Spot, Duration>> seen;  // what each launch took, not told to timeline_ yet
+    std::vector<std::pair<IterationModel::LaunchIndex, Duration>> seen;  // what launches took; not told to timeline_ yet
     bool operator==(const Run&) const = default;
   };
   Run run_;
