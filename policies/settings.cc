@@ -38,11 +38,29 @@ std::string quoted(std::string_view text) {
   return out + "'";
 }
 
+SettingValues::SettingValues(const Settings& settings) {
+  for (size_t i = 0; i < kMaxSettings; ++i) values_[i] = {settings[i].key, settings[i].preset};
+}
+
+void SettingValues::set(std::string_view key, int64_t value) {
+  for (Value& at : values_) {
+    if (at.key != key && !at.key.empty()) continue;
+    at = {key, value};
+    return;
+  }
+}
+
+std::optional<int64_t> SettingValues::find(std::string_view key) const {
+  for (const Value& value : values_) {
+    if (value.key == key) return value.value;
+  }
+  return std::nullopt;
+}
+
 std::expected<SettingValues, std::string> parse_settings(std::string_view name,
                                                          const Settings& settings,
                                                          std::string_view text) {
-  SettingValues values{};
-  for (size_t i = 0; i < kMaxSettings; ++i) values[i] = settings[i].preset;
+  SettingValues values(settings);
   std::array<bool, kMaxSettings> given{};
   for (std::string_view word = next_word(text); !word.empty(); word = next_word(text)) {
     const size_t equals = std::min(word.find('='), word.size());
@@ -68,7 +86,7 @@ std::expected<SettingValues, std::string> parse_settings(std::string_view name,
                              " is given twice: give it once");
     }
     given[i] = true;
-    values[i] = value;
+    values.set(setting.key, value);
   }
   return values;
 }
@@ -77,7 +95,7 @@ std::string settings_text(std::string_view name, const Settings& settings,
                           const SettingValues& values) {
   std::string text(name);
   for (size_t i = 0; i < kMaxSettings && !settings[i].key.empty(); ++i) {
-    text += " " + std::string(settings[i].key) + "=" + std::to_string(values[i]);
+    text += " " + std::string(settings[i].key) + "=" + std::to_string(values[settings[i].key]);
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,25 @@ struct Setting {
   int64_t highest = 0;
 };
 using Settings = std::array<Setting, kMaxSettings>;
-// Values in the order of the row's settings.
-using SettingValues = std::array<int64_t, kMaxSettings>;
+// What a text sets, or the presets. By the settings' names, which must outlive it.
+class SettingValues {
+ public:
+  SettingValues() = default;
+  explicit SettingValues(const Settings& settings);
+  // Nothing where the row has no such setting.
+  std::optional<int64_t> find(std::string_view key) const;
+  // The row has this setting: else std::bad_optional_access.
+  int64_t operator[](std::string_view key) const { return find(key).value(); }
+  // Also a setting that the row does not have, while there is room for it.
+  void set(std::string_view key, int64_t value);
+
+ private:
+  struct Value {
+    std::string_view key;
+    int64_t value = 0;
+  };
+  std::array<Value, kMaxSettings> values_;
+};
 
 // Takes the first word off `text`; empty: there is none.
 std::string_view next_word(std::string_view& text);

@@ -311,11 +311,7 @@ void Daemon::set_paces() {
 int32_t Daemon::guarded_mean_per_mille() const {
   const auto choice = policies::parse_policy(engine_->policy());
   if (!choice) return 0;
-  for (size_t i = 0; i < choice->row->settings.size() && i < choice->values.size(); ++i) {
-    if (choice->row->settings[i].key == "mean_per_mille")
-      return static_cast<int32_t>(choice->values[i]);
-  }
-  return 0;
+  return static_cast<int32_t>(choice->values.find("mean_per_mille").value_or(0));
 }
 
 // ---- requests -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ class Fifo final : public OrderedPolicy {
 }  // namespace
 
 std::unique_ptr<JobPolicy> make_fifo(const SettingValues& values) {
-  return std::make_unique<Fifo>(values[0] != 0);
+  return std::make_unique<Fifo>(values["skip"] != 0);
 }
 
 }  // namespace lull::jobs

@@ -24,18 +24,18 @@ class Gandiva final : public OrderedPolicy {
  public:
   explicit Gandiva(const SettingValues& values)
       : OrderedPolicy({.preempt = true, .displaced = Why::kTurnOver, .parts_all = true}),
-        quantum_{values[0] * 1'000'000'000},
+        quantum_{values["quantum_s"] * 1'000'000'000},
         packing_(trial_rules(values)),
         arrange_(trial_rules(values)),
-        grow_after_{values[3] * 1'000'000'000},
-        level_gpu_ns_(static_cast<double>(values[4]) * kNsPerSecond),
-        survivors_first_(values[5] != 0) {}
+        grow_after_{values["grow_after_s"] * 1'000'000'000},
+        level_gpu_ns_(static_cast<double>(values["level_gpu_s"]) * kNsPerSecond),
+        survivors_first_(values["survivors_first"] != 0) {}
 
  private:
   static TrialRules trial_rules(const SettingValues& values) {
-    return {.most = static_cast<size_t>(values[1]),
-            .margin = static_cast<double>(values[2]) / 1000,
-            .patience = Duration{values[0] * 1'000'000'000}};
+    return {.most = static_cast<size_t>(values["pack_most"]),
+            .margin = static_cast<double>(values["margin_per_mille"]) / 1000,
+            .patience = Duration{values["quantum_s"] * 1'000'000'000}};
   }
 
   // Whether it has not been measured alone yet; this lasts for a turn at most.

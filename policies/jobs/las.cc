@@ -44,7 +44,7 @@ class LeastAttainedService final : public OrderedPolicy {
 }  // namespace
 
 std::unique_ptr<JobPolicy> make_las(const SettingValues& values) {
-  return std::make_unique<LeastAttainedService>(Duration{values[0] * 1'000'000'000});
+  return std::make_unique<LeastAttainedService>(Duration{values["threshold_gpu_s"] * 1'000'000'000});
 }
 
 }  // namespace lull::jobs

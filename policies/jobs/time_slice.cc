@@ -27,7 +27,7 @@ class TimeSlice final : public OrderedPolicy {
 }  // namespace
 
 std::unique_ptr<JobPolicy> make_time_slice(const SettingValues& values) {
-  return std::make_unique<TimeSlice>(Duration{values[0] * 1'000'000'000});
+  return std::make_unique<TimeSlice>(Duration{values["quantum_s"] * 1'000'000'000});
 }
 
 }  // namespace lull::jobs

@@ -133,7 +133,8 @@ class Fikit final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_fikit(const SettingValues& values) {
-  return std::make_unique<Fikit>(Duration{values[0] * 1000}, Duration{values[1] * 1000});
+  return std::make_unique<Fikit>(Duration{values["epsilon_us"] * 1000},
+                                 Duration{values["switch_cost_us"] * 1000});
 }
 
 }  // namespace lull::policies

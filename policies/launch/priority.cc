@@ -77,7 +77,7 @@ class PriorityPolicy final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_priority(const SettingValues& values) {
-  return std::make_unique<PriorityPolicy>(Duration{values[0] * 1000});
+  return std::make_unique<PriorityPolicy>(Duration{values["in_flight_us"] * 1000});
 }
 
 }  // namespace lull::policies

@@ -71,11 +71,7 @@ std::expected<PolicyChoice, std::string> parse_policy(std::string_view text,
   if (!values) return std::unexpected(values.error());
   choice.values = *values;
   choice.text = settings_text(name, row.settings, *values);
-  for (size_t i = 0; i < kMaxSettings && !row.settings[i].key.empty(); ++i) {
-    if (row.settings[i].key == kMaxHoldKey) {
-      choice.max_hold = Duration{choice.values[i] * 1'000'000};
-    }
-  }
+  choice.max_hold = Duration{values->find(kMaxHoldKey).value_or(0) * 1'000'000};
   return choice;
 }
 

@@ -160,7 +160,7 @@ class TimeSlice final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_time_slice(const SettingValues& values) {
-  return std::make_unique<TimeSlice>(Duration{values[0] * 1000});
+  return std::make_unique<TimeSlice>(Duration{values["quantum_us"] * 1000});
 }
 
 }  // namespace lull::policies

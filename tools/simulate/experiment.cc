@@ -71,11 +71,9 @@ Allowance allowance_of(const std::string& policy, SlowdownBound stated) {
   const auto read = [&](const std::string& text) {
     const auto choice = policies::parse_policy(text, simulated_policies());
     if (!choice) return;
-    for (size_t i = 0; i < policies::kMaxSettings; ++i) {
-      const auto share = static_cast<double>(choice->values[i]) / 1000;
-      if (choice->row->settings[i].key == "mean_per_mille") allowance.mean = share;
-      if (choice->row->settings[i].key == "p99_per_mille") allowance.tail = share;
-    }
+    const auto mean = choice->values.find("mean_per_mille"), p99 = choice->values.find("p99_per_mille");
+    if (mean) allowance.mean = static_cast<double>(*mean) / 1000;
+    if (p99) allowance.tail = static_cast<double>(*p99) / 1000;
   };
   read("guarded");
   read(policy);

@@ -15,7 +15,7 @@ std::span<const policies::PolicyRow> simulated_policies() {
     policies::PolicyRow without =
         *std::ranges::find(daemons, "guarded", &policies::PolicyRow::name);
     without.name = "guarded_without";
-    without.settings[policies::kGuardedWithout] = {"parts", 0, 0, policies::kAllParts};
+    *std::ranges::find(without.settings, "", &policies::Setting::key) = {policies::kPartsKey, 0, 0, policies::kAllParts};
     all.push_back(without);
     return all;
   }();

@@ -614,11 +614,10 @@ class Guarded final : public LaunchPolicy {
 }  // namespace
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values) {
-  const SlowdownBound bound{static_cast<int32_t>(values[kGuardedMean]),
-                            static_cast<int32_t>(values[kGuardedP99])};
-  return std::make_unique<Guarded>(bound, values[kGuardedFloor],
-                                   Duration{values[kGuardedSwitchCost] * 1000},
-                                   Parts{values[kGuardedWithout]});
+  const SlowdownBound bound{static_cast<int32_t>(values["mean_per_mille"]),
+                            static_cast<int32_t>(values["p99_per_mille"])};
+  return std::make_unique<Guarded>(bound, values["floor_per_mille"], Duration{values["switch_cost_us"] * 1000},
+                                   Parts{values.find(kPartsKey).value_or(0)});
 }
 
 }  // namespace lull::policies

@@ -15,23 +15,16 @@
 // told what it missed when the client is back.
 #pragma once
 
-#include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "policies/launch/registry.h"
 
 namespace lull::policies {
 
-// Where each setting stands in the policy's row (registry.cc). Only the simulator uses the last one: the parts to take
-// out, a sum of 1 << Part (request_guard.h).
-enum GuardedSetting : size_t {
-  kGuardedMean,
-  kGuardedP99,
-  kGuardedFloor,
-  kGuardedSwitchCost,
-  kGuardedMaxHold,
-  kGuardedWithout,
-};
+// A setting that only the simulator's row has (tools/simulate/simulated_policies.cc): the parts to take out, a sum of
+// 1 << Part (request_guard.h).
+inline constexpr std::string_view kPartsKey = "parts";
 
 std::unique_ptr<LaunchPolicy> make_guarded(const SettingValues& values);
 

@@ -42,13 +42,13 @@ Held held(uint32_t id, uint32_t thread, uint32_t ticket, int64_t at_us) {
 
 // The row of a policy that holds by order and has one setting, 0 .. 100.
 template <typename Policy>
-pol::PolicyRow row_of(std::string_view name, std::string_view key) {
+pol::PolicyRow row_of(std::string_view name) {
   return {name,
-          {{{key, 0, 0, 100}}},
+          {{{Policy::kSetting, 0, 0, 100}}},
           pol::ProgressNeed::kNever,
           pol::Holding::kByOrder,
           [](const pol::SettingValues& values) -> std::unique_ptr<pol::LaunchPolicy> {
-            return std::make_unique<Policy>(values[0]);
+            return std::make_unique<Policy>(values[Policy::kSetting]);
           }};
 }
 
@@ -56,6 +56,7 @@ pol::PolicyRow row_of(std::string_view name, std::string_view key) {
 std::map<uint32_t, bool> peers;
 class Census final : public pol::LaunchPolicy {
  public:
+  static constexpr std::string_view kSetting = "unused";
   explicit Census(int64_t) {}
   void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>&) override {
     for (const pol::Event& event : events) {
@@ -64,11 +65,12 @@ class Census final : public pol::LaunchPolicy {
     }
   }
 };
-const pol::PolicyRow kCensusRows[] = {row_of<Census>("census", "unused")};
+const pol::PolicyRow kCensusRows[] = {row_of<Census>("census")};
 
 // A policy that closes every gate and, when a launch waits, breaks the rule it was made for.
 class Rogue final : public pol::LaunchPolicy {
  public:
+  static constexpr std::string_view kSetting = "rule";
   explicit Rogue(int64_t rule) : rule_(rule) {}
   void step(Instant now, std::span<const pol::Event> events,
             std::vector<pol::Decision>& out) override {
@@ -108,11 +110,12 @@ class Rogue final : public pol::LaunchPolicy {
   const int64_t rule_;
 };
 
-const pol::PolicyRow kRogueRows[] = {row_of<Rogue>("rogue", "rule")};
+const pol::PolicyRow kRogueRows[] = {row_of<Rogue>("rogue")};
 
 // Gives each client credit by what it may lose, plus the setting.
 class Teller final : public pol::LaunchPolicy {
  public:
+  static constexpr std::string_view kSetting = "plus";
   explicit Teller(int64_t plus) : plus_(plus) {}
   void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>& out) override {
     for (const pol::Event& event : events) {
@@ -126,11 +129,12 @@ class Teller final : public pol::LaunchPolicy {
  private:
   const int64_t plus_;
 };
-const pol::PolicyRow kTellerRows[] = {row_of<Teller>("teller", "plus")};
+const pol::PolicyRow kTellerRows[] = {row_of<Teller>("teller")};
 
 // Once a client has launched, it has as much credit as the setting says, in units of 10 us.
 class Miser final : public pol::LaunchPolicy {
  public:
+  static constexpr std::string_view kSetting = "credit";
   explicit Miser(int64_t credit) : credit_(credit) {}
   void step(Instant, std::span<const pol::Event> events, std::vector<pol::Decision>& out) override {
     for (const pol::Event& event : events) {
@@ -142,7 +146,7 @@ class Miser final : public pol::LaunchPolicy {
  private:
   const int64_t credit_;
 };
-const pol::PolicyRow kMiserRows[] = {row_of<Miser>("miser", "credit")};
+const pol::PolicyRow kMiserRows[] = {row_of<Miser>("miser")};
 
 // Its credit is never the same for long, but always more than one launch of unknown length.
 class Waverer final : public pol::LaunchPolicy {

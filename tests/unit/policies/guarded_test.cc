@@ -22,7 +22,7 @@ class Device {
   explicit Device(Duration pause, bool low_was_first = false) : pause_(pause) {
     PolicyChoice choice = parse_policy("guarded").value();
     // No request begins as an exception: each may lose its limit at most.
-    choice.values[kGuardedWithout] = int64_t{1} << static_cast<int>(Part::kUnused);
+    choice.values.set(kPartsKey, int64_t{1} << static_cast<int>(Part::kUnused));
     policy_ = choice.row->make(choice.values);
     const Joined high{.client = kHigh, .job = JobId{1}, .priority = Priority{2}, .arrival = 1};
     const Joined low{.client = kLow, .job = JobId{2}, .priority = Priority{5}, .arrival = 2};
@@ -224,7 +224,7 @@ class HeldPair {
   explicit HeldPair(Part without) : HeldPair(int64_t{1} << static_cast<int>(without)) {}
   explicit HeldPair(int64_t without = 0, bool has_peers = false) {
     PolicyChoice choice = parse_policy("guarded").value();
-    choice.values[kGuardedWithout] = without;
+    choice.values.set(kPartsKey, without);
     policy_ = choice.row->make(choice.values);
     tell(Joined{.client = kHigh, .job = JobId{1}, .priority = Priority{2}, .arrival = 1, .has_peers = has_peers});
     tell(Joined{.client = kLow, .job = JobId{2}, .priority = Priority{5}, .arrival = 2});

@@ -14,6 +14,16 @@ TEST_CASE("A policy text is normalised to name every setting") {
         "fikit epsilon_us=0 switch_cost_us=25 max_hold_ms=100");
 }
 
+TEST_CASE("Each policy finds its settings by their names") {
+  for (const PolicyRow& row : policy_rows()) {
+    CAPTURE(row.name);
+    CHECK(row.make(parse_policy(row.name).value().values) != nullptr);
+  }
+  const auto values = parse_policy("priority in_flight_us=70").value().values;
+  CHECK(values["in_flight_us"] == 70);
+  CHECK(values.find("quantum_us") == std::nullopt);
+}
+
 TEST_CASE("A normalised text says the same again") {
   for (const PolicyRow& row : policy_rows()) {
     const std::string once = check_policy(row.name).value();

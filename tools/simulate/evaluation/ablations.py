@@ -22,9 +22,9 @@ STEPS = (
     Step("fikit", "fikit", "mean", "the published rule: a kernel goes when its mean length fits the mean gap"),
     Step("+ quantiles", "fikit", "quantile", "quantiles of lengths and gaps by kernel instead of means"),
     Step("+ position", "fikit", "best", "also by pair and by position in the iteration; the one that has predicted best is used"),
-    Step("+ slack", "guarded_without parts=3", "best", "the slack until the next synchronisation is filled, not the gap"),
-    Step("+ feedback", "guarded_without parts=2", "best", "waits say what others cost; the allowances are spent, and no more"),
-    Step("+ controller", "guarded", "best", "whole services, compared with undisturbed ones, steer what is charged and filled"),
+    Step("+ slack", "guarded_without parts=3", "best", "the slack until the next wait is filled, not the gap"),
+    Step("+ feedback", "guarded_without parts=2", "best", "two budgets pay for delays beyond the slack; waits say what a request lost"),
+    Step("+ controller", "guarded", "best", "a request's whole time, compared with undisturbed requests, says what it lost"),
 )
 ITERATIONS = 1000  # so that p99 counts, where a minute holds as many
 
