@@ -19,7 +19,7 @@ inline constexpr Duration kLeastCredit{200'000}, kMostCredit{1'000'000};
 // the device does not run empty while the low host pauses.
 inline constexpr int64_t kBorne = 8;
 // The cap on lower work in flight at a price of 1; a lower price divides it. With 16 ms each error of the slack cost a
-// whole limit. An eighth of the limit is the cap where that is more than 4 ms. While the mean budget is at least half
+// whole limit. An eighth of the aim is the cap where that is more than 4 ms. While the mean budget is at least half
 // full, half of the slack and half of what a request may lose may be in flight, if that is more.
 inline constexpr Duration kDeepestCredit{4'000'000};
 // The credit while no important client has work on the device, whatever is known of the pauses: ten short kernels.
