@@ -175,8 +175,8 @@ class Engine::Core {
   // completions.cc
   void take(const Progressed& input);
   void take(const Cancelled& input);
-  // Sets the client on the device's units in flight, and notes that it has just launched or
-  // completed something.
+  // Sets how many units the client has in flight on the device, and notes that it has just
+  // launched or completed something.
   void set_units(Device& on, const Client& client, DeviceUsage& usage, uint32_t units);
   void touch(Device& on, ClientId client, DeviceUsage& usage);
   // `reported`: the client or the device says so. Otherwise the work counts as done because it is due.

@@ -122,7 +122,7 @@ TEST_CASE("Each predictor tells what it is for, at launches and at held heads") 
     CHECK(told.submitted[6].predicted.ns == near_us(c.third_us));
     CHECK(told.submitted[3].gap.ns == near_us(c.gap_us));
     CHECK(told.submitted[3].expected.ns == near_us(50));
-    // A pending launch that waits is told as the launch it will be.
+    // A launch that waits is told as the launch it will be.
     bench.launch(1);
     bench.tell(Held{ClientId{1}, DeviceId{0}, ThreadSlot{0}, StreamSlot{}, Ticket{1}, KernelId{7},
                     Instant{bench.now_ns}});
