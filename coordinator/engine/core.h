@@ -115,7 +115,7 @@ class Engine::Core {
     bool progress = false;          // completions are reported
     int lowest_level = 0;           // of the members
     int highest_level = 0;
-    int stuck_level = kNobodyStuck; // the highest level with a stuck seat
+    int stuck_level = kNobodyStuck; // the highest level with a stuck client
   };
 
   // inputs.cc

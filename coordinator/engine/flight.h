@@ -22,12 +22,12 @@ struct Unit {
   Duration blocks;     // ... the part of it for which others' later work waits
   Duration lengthens;  // how much longer own work beside it on another stream may seem
   Instant at;
-  Instant due;         // untracked: when it is expected to be done; Seat::kept_off comes on top
+  Instant due;         // untracked: when it is expected to be done; DeviceUsage::kept_off comes on top
   Duration ahead{-1};  // in flight on its device before it; < 0: completion tells no length
   uint32_t others_done = 0;  // others' units complete on its device by then; may wrap
   uint32_t count = 1;
   bool tracked = false;
-  uint32_t every = 0;  // Seat::marked_every when it was launched
+  uint32_t every = 0;  // DeviceUsage::marked_every when it was launched
   DeviceId device;
   KernelId kernel;     // of the first launch
 };

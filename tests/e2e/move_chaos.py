@@ -250,10 +250,10 @@ class Chaos:
         for pid, since in self.unknown_since.items():
             if now - since > KNOWN_S:
                 raise AssertionError(f"lulld does not know {pid}: {json.dumps(status)}")
-        places = {client["id"]: {seat["uuid"] for seat in client["devices"]} for client in status["clients"]}
+        places = {client["id"]: {usage["uuid"] for usage in client["devices"]} for client in status["clients"]}
         at = {job["job"]: set().union(*(places.get(client, set()) for client in job["clients"])) for job in jobs}
         in_use = set().union(*(at[job["job"]] for job in jobs if job["state"] != "suspended"))
-        in_use |= {seat["uuid"] for client in status["clients"] if not client["residence"] for seat in client["devices"]}
+        in_use |= {usage["uuid"] for client in status["clients"] if not client["residence"] for usage in client["devices"]}
         free = {device["uuid"] for device in status["devices"]} - in_use
         ways = {job.name: job.way for job in self.jobs}
         beside = {(job["job"], gpu) for job in jobs for gpu in free if job["by_policy"] and job["state"] == "suspended"
